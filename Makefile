@@ -1,0 +1,48 @@
+# Two commands: `make demo` runs the sample site with every face up, `make test` runs the whole suite.
+# Both create .venv on the first run and start in seconds after that.
+
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command -v $$p && break; done)
+PORT ?= 8000
+NWP_PORT ?= 17433
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(BIN)/uv
+
+.PHONY: demo test check clean constraints
+
+demo: $(VENV)/.portico
+	@$(BIN)/portico demo --port $(PORT) --nwp-port $(NWP_PORT)
+
+test: $(VENV)/.tests
+	@echo "Running the whole suite"
+	@$(BIN)/python -m pytest $(TESTS)
+
+check: $(VENV)/.tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/pyright
+
+$(UV):
+	@echo "Creating the environment in $(VENV)"
+	@$(PYTHON) -c 'import sys; sys.exit("Portico needs Python 3.11 or later; this is %d.%d. Set PYTHON=..." % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
+
+$(VENV)/.portico: $(UV) pyproject.toml constraints.txt
+	@echo "Installing Portico and what it needs"
+	@$(UV) pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[sql]'
+	@touch $@
+
+$(VENV)/.tests: $(VENV)/.portico
+	@echo "Installing what the tests need"
+	@$(UV) pip install --quiet --python $(BIN)/python -c constraints.txt --group dev
+	@touch $@
+
+constraints: $(UV)
+	@echo "Resolving the newest versions into constraints.txt"
+	@$(UV) pip compile --quiet --universal --no-header --no-annotate --python-version 3.11 --all-extras --group dev --upgrade pyproject.toml -o constraints.txt
+	@echo "uv==$$($(UV) --version | cut -d' ' -f2)" >> constraints.txt
+
+clean:
+	rm -rf $(VENV) .portico
