@@ -1,0 +1,3 @@
+"""Portico: one entrance to a site's data and operations."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,104 @@
+"""Ask, Call, Watch, Caller, Outcome and Task: what is wanted, for whom, and what came of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Literal, TypeAlias
+
+from portico.catalog import Danger
+from portico.query import EVERYTHING, Filter
+
+Run: TypeAlias = Literal["auto", "now", "later"]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who is asking. Made only by `identity.py`, never from the body of a request."""
+
+    id: str = "anonymous"
+    name: str = "anonymous"
+    scopes: frozenset[str] = frozenset()
+    danger: Danger = Danger.SAFE  # the most this caller may risk
+    address: str = ""  # where an anonymous caller comes from, to tell one from another in rates
+
+    @property
+    def is_anonymous(self) -> bool:
+        return self.id == "anonymous"
+
+    @property
+    def rate_key(self) -> str:
+        return f"{self.id}@{self.address}" if self.is_anonymous else self.id
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One operation with its parameters. `key` makes a repeat within a day give the first answer again."""
+
+    operation: str
+    params: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    run: Run = "auto"
+    key: str = ""
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an operation gave back."""
+
+    operation: str
+    result: Any
+    repeated: bool = False  # an idempotency key gave the stored result of an earlier call
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question in natural language, in its context."""
+
+    text: str
+    collections: tuple[str, ...] = ()
+    where: Filter = EVERYTHING
+    previous: tuple[str, ...] = ()
+    limit: int = 10
+    language: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """The changes of a collection, from after a sequence number on; None means from now."""
+
+    collection: str
+    where: Filter = EVERYTHING
+    since: int | None = None
+
+
+class TaskState(StrEnum):
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_final(self) -> bool:
+        return self in {TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED}
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Durable work. The id cannot be guessed, and only the caller that started the task can see it."""
+
+    id: str
+    call: Call
+    caller: Caller
+    state: TaskState
+    created: datetime
+    updated: datetime
+    progress: float = 0.0  # 0 to 1, never falls
+    message: str = ""
+    result: Any = None
+    error: Mapping[str, Any] | None = None
+    attempts: int = 0
+    estimate: float | None = None  # seconds it is expected to take in all
+    saved: Any = None  # what the operation noted to continue from after a restart
+    cancelling: bool = False  # a cancellation is on its way to the running coroutine

@@ -1,0 +1,387 @@
+"""What a site has and can do: collections, fields, operations. Everything published about a site is a view of it."""
+
+import difflib
+import hashlib
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from enum import IntEnum, StrEnum
+from math import isfinite
+from typing import Any, cast
+
+import msgspec
+
+from portico.errors import UnknownCollection, UnknownField, UnknownOperation
+
+ID = "id"  # names an item's id in filters, orders and projections
+VECTOR_AT_LEAST = 16  # a list of this many numbers is read as a vector, not as an array
+
+
+class FieldType(StrEnum):
+    STRING = "string"
+    INTEGER = "integer"
+    NUMBER = "number"
+    BOOLEAN = "boolean"
+    TIMESTAMP = "timestamp"  # ISO 8601 text; compared as an instant, a missing zone means UTC
+    DURATION = "duration"  # ISO 8601 text such as PT25M; compared by length
+    VECTOR = "vector"
+    OBJECT = "object"
+    ARRAY = "array"
+    ANY = "any"  # different kinds in different items
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether the field has a typed column of its own."""
+        return self in _SCALARS
+
+
+_SCALARS = frozenset(
+    {
+        FieldType.STRING,
+        FieldType.INTEGER,
+        FieldType.NUMBER,
+        FieldType.BOOLEAN,
+        FieldType.TIMESTAMP,
+        FieldType.DURATION,
+    }
+)
+_NUMERIC = frozenset({FieldType.INTEGER, FieldType.NUMBER})
+_NWP_TYPES = {
+    FieldType.STRING: "string",
+    FieldType.INTEGER: "int64",
+    FieldType.NUMBER: "decimal",
+    FieldType.BOOLEAN: "bool",
+    FieldType.TIMESTAMP: "timestamp",
+    FieldType.DURATION: "string",
+    FieldType.VECTOR: "array",
+    FieldType.OBJECT: "object",
+    FieldType.ARRAY: "array",
+    FieldType.ANY: "object",
+}
+_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?\Z")
+_DURATION = re.compile(
+    r"P(?=[\dT])(?:(\d+)W)?(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?\Z"
+)
+_SEGMENT = re.compile(r"[\w@$:-]{1,128}\Z")
+_MAX_INTEGER = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """What is known of one field. `path` is where its value lies in the data; usually its own name."""
+
+    name: str
+    type: FieldType
+    path: str = ""
+    declared: bool = False  # the site file says so: data that does not fit is absent, not a reason to widen
+    description: str = ""
+
+    @property
+    def where(self) -> str:
+        return self.path or self.name
+
+    @property
+    def is_typed(self) -> bool:
+        return self.type.is_scalar
+
+    def typed_value(self, data: Mapping[str, Any]) -> Any:
+        """The comparable value of this field in an item, or None."""
+        return comparable(self.type, scalar_at(data, self.where))
+
+    def shown(self, value: Any) -> Any:
+        """A comparable value in the form that people write it."""
+        if value is None:
+            return None
+        match self.type:
+            case FieldType.TIMESTAMP:
+                moment = datetime.fromtimestamp(value / 1_000_000, UTC)
+                return moment.isoformat().replace("+00:00", "Z")
+            case FieldType.DURATION:
+                return _iso_duration(float(value))
+            case FieldType.BOOLEAN:
+                return bool(value)
+            case _:
+                return value
+
+
+def comparable(kind: FieldType, value: Any) -> Any:
+    """A JSON value as the one form in which fields of this type are stored and compared; None if it does not fit."""
+    if value is None:
+        return None
+    match kind:
+        case FieldType.INTEGER | FieldType.NUMBER:
+            return _number(value)
+        case FieldType.BOOLEAN:
+            return value if isinstance(value, bool) else None
+        case FieldType.STRING:
+            return value if isinstance(value, str) else None
+        case FieldType.TIMESTAMP:
+            return instant(value) if isinstance(value, str) else None
+        case FieldType.DURATION:
+            return seconds(value) if isinstance(value, str) else None
+        case _:
+            return None
+
+
+def _number(value: Any) -> int | float | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        try:
+            value = float(value) if any(c in value for c in ".eE") else int(value)
+        except ValueError:
+            return None
+    if isinstance(value, int):
+        return value if -_MAX_INTEGER <= value <= _MAX_INTEGER else float(value)
+    return value if isinstance(value, float) and isfinite(value) else None
+
+
+def instant(text: str) -> int | None:
+    """Microseconds since 1970 of an ISO 8601 date or time."""
+    if not _TIMESTAMP.match(text):
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def seconds(text: str) -> float | None:
+    """The length of an ISO 8601 duration without months or years."""
+    found = _DURATION.match(text)
+    if not found:
+        return None
+    weeks, days, hours, minutes, secs = (float(part or 0) for part in found.groups())
+    return ((weeks * 7 + days) * 24 + hours) * 3600 + minutes * 60 + secs
+
+
+def _iso_duration(length: float) -> str:
+    minutes, secs = divmod(length, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    parts = [f"{hours}H" if hours else "", f"{minutes}M" if minutes else "", f"{secs:g}S" if secs else ""]
+    return f"PT{''.join(parts) or '0S'}"
+
+
+def segments(path: str) -> tuple[str, ...]:
+    """The steps of a path such as `offers.price`; refuses what could not be a field."""
+    parts = tuple(path.split("."))
+    if len(path) > 512 or len(parts) > 8 or not all(_SEGMENT.match(part) for part in parts):
+        raise UnknownField(
+            f"{path!r} is not a field name",
+            field=path,
+            hint="Use letters, digits and _, with dots between levels.",
+        )
+    return parts
+
+
+def scalar_at(data: Mapping[str, Any], path: str) -> Any:
+    """The value at a path of objects; None where a step is missing."""
+    value: Any = data
+    for step in path.split("."):
+        if not isinstance(value, Mapping):
+            return None
+        value = cast("Mapping[str, Any]", value).get(step)
+    return value
+
+
+def type_of(value: Any) -> FieldType | None:
+    """The type a value suggests for its field; None for null."""
+    match value:
+        case None:
+            return None
+        case bool():
+            return FieldType.BOOLEAN
+        case int():
+            return FieldType.INTEGER
+        case float():
+            return FieldType.NUMBER
+        case str():
+            return _type_of_text(value)
+        case Mapping():
+            return FieldType.OBJECT
+        case list():
+            return FieldType.VECTOR if _is_vector(cast("list[Any]", value)) else FieldType.ARRAY
+        case _:
+            return FieldType.ANY
+
+
+def _type_of_text(text: str) -> FieldType:
+    if len(text) <= 40:
+        if text[:1].isdigit() and instant(text) is not None:
+            return FieldType.TIMESTAMP
+        if text[:1] == "P" and seconds(text) is not None:
+            return FieldType.DURATION
+    return FieldType.STRING
+
+
+def _is_vector(value: list[Any]) -> bool:
+    return len(value) >= VECTOR_AT_LEAST and all(type(x) is float or type(x) is int for x in value)
+
+
+def widen(known: FieldType, seen: FieldType) -> FieldType:
+    """The narrowest type that holds both."""
+    if known == seen:
+        return known
+    both = {known, seen}
+    if both == _NUMERIC:
+        return FieldType.NUMBER
+    if both <= {FieldType.STRING, FieldType.TIMESTAMP, FieldType.DURATION}:
+        return FieldType.STRING
+    if both == {FieldType.ARRAY, FieldType.VECTOR}:
+        return FieldType.ARRAY
+    return FieldType.ANY
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A named set of items and what is known of its fields."""
+
+    name: str
+    fields: Mapping[str, Field] = field(default_factory=dict[str, Field])
+    title: str = ""
+    description: str = ""
+    type: str = ""  # the schema.org type most of its items have
+    singular: str = ""  # for operation names; derived from the name when empty
+    language: str = "en"
+    weights: Mapping[str, float] = field(default_factory=dict[str, float])  # of fields in text search
+    private: bool = False  # only operations of the site touch it; no face shows it
+
+    @property
+    def one(self) -> str:
+        return self.singular or singular(self.name)
+
+    @property
+    def anchor_id(self) -> str:
+        """SHA-256 of the canonical schema (NWP 5). Names and types are plain strings, so sorted JSON is canonical."""
+        fields = [{"name": f.name, "type": _NWP_TYPES[f.type]} for f in self.fields.values()]
+        canonical = msgspec.json.encode({"fields": fields}, order="sorted")
+        return f"sha256:{hashlib.sha256(canonical).hexdigest()}"
+
+    def field(self, path: str) -> Field:
+        """The field a path names; below an object, an array or an unknown kind any path may exist."""
+        known = self.fields.get(path)
+        if known:
+            return known
+        if path == ID:
+            return Field(ID, FieldType.STRING)
+        head, *rest = segments(path)
+        top = self.fields.get(head)
+        if top is None or (rest and top.type.is_scalar):
+            raise UnknownField(
+                f"{self.name} has no field {path!r}",
+                field=path,
+                collection=self.name,
+                hint=f"Known fields: {', '.join(self.fields) or 'none yet'}.",
+            )
+        return Field(path, FieldType.ANY)
+
+    def widened(self, data: Mapping[str, Any]) -> "Collection":
+        """This collection with room for the data; itself when nothing is new."""
+        grown: dict[str, Field] = {}
+        for name, value in data.items():
+            known = self.fields.get(name)
+            seen = type_of(value)
+            if (known and known.declared) or seen is None or not _SEGMENT.match(name):
+                continue
+            kind = widen(known.type, seen) if known else seen
+            if known is None or kind != known.type:
+                grown[name] = Field(name, kind)
+        return replace(self, fields={**self.fields, **grown}) if grown else self
+
+
+def singular(name: str) -> str:
+    for ending, one in (("ies", "y"), ("sses", "ss"), ("shes", "sh"), ("ches", "ch"), ("xes", "x")):
+        if name.endswith(ending) and len(name) > len(ending) + 1:
+            return name[: -len(ending)] + one
+    if name.endswith("s") and not name.endswith(("ss", "us", "is", "news")):
+        return name[:-1]
+    return name
+
+
+class Kind(StrEnum):
+    CREATE = "create"
+    READ = "read"
+    UPDATE = "update"
+    DELETE = "delete"
+    EXECUTE = "execute"
+
+
+class Danger(IntEnum):
+    """How much harm a call can do (MCP-AQL 5). The gate compares it with what a caller may risk."""
+
+    SAFE = 0
+    REVERSIBLE = 1
+    DESTRUCTIVE = 2
+    DANGEROUS = 3
+    FORBIDDEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """Something a caller can have done. Published schema and validation come from the same types."""
+
+    name: str
+    kind: Kind
+    description: str
+    params: Any  # a msgspec Struct type, or a JsonSchema for operations described elsewhere
+    result: Any
+    run: Callable[..., Awaitable[Any]]
+    danger: Danger = Danger.SAFE
+    collection: str = ""  # the collection it belongs to, for scopes
+    idempotent: bool = False
+    open: bool = False  # for everyone: it checks by itself whose things it shows
+    long: bool = False  # runs as a task unless the caller insists on waiting
+    attempts: int = 1  # how often a task is tried before it fails; more than 1 only if repeating is harmless
+    timeout: float = 30.0
+    estimate: float | None = None  # seconds a task usually takes
+
+    @property
+    def summary(self) -> str:
+        return self.description.strip().split("\n", 1)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSchema:
+    """Parameters or results described by a JSON Schema instead of a Python type."""
+
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """All collections and operations of a site."""
+
+    collections: Mapping[str, Collection]
+    operations: Mapping[str, Operation]
+
+    def collection(self, name: str) -> Collection:
+        """A collection that faces may show."""
+        found = self.collections.get(name)
+        if found is None or found.private:
+            raise UnknownCollection(
+                f"There is no collection {name!r}",
+                collection=name,
+                hint=f"Known collections: {', '.join(c.name for c in self.public)}.",
+            )
+        return found
+
+    def operation(self, name: str) -> Operation:
+        found = self.operations.get(name)
+        if found is None:
+            raise UnknownOperation(
+                f"There is no operation {name!r}", operation=name, hint=nearest_hint(name, self.operations)
+            )
+        return found
+
+    @property
+    def public(self) -> tuple[Collection, ...]:
+        return tuple(c for c in self.collections.values() if not c.private)
+
+
+def nearest_hint(name: str, known: Iterable[str]) -> str:
+    """Names close to a wrong one, for error hints."""
+    close = difflib.get_close_matches(name, list(known), n=3)
+    return f"Did you mean {', '.join(close)}?" if close else "`portico check` lists what there is."

@@ -1,0 +1,139 @@
+"""Every error Portico raises on purpose, as one tree. Knows no protocol and no status code.
+
+SiteError
+├── BadRequest              the request cannot be understood as sent
+│   ├── InvalidQuery        a query, filter, order or aggregate is malformed
+│   │   ├── UnknownField
+│   │   ├── UnsafeRegex
+│   │   └── InvalidCursor
+│   ├── InvalidParams       parameters do not fit the operation
+│   └── TooLarge            over a published limit
+├── NotFound
+│   ├── UnknownCollection
+│   ├── UnknownOperation
+│   ├── UnknownItem
+│   └── UnknownTask
+├── Denied                  who you are does not allow it
+│   ├── Unauthenticated
+│   ├── Forbidden
+│   └── ConfirmationNeeded
+├── Conflict                the state of the site does not allow it
+│   ├── VersionMismatch
+│   ├── AlreadyExists
+│   ├── KeyInUse            an idempotency key is taken
+│   ├── TaskFinished
+│   └── FeedExpired         the asked-for changes are no longer kept
+├── RateLimited
+├── Unavailable             a part Portico relies on does not answer
+│   └── TimedOut
+├── Unsupported             legal, but this site does not offer it
+├── OperationFailed         an operation ran and failed
+├── ConfigError             the site file or the command line is wrong
+└── SourceError             a source of items cannot be read
+    └── BlockedAddress      a URL points where Portico must not go
+"""
+
+from typing import Any
+
+
+class SiteError(Exception):
+    """A message for people, details for machines, a hint for what to do next."""
+
+    def __init__(self, message: str, *, hint: str | None = None, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.details: dict[str, Any] = details
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}" if self.hint else self.message
+
+
+class BadRequest(SiteError): ...
+
+
+class InvalidQuery(BadRequest): ...
+
+
+class UnknownField(InvalidQuery): ...
+
+
+class UnsafeRegex(InvalidQuery): ...
+
+
+class InvalidCursor(InvalidQuery): ...
+
+
+class InvalidParams(BadRequest): ...
+
+
+class TooLarge(BadRequest): ...
+
+
+class NotFound(SiteError): ...
+
+
+class UnknownCollection(NotFound): ...
+
+
+class UnknownOperation(NotFound): ...
+
+
+class UnknownItem(NotFound): ...
+
+
+class UnknownTask(NotFound): ...
+
+
+class Denied(SiteError): ...
+
+
+class Unauthenticated(Denied): ...
+
+
+class Forbidden(Denied): ...
+
+
+class ConfirmationNeeded(Denied): ...
+
+
+class Conflict(SiteError): ...
+
+
+class VersionMismatch(Conflict): ...
+
+
+class AlreadyExists(Conflict): ...
+
+
+class KeyInUse(Conflict): ...
+
+
+class TaskFinished(Conflict): ...
+
+
+class FeedExpired(Conflict): ...
+
+
+class RateLimited(SiteError): ...
+
+
+class Unavailable(SiteError): ...
+
+
+class TimedOut(Unavailable): ...
+
+
+class Unsupported(SiteError): ...
+
+
+class OperationFailed(SiteError): ...
+
+
+class ConfigError(SiteError): ...
+
+
+class SourceError(SiteError): ...
+
+
+class BlockedAddress(SourceError): ...

@@ -1,0 +1,102 @@
+"""Item and Change, and what can be said of their data: merge, diff, hash. Knows no store."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, TypeAlias, cast
+
+import msgspec
+
+Data: TypeAlias = Mapping[str, Any]
+ChangeKind: TypeAlias = Literal["create", "update", "delete"]
+Patch: TypeAlias = tuple[dict[str, Any], ...]
+
+_encoder = msgspec.json.Encoder(order="sorted")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One schema.org object. The version is its etag: it changes with every write that changes the data."""
+
+    id: str
+    collection: str
+    data: Data
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One write, in the order of the feed. A delete carries the item as it last was."""
+
+    seq: int
+    kind: ChangeKind
+    item: Item
+    patch: Patch
+    at: datetime
+
+
+def content_hash(data: Data) -> str:
+    """The same for equal data whatever the order of keys."""
+    return hashlib.blake2b(_encoder.encode(data), digest_size=12).hexdigest()
+
+
+MAX_ID = 1024
+
+
+def problem_with(id: str, data: Data) -> str | None:
+    """Why this cannot be kept as an item, in a few words; None if it can."""
+    if not id or len(id) > MAX_ID:
+        return f"the id has {len(id)} characters; 1 to {MAX_ID} are allowed"
+    try:
+        encoded = _encoder.encode([id, data])
+    except (UnicodeEncodeError, RecursionError, TypeError, ValueError) as error:
+        return f"it is not JSON ({error})"
+    return "it contains a NUL character" if b"\\u0000" in encoded else None
+
+
+def version_of(revision: int, digest: str) -> str:
+    return f"{revision}-{digest}"
+
+
+def merge(old: Data, patch: Data) -> dict[str, Any]:
+    """Objects merge key by key, everything else replaces, null removes (MCP-AQL 4.5.1)."""
+    merged = dict(old)
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, Mapping):
+            kept = merged.get(key)
+            base = cast("Data", kept) if isinstance(kept, Mapping) else {}
+            merged[key] = merge(base, cast("Data", value))
+        else:
+            merged[key] = value
+    return merged
+
+
+def diff(old: Data, new: Data) -> Patch:
+    """The JSON Patch (RFC 6902) that turns old into new. Arrays are replaced whole."""
+    return tuple(_differences(old, new, ""))
+
+
+def _differences(old: Data, new: Data, path: str) -> Iterator[dict[str, Any]]:
+    for key in old:
+        if key not in new:
+            yield {"op": "remove", "path": f"{path}/{_escape(key)}"}
+    for key, value in new.items():
+        where = f"{path}/{_escape(key)}"
+        if key not in old:
+            yield {"op": "add", "path": where, "value": value}
+        elif isinstance(value, Mapping) and isinstance(old[key], Mapping):
+            yield from _differences(cast("Data", old[key]), cast("Data", value), where)
+        elif _unlike(old[key], value):
+            yield {"op": "replace", "path": where, "value": value}
+
+
+def _unlike(a: Any, b: Any) -> bool:
+    # 1 == 1.0 == True in Python, but they are different JSON.
+    return type(a) is not type(b) or a != b
+
+
+def _escape(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")

@@ -1,0 +1,87 @@
+"""How much, how often, how deep: the published bounds of a site, and the meters that hold callers to them."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgspec
+
+from portico.errors import RateLimited, TooLarge
+
+MAX_METERS = 100_000
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a site file may set under [limits]."""
+
+    anonymous_per_minute: int = 120
+    keys_per_minute: int = 1200
+    payload_bytes: int = 1_000_000
+    depth: int = 32
+    text_characters: int = 10_000
+    concurrent_tasks: int = 16
+    tasks_per_caller: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What a caller has left, for faces that tell."""
+
+    limit: int
+    remaining: int
+    reset: float  # seconds until the allowance is whole again
+
+
+class Rates:
+    """A token bucket for each caller, refilled evenly over a minute."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._meters: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def spend(self, key: str, *, anonymous: bool, now: float | None = None) -> Allowance:
+        """Take one request out of a caller's allowance."""
+        now = time.monotonic() if now is None else now
+        limit = self._limits.anonymous_per_minute if anonymous else self._limits.keys_per_minute
+        tokens, then = self._meters.pop(key, (float(limit), now))
+        tokens = min(limit, tokens + (now - then) * limit / 60)
+        wait = (1 - tokens) * 60 / limit
+        self._meters[key] = (max(tokens - 1, 0.0) if tokens >= 1 else tokens, now)
+        if len(self._meters) > MAX_METERS:
+            self._meters.popitem(last=False)
+        if tokens < 1:
+            raise RateLimited(
+                f"More than {limit} requests in a minute",
+                limit=limit,
+                retry_after=round(wait, 2),
+                hint=f"Wait {wait:.1f} seconds. An API key has a higher limit."
+                if anonymous
+                else f"Wait {wait:.1f} seconds.",
+            )
+        return Allowance(limit, int(tokens - 1), (limit - tokens + 1) * 60 / limit)
+
+
+def check_payload(params: Mapping[str, Any], limits: Limits) -> None:
+    """Refuse what is too deep or too large before anything is done with it."""
+    _check_depth(params, limits.depth)
+    size = len(msgspec.json.encode(params))
+    if size > limits.payload_bytes:
+        raise TooLarge(
+            f"The parameters take {size} bytes; {limits.payload_bytes} are allowed",
+            limit_type="request_size",
+            limit=limits.payload_bytes,
+            actual=size,
+        )
+
+
+def _check_depth(value: Any, left: int) -> None:
+    if left < 0:
+        raise TooLarge("The parameters are nested too deeply", limit_type="nesting_depth")
+    if isinstance(value, Mapping):
+        for inner in cast("Mapping[str, Any]", value).values():
+            _check_depth(inner, left - 1)
+    elif isinstance(value, list | tuple):
+        for inner in cast("list[Any]", value):
+            _check_depth(inner, left - 1)

@@ -1,0 +1,124 @@
+"""What an operator may want to know, as types, and where it goes: a log, counters. Nothing here decides anything."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TextIO, TypeAlias
+
+import msgspec
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    ms: float
+    items: int
+    caller: str
+
+
+@dataclass(frozen=True, slots=True)
+class Queried:
+    collection: str
+    ms: float
+    items: int
+    caller: str
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    operation: str
+    ms: float
+    caller: str
+    error: str = ""  # the class of the error, when it failed
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The gate said no."""
+
+    what: str
+    caller: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMoved:
+    task: str
+    operation: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    source: str
+    collection: str
+    added: int
+    changed: int
+    removed: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Broke:
+    """Something that should not happen did. The only observation that means a defect."""
+
+    where: str
+    error: str
+
+
+Observation: TypeAlias = Asked | Queried | Called | Refused | TaskMoved | Loaded | Broke
+Observe: TypeAlias = Callable[[Observation], None]
+
+
+def nowhere(_: Observation) -> None:
+    """For those who do not want to know."""
+
+
+class Log:
+    """One JSON line for each observation."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+
+    def __call__(self, seen: Observation) -> None:
+        line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": type(seen).__name__}
+        self._stream.write(msgspec.json.encode({**line, **asdict(seen)}).decode() + "\n")
+
+
+class Metrics:
+    """Counters and durations for Prometheus. Labels are names from the catalog, never from a request."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._events = Counter("portico_events", "Observations by kind", ["event"], registry=self.registry)
+        self._calls = Counter("portico_calls", "Calls", ["operation", "error"], registry=self.registry)
+        self._seconds = Histogram(
+            "portico_seconds", "Time taken", ["door"], registry=self.registry, buckets=_BUCKETS
+        )
+
+    def __call__(self, seen: Observation) -> None:
+        self._events.labels(type(seen).__name__).inc()
+        match seen:
+            case Asked(ms=ms):
+                self._seconds.labels("ask").observe(ms / 1000)
+            case Queried(ms=ms):
+                self._seconds.labels("query").observe(ms / 1000)
+            case Called(operation=operation, ms=ms, error=error):
+                self._seconds.labels("call").observe(ms / 1000)
+                self._calls.labels(operation, error).inc()
+            case Refused() | TaskMoved() | Loaded() | Broke():
+                pass
+
+
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+def both(*sinks: Observe) -> Observe:
+    """One observer that tells several."""
+
+    def tell(seen: Observation) -> None:
+        for sink in sinks:
+            sink(seen)
+
+    return tell

@@ -1,0 +1,683 @@
+"""Query, Filter, Page and the one operator table. Says what matches; knows no SQL and no protocol.
+
+Three engines answer the same filters: SQL in a store, column masks in an index, and `matches` here. The rules:
+a path yields every value it reaches, arrays of objects included; a comparison holds if it holds for one of them;
+a missing or null value, or one of another kind, makes it false; `ne` and `nin` are the negations of `eq` and `in`;
+`contains` asks a text for a part and an array for an element; `exists` means present and not null.
+"""
+
+import base64
+import hashlib
+import hmac
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import lru_cache
+from math import isfinite
+from typing import Any, Literal, TypeAlias, cast
+
+import msgspec
+import numpy as np
+import re2
+from numpy.typing import NDArray
+
+from portico.catalog import ID, Collection, Field, FieldType, comparable, segments
+from portico.errors import InvalidCursor, InvalidQuery, TooLarge, UnsafeRegex
+from portico.items import Item
+
+MAX_DEPTH = 8  # NWP 6.2
+MAX_CONDITIONS = 256
+MAX_LIST = 1000
+MAX_REGEX = 256  # NWP 6.2
+MAX_LIMIT = 1000
+DEFAULT_LIMIT = 20
+
+Metric: TypeAlias = Literal["cosine", "euclidean", "dot_product"]
+Function: TypeAlias = Literal["count", "sum", "avg", "min", "max", "count_distinct"]
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One way to test a field. `says` is for people; `holds` compares two values of the same kind."""
+
+    name: str
+    says: str
+    holds: Callable[[Any, Any], bool]
+    ordered: bool = False
+
+
+OPERATORS: dict[str, Operator] = {
+    op.name: op
+    for op in (
+        Operator("eq", "equals", operator.eq),
+        Operator("ne", "is not", operator.ne),
+        Operator("lt", "is less than", operator.lt, ordered=True),
+        Operator("lte", "is at most", operator.le, ordered=True),
+        Operator("gt", "is greater than", operator.gt, ordered=True),
+        Operator("gte", "is at least", operator.ge, ordered=True),
+        Operator("in", "is one of", lambda value, wanted: value in wanted),
+        Operator("nin", "is none of", lambda value, wanted: value not in wanted),
+        Operator("contains", "contains", lambda value, wanted: wanted in value),
+        Operator("between", "is between", lambda value, ends: ends[0] <= value <= ends[1], ordered=True),
+        Operator("exists", "exists", lambda value, wanted: (value is not None) == wanted),
+        Operator("regex", "matches", lambda value, pattern: bool(compiled(pattern).search(value))),
+    )
+}
+NEGATIONS = {"ne": "eq", "nin": "in"}
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    field: str
+    op: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    parts: tuple["Filter", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    parts: tuple["Filter", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    part: "Filter"
+
+
+Filter: TypeAlias = Condition | And | Or | Not
+EVERYTHING = And(())
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One key of a sort. Items without the field come last in both directions."""
+
+    field: str
+    descending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """Vector similarity. Without a field: the embedding Portico made of each item's text."""
+
+    vector: tuple[float, ...]
+    field: str = ""
+    top: int = 10
+    threshold: float | None = None  # least similarity, or greatest euclidean distance
+    metric: Metric = "cosine"
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    function: Function
+    alias: str
+    field: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    operations: tuple[Aggregation, ...]
+    group_by: tuple[str, ...] = ()
+    having: Filter = EVERYTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What to look for in one collection."""
+
+    collection: str
+    text: str = ""
+    near: Near | None = None
+    where: Filter = EVERYTHING
+    order: tuple[Order, ...] = ()
+    fields: tuple[str, ...] = ()
+    aggregate: Aggregate | None = None
+    limit: int = DEFAULT_LIMIT
+    cursor: str = ""
+    count: bool = False  # whether the page shall say how many there are in all
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Items, or rows of an aggregate. A cursor is there exactly when more follows."""
+
+    items: tuple[Item, ...] = ()
+    rows: tuple[Mapping[str, Any], ...] = ()
+    scores: tuple[float, ...] = ()  # beside items, when they were searched for
+    total: int | None = None
+    cursor: str = ""
+    notes: tuple[str, ...] = field(default=())  # what a caller should know of how the page came about
+
+
+# Reading the JSON form of a filter, {"price": {"$lt": 20}}.
+
+
+def parse_filter(raw: Any, *, bare_values: bool = True) -> Filter:
+    """The filter that a JSON object in the `$` dialect means. `bare_values` reads {"f": 1} as equality."""
+    budget = [MAX_CONDITIONS]
+    return _parse(raw, 0, bare_values, budget)
+
+
+def _parse(raw: Any, depth: int, bare: bool, budget: list[int]) -> Filter:
+    if not isinstance(raw, Mapping):
+        raise InvalidQuery(
+            "A filter is a JSON object",
+            got=type(raw).__name__,
+            hint='For example {"price": {"$lt": 20}}.',
+        )
+    if depth >= MAX_DEPTH:
+        raise InvalidQuery(f"The filter is nested more than {MAX_DEPTH} levels deep", limit=MAX_DEPTH)
+    parts = [
+        part
+        for key, value in cast("Mapping[str, Any]", raw).items()
+        for part in _parse_entry(key, value, depth, bare, budget)
+    ]
+    return parts[0] if len(parts) == 1 else And(tuple(parts))
+
+
+def _parse_entry(key: str, value: Any, depth: int, bare: bool, budget: list[int]) -> Iterator[Filter]:
+    match key:
+        case "$and" | "$or":
+            if not isinstance(value, list):
+                raise InvalidQuery(f"{key} takes a list of filters", operator=key)
+            parts = tuple(_parse(part, depth + 1, bare, budget) for part in cast("list[Any]", value))
+            yield And(parts) if key == "$and" else Or(parts)
+        case "$not":
+            yield Not(_parse(value, depth + 1, bare, budget))
+        case _ if key.startswith("$"):
+            raise InvalidQuery(f"{key!r} is not a filter operator", operator=key, hint=_known_operators())
+        case _:
+            yield from _parse_conditions(key, value, bare, budget)
+
+
+def _parse_conditions(name: str, raw: Any, bare: bool, budget: list[int]) -> Iterator[Filter]:
+    segments(name)
+    tests = cast("Mapping[str, Any]", raw) if isinstance(raw, Mapping) else None
+    if tests is None or not any(key.startswith("$") for key in tests):
+        if not bare:
+            raise InvalidQuery(
+                f"The filter on {name!r} names no operator",
+                field=name,
+                hint=f'Write {{"{name}": {{"$eq": …}}}}.',
+            )
+        tests = {"$eq": raw}
+    for key, value in tests.items():
+        budget[0] -= 1
+        if budget[0] < 0:
+            raise TooLarge(f"A filter has at most {MAX_CONDITIONS} conditions", limit=MAX_CONDITIONS)
+        yield condition(name, key.removeprefix("$") if key.startswith("$") else key, value)
+
+
+_AGGREGATION = re2.compile(r"^\s*(\w+)\s*(?:\(\s*([^()\s]*)\s*\))?(?:\s+as\s+(\w+))?\s*$")
+FUNCTIONS: tuple[Function, ...] = ("count", "sum", "avg", "min", "max", "count_distinct")
+
+
+def parse_aggregation(text: str) -> Aggregation:
+    """The aggregation that a text such as `avg(price) as mean` means."""
+    found = _AGGREGATION.match(text)
+    name = found[1].lower() if found else ""
+    function = next((each for each in FUNCTIONS if each == name), None)
+    if found is None or function is None:
+        raise InvalidQuery(
+            f"{text!r} is not an aggregate",
+            hint=f"Write one of {', '.join(FUNCTIONS)}: 'avg(price) as mean'.",
+        )
+    of = "" if found[2] in {None, "*"} else found[2]
+    return Aggregation(function, found[3] or (f"{function}_{of}" if of else function), of)
+
+
+def _known_operators() -> str:
+    return f"Known operators: {', '.join(f'${name}' for name in OPERATORS)}, $and, $or, $not."
+
+
+def condition(name: str, op: str, value: Any) -> Condition:
+    """A checked condition."""
+    if op not in OPERATORS:
+        raise InvalidQuery(f"'${op}' is not a filter operator", operator=op, hint=_known_operators())
+    check = _CHECKS.get(op, _check_plain)
+    return Condition(name, op, check(name, op, value))
+
+
+def _check_plain(name: str, op: str, value: Any) -> Any:
+    if isinstance(value, float) and not isfinite(value):
+        raise InvalidQuery(f"${op} on {name!r} needs a finite number", field=name)
+    if isinstance(value, list | dict):
+        raise InvalidQuery(
+            f"${op} on {name!r} needs a single value",
+            field=name,
+            hint="Ask an array for an element with $contains.",
+        )
+    return value
+
+
+def _check_list(name: str, op: str, value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise InvalidQuery(f"${op} on {name!r} needs a list", field=name, operator=op)
+    values = tuple(cast("Sequence[Any]", value))
+    if len(values) > MAX_LIST:
+        raise TooLarge(f"${op} takes at most {MAX_LIST} values", limit=MAX_LIST, actual=len(values))
+    return tuple(_check_plain(name, "eq", each) for each in values)
+
+
+def _check_ends(name: str, op: str, value: Any) -> tuple[Any, Any]:
+    ends = _check_list(name, op, value)
+    if len(ends) != 2:
+        raise InvalidQuery(f"$between on {name!r} needs two values, the least and the greatest", field=name)
+    return ends[0], ends[1]
+
+
+def _check_exists(name: str, op: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidQuery(f"${op} on {name!r} needs true or false", field=name)
+    return value
+
+
+def _check_contains(name: str, op: str, value: Any) -> Any:
+    if value is None:
+        raise InvalidQuery(f"${op} on {name!r} needs a single value", field=name)
+    return _check_plain(name, op, value)
+
+
+def _check_regex(name: str, op: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise InvalidQuery(f"${op} on {name!r} needs a pattern", field=name)
+    if len(value) > MAX_REGEX:
+        raise UnsafeRegex(
+            f"The pattern on {name!r} is longer than {MAX_REGEX} characters", field=name, limit=MAX_REGEX
+        )
+    compiled(value)
+    return value
+
+
+_CHECKS: dict[str, Callable[[str, str, Any], Any]] = {
+    "in": _check_list,
+    "nin": _check_list,
+    "between": _check_ends,
+    "exists": _check_exists,
+    "contains": _check_contains,
+    "regex": _check_regex,
+}
+
+
+@lru_cache(maxsize=512)
+def compiled(pattern: str) -> Any:
+    """A pattern in RE2: its time is linear in the text, whatever the pattern (NWP 13.5)."""
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = 1 << 20
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0].decode() if error.args and isinstance(error.args[0], bytes) else str(error)
+        kind = UnsafeRegex if "too large" in reason else InvalidQuery
+        raise kind(
+            f"The pattern {pattern!r} cannot be used: {reason}",
+            pattern=pattern,
+            hint="Patterns follow RE2: no back-references, no look-around.",
+        ) from error
+
+
+# Deciding whether an item matches.
+
+
+def matches(where: Filter, item: Item, collection: Collection) -> bool:
+    match where:
+        case And(parts):
+            return all(matches(part, item, collection) for part in parts)
+        case Or(parts):
+            return any(matches(part, item, collection) for part in parts)
+        case Not(part):
+            return not matches(part, item, collection)
+        case Condition(name, op, value):
+            return holds(op, value, collection.field(name), item)
+
+
+def holds(op: str, wanted: Any, known: Field, item: Item) -> bool:
+    """Whether one condition holds for an item."""
+    if op in NEGATIONS:
+        return not holds(NEGATIONS[op], wanted, known, item)
+    if known.name == ID:
+        return compare(op, item.id, wanted)
+    if known.is_typed and not (op in TEXTUAL and known.type in TEXT_BEHIND):
+        return compare(op, known.typed_value(item.data), operand(known, op, wanted))
+    return _any_holds(op, wanted, list(reached(item.data, segments(known.where))))
+
+
+TEXTUAL = frozenset({"contains", "regex"})
+TEXT_BEHIND = frozenset({FieldType.TIMESTAMP, FieldType.DURATION})  # compared as numbers, written as text
+
+
+def operand(known: Field, op: str, wanted: Any) -> Any:
+    """The right-hand side in the comparable form of a typed field."""
+    if op == "exists":
+        return wanted
+    if op in {"in", "between"}:
+        return tuple(_operand(known, each) for each in wanted)
+    return _operand(known, wanted)
+
+
+class Unmatchable:
+    """A right-hand side of another kind than the field: equal to nothing, before and after nothing."""
+
+
+UNMATCHABLE = Unmatchable()
+
+
+def _operand(known: Field, wanted: Any) -> Any:
+    if wanted is None:
+        return None
+    if known.type in {FieldType.INTEGER, FieldType.NUMBER} and isinstance(wanted, str):
+        return UNMATCHABLE
+    value = comparable(known.type, wanted)
+    return UNMATCHABLE if value is None else value
+
+
+def compare(op: str, value: Any, wanted: Any) -> bool:
+    """One comparison of one value, which may be None for an absent one."""
+    match op:
+        case "exists":
+            return (value is not None) == wanted
+        case "eq":
+            return same(value, wanted)
+        case "in":
+            return any(same(value, each) for each in wanted)
+        case "between":
+            return compare("gte", value, wanted[0]) and compare("lte", value, wanted[1])
+        case "contains" | "regex":
+            return isinstance(value, str) and isinstance(wanted, str) and OPERATORS[op].holds(value, wanted)
+        case _:
+            return _kind(value) == _kind(wanted) != "other" and OPERATORS[op].holds(value, wanted)
+
+
+def same(value: Any, wanted: Any) -> bool:
+    """JSON equality: 1 equals 1.0, but not true and not "1"."""
+    if value is None or wanted is None:
+        return value is wanted
+    kind = _kind(value)
+    return kind == _kind(wanted) != "other" and value == wanted
+
+
+def _kind(value: Any) -> str:
+    match value:
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+        case str():
+            return "text"
+        case _:
+            return "other"
+
+
+def reached(data: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[Any]:
+    """Every value a path leads to, through arrays of objects. Arrays at its end are not opened."""
+    heads: list[Any] = [data]
+    for step in path:
+        heads = [
+            cast("Mapping[str, Any]", each)[step]
+            for head in heads
+            for each in _opened(head)
+            if isinstance(each, Mapping) and step in each
+        ]
+    yield from heads
+
+
+def _opened(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else [value]
+
+
+def _any_holds(op: str, wanted: Any, found: list[Any]) -> bool:
+    if op == "exists":
+        return any(value is not None for value in found) == wanted
+    if op == "contains":
+        return any(_contains(value, wanted) for value in found)
+    if op in {"eq", "in"} and not any(value is not None for value in found):
+        found = [None]
+    return any(compare(op, each, wanted) for value in found for each in _opened(value))
+
+
+def _contains(value: Any, wanted: Any) -> bool:
+    if isinstance(value, list):
+        return any(same(each, wanted) for each in cast("list[Any]", value))
+    return isinstance(value, str) and isinstance(wanted, str) and wanted in value
+
+
+# Sorting and walking.
+
+
+def sort_key(value: Any) -> tuple[int, Any]:
+    """Orders values of any kind: numbers, then texts, then the rest, then nothing."""
+    match value:
+        case bool():
+            return (2, int(value))
+        case int() | float():
+            return (0, value)
+        case str():
+            return (1, value)
+        case _:
+            return (3, 0)
+
+
+def checked(query: Query, collection: Collection) -> Query:
+    """The query with its bounds applied; raises for fields that do not exist and combinations that mean nothing."""
+    if query.limit < 0:
+        raise InvalidQuery("limit is a positive number", limit=query.limit)
+    _check_filter_fields(query.where, collection)
+    for name in (*(o.field for o in query.order), *query.fields):
+        if query.aggregate is None:
+            collection.field(name)
+    if query.aggregate:
+        _check_aggregate(query, query.aggregate, collection)
+    if query.near:
+        _check_near(query.near)
+    return replace(query, limit=min(query.limit or DEFAULT_LIMIT, MAX_LIMIT))
+
+
+def _check_filter_fields(where: Filter, collection: Collection) -> None:
+    for each in conditions(where):
+        collection.field(each.field)
+
+
+def conditions(where: Filter) -> Iterator[Condition]:
+    match where:
+        case And(parts) | Or(parts):
+            for part in parts:
+                yield from conditions(part)
+        case Not(part):
+            yield from conditions(part)
+        case Condition():
+            yield where
+
+
+def _check_near(near: Near) -> None:
+    if not near.vector or not all(isfinite(x) for x in near.vector):
+        raise InvalidQuery("A vector needs finite numbers", field=near.field)
+    if not 1 <= near.top <= MAX_LIMIT:
+        raise InvalidQuery(f"top lies between 1 and {MAX_LIMIT}", top=near.top)
+
+
+def _check_aggregate(query: Query, aggregate: Aggregate, collection: Collection) -> None:
+    if not aggregate.operations:
+        raise InvalidQuery("An aggregate needs at least one operation")
+    if query.text or query.near:
+        raise InvalidQuery("Aggregates count stored items; they do not combine with a search")
+    names = [*aggregate.group_by, *(each.alias for each in aggregate.operations)]
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        raise InvalidQuery(f"Two columns of the result are called {repeated!r}", alias=repeated)
+    for name in aggregate.group_by:
+        collection.field(name)
+    for each in aggregate.operations:
+        _check_aggregation(each, collection)
+    known = set(names)
+    used = (*(o.field for o in query.order), *(c.field for c in conditions(aggregate.having)))
+    stray = next((name for name in used if name not in known), None)
+    if stray is not None:
+        raise InvalidQuery(
+            f"{stray!r} is not a column of the result",
+            field=stray,
+            hint=f"Order and having may use {', '.join(names)}.",
+        )
+
+
+def _check_aggregation(each: Aggregation, collection: Collection) -> None:
+    if not each.alias:
+        raise InvalidQuery(f"{each.function} needs an alias", function=each.function)
+    if each.field:
+        known = collection.field(each.field)
+        numeric = {FieldType.INTEGER, FieldType.NUMBER, FieldType.DURATION, FieldType.ANY}
+        if each.function in {"sum", "avg"} and known.type not in numeric:
+            raise InvalidQuery(
+                f"{each.function} needs a number; {each.field} is a {known.type}", field=each.field
+            )
+    elif each.function != "count":
+        raise InvalidQuery(f"{each.function} needs a field", function=each.function)
+
+
+# Cursors: opaque, tamper-evident, bound to their query.
+
+
+def make_cursor(query: Query, position: Sequence[Any], secret: bytes) -> str:
+    payload = msgspec.msgpack.encode(list(position))
+    return base64.urlsafe_b64encode(_sign(query, payload, secret) + payload).rstrip(b"=").decode()
+
+
+def read_cursor(query: Query, secret: bytes) -> list[Any]:
+    """The position a cursor stands for; raises if it was altered or made for another query."""
+    try:
+        padded = query.cursor + "=" * (-len(query.cursor) % 4)
+        raw = base64.b64decode(padded, altchars=b"-_", validate=True)
+    except ValueError:
+        raw = b""
+    signature, payload = raw[:16], raw[16:]
+    if not payload or not hmac.compare_digest(signature, _sign(query, payload, secret)):
+        raise InvalidCursor(
+            "The cursor does not belong to this query",
+            hint="Repeat the query exactly as it was, or start again without a cursor.",
+        )
+    return msgspec.msgpack.decode(payload, type=list[Any])
+
+
+def _sign(query: Query, payload: bytes, secret: bytes) -> bytes:
+    asked = replace(query, cursor="", limit=0, count=False)
+    return hmac.digest(secret, canonical(asked) + b"\0" + payload, "sha256")[:16]
+
+
+def canonical(query: Query) -> bytes:
+    """The same bytes for the same question."""
+    return hashlib.sha256(msgspec.json.encode(_plain(query), order="sorted")).digest()
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        named = {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+        return [type(value).__name__, named]
+    if isinstance(value, tuple):
+        return [_plain(each) for each in cast("tuple[Any, ...]", value)]
+    return value
+
+
+# Similarity.
+
+
+def similarity(near: Near, matrix: NDArray[np.float32]) -> NDArray[np.float32]:
+    """How near each row lies: greater is nearer, -inf is beyond the threshold. Euclidean ranks are negated distances."""
+    wanted = np.asarray(near.vector, dtype=np.float32)
+    match near.metric:
+        case "euclidean":
+            ranks = -np.linalg.norm(matrix - wanted, axis=1)
+            least = None if near.threshold is None else -near.threshold
+        case "dot_product":
+            ranks, least = matrix @ wanted, near.threshold
+        case "cosine":
+            lengths = np.linalg.norm(matrix, axis=1) * np.linalg.norm(wanted)
+            ranks, least = (matrix @ wanted) / np.maximum(lengths, 1e-12), near.threshold
+    ranks = ranks.astype(np.float32)
+    return ranks if least is None else np.where(ranks >= np.float32(least), ranks, -np.inf).astype(np.float32)
+
+
+# Projection.
+
+
+def project(item: Item, names: Sequence[str], collection: Collection) -> Item:
+    """The item with only the named fields; paths keep their nesting. No names keep everything."""
+    if not names:
+        return item
+    shown: dict[str, Any] = {}
+    for name in names:
+        if name != ID:
+            _copy(item.data, shown, segments(collection.field(name).where))
+    return replace(item, data=shown)
+
+
+def _copy(source: Mapping[str, Any], target: dict[str, Any], path: tuple[str, ...]) -> None:
+    head, *rest = path
+    if head not in source:
+        return
+    value = source[head]
+    if not rest:
+        target[head] = value
+    elif isinstance(value, Mapping):
+        kept = target.setdefault(head, {})
+        if isinstance(kept, dict):
+            _copy(cast("Mapping[str, Any]", value), cast("dict[str, Any]", kept), tuple(rest))
+    elif isinstance(value, list):
+        _copy_each(cast("list[Any]", value), target, head, tuple(rest))
+
+
+def _copy_each(values: list[Any], target: dict[str, Any], head: str, rest: tuple[str, ...]) -> None:
+    kept = cast("list[Any]", target.setdefault(head, [{} for _ in values]))
+    if len(kept) != len(values):
+        return
+    for value, shown in zip(values, kept, strict=True):
+        if isinstance(value, Mapping) and isinstance(shown, dict):
+            _copy(cast("Mapping[str, Any]", value), cast("dict[str, Any]", shown), rest)
+
+
+# Rows of an aggregate, once a store has grouped them.
+
+
+def finish_rows(rows: list[dict[str, Any]], query: Query, secret: bytes) -> Page:
+    """Having, order, cursor and limit over grouped rows, the same for every store."""
+    aggregate = cast("Aggregate", query.aggregate)
+    kept = [row for row in rows if _row_matches(aggregate.having, row)]
+    order = (*query.order, *(Order(name) for name in aggregate.group_by))
+    for key in reversed(order):
+        kept = _sorted_rows(kept, key)
+    total = len(kept)
+    start = 0
+    if query.cursor:
+        last = read_cursor(query, secret)
+        start = next((i + 1 for i, row in enumerate(kept) if _position(row, aggregate) == last), total)
+    shown = kept[start : start + query.limit]
+    more = start + query.limit < total
+    cursor = make_cursor(query, _position(shown[-1], aggregate), secret) if more else ""
+    return Page(rows=tuple(shown), total=total, cursor=cursor)
+
+
+def _position(row: Mapping[str, Any], aggregate: Aggregate) -> list[Any]:
+    return [row[name] for name in aggregate.group_by]
+
+
+def _sorted_rows(rows: list[dict[str, Any]], key: Order) -> list[dict[str, Any]]:
+    present = [row for row in rows if row[key.field] is not None]
+    absent = [row for row in rows if row[key.field] is None]
+    return sorted(present, key=lambda row: sort_key(row[key.field]), reverse=key.descending) + absent
+
+
+def _row_matches(having: Filter, row: Mapping[str, Any]) -> bool:
+    match having:
+        case And(parts):
+            return all(_row_matches(part, row) for part in parts)
+        case Or(parts):
+            return any(_row_matches(part, row) for part in parts)
+        case Not(part):
+            return not _row_matches(part, row)
+        case Condition(name, op, value) if op in NEGATIONS:
+            return not _any_holds(NEGATIONS[op], value, [row.get(name)])
+        case Condition(name, op, value):
+            return _any_holds(op, value, [row.get(name)])
