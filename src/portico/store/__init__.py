@@ -1,0 +1,240 @@
+"""The record of a site: items, changes, vectors, tasks and keys. A store answers structured queries, never text.
+
+`Store` is the contract; `tests/contract` holds the suite that every store has to pass.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from importlib import import_module
+from typing import Any, Protocol, TypeAlias
+
+from portico.calls import Task
+from portico.catalog import Collection
+from portico.errors import ConfigError
+from portico.identity import Key
+from portico.items import Change, Item
+from portico.query import Filter, Page, Query
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Write an item whole. `expect` is the version it must have now; "" means it must not exist yet."""
+
+    id: str
+    data: Mapping[str, Any]
+    expect: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Merge data into an existing item (see `items.merge`)."""
+
+    id: str
+    data: Mapping[str, Any]
+    expect: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    id: str
+    expect: str | None = None
+
+
+Write: TypeAlias = Put | Merge | Remove
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One run of loading a source. Items it does not see again are forgotten at its end."""
+
+    run: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a batch of a load did. Ids given twice in one run are refused, not overwritten."""
+
+    added: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    repeated: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VectorRow:
+    """A stored vector. `seq` grows with every write of a vector; `digest` is the content hash it was made from."""
+
+    seq: int
+    id: str
+    digest: str
+    vector: bytes  # float32, little endian
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What an idempotency key stands for: a task, or a finished result, or (neither) a call under way."""
+
+    digest: str
+    task: str = ""
+    result: bytes = b""
+
+
+class Store(Protocol):
+    """Where a site is kept. All methods may be called from many coroutines at once; reads do not wait for writes."""
+
+    url: str
+
+    @property
+    def secret(self) -> bytes:
+        """Random, made with the store: signs cursors and tokens, the same for every process on this store."""
+        ...
+
+    @property
+    def schema(self) -> Mapping[str, Collection]:
+        """The collections as last seen by this process."""
+        ...
+
+    async def close(self) -> None: ...
+
+    async def declare(self, collection: Collection) -> Collection:
+        """Make a collection, or bring what the site file says of it up to date."""
+        ...
+
+    async def refresh(self) -> Mapping[str, Collection]:
+        """The collections as they are now, other processes' changes included."""
+        ...
+
+    # Reading
+
+    async def get(self, collection: str, id: str) -> Item | None: ...
+
+    async def get_many(self, collection: str, ids: Sequence[str]) -> dict[str, Item]: ...
+
+    async def find(self, query: Query) -> Page:
+        """A page of a query without text."""
+        ...
+
+    async def count(self, collection: str, where: Filter) -> int: ...
+
+    async def matching(self, collection: str, where: Filter) -> list[str]:
+        """The ids of all items that match."""
+        ...
+
+    def scan(self, collection: str) -> AsyncIterator[list[Item]]:
+        """All items, in batches, in no promised order."""
+        ...
+
+    # Writing
+
+    async def write(self, collection: str, writes: Sequence[Write]) -> list[Change]:
+        """All or nothing. Writes that change nothing give no Change."""
+        ...
+
+    async def begin_load(self, collection: str, source: str) -> Load: ...
+
+    async def load(self, load: Load, collection: str, puts: Sequence[Put]) -> Written: ...
+
+    async def finish_load(self, load: Load, collections: Sequence[str]) -> int:
+        """Forget what this source gave before and not in this run. Returns how many."""
+        ...
+
+    async def optimise(self, collection: str) -> None:
+        """After much has changed: index columns, refresh statistics."""
+        ...
+
+    # The feed
+
+    async def head(self) -> int:
+        """The newest sequence number."""
+        ...
+
+    async def changes(self, since: int, limit: int = 1000, collection: str | None = None) -> list[Change]:
+        """The changes after a sequence number; FeedExpired if some of them are no longer kept."""
+        ...
+
+    async def wait(self, seq: int, timeout: float) -> int:
+        """Return the head once it is past seq, or after the timeout."""
+        ...
+
+    # Vectors
+
+    async def unembedded(self, collection: str, model: str, limit: int) -> list[tuple[Item, str]]:
+        """Items without a current vector of this model, with the content hash to store beside it."""
+        ...
+
+    async def put_vectors(
+        self, collection: str, model: str, rows: Sequence[tuple[str, str, bytes]]
+    ) -> None: ...
+
+    async def vectors(
+        self, collection: str, field: str, model: str, after: int, limit: int
+    ) -> list[VectorRow]: ...
+
+    async def vector_counts(self, collection: str, model: str) -> tuple[int, int]:
+        """How many items have a current vector, and how many there are."""
+        ...
+
+    # Blobs: what a process may find useful next time, such as a ready-made index
+
+    async def save_blob(self, name: str, data: bytes) -> None: ...
+
+    async def load_blob(self, name: str) -> bytes | None: ...
+
+    # Tasks and idempotency
+
+    async def add_task(self, task: Task) -> None: ...
+
+    async def get_task(self, id: str) -> Task | None: ...
+
+    async def tasks(self, caller: str, limit: int = 100) -> list[Task]: ...
+
+    async def claim_task(self, owner: str, lease: float, id: str | None = None) -> Task | None:
+        """Take one pending task, or one whose owner's lease ran out, and make it this owner's."""
+        ...
+
+    async def renew_lease(self, owner: str, id: str, lease: float) -> Task | None:
+        """Keep a task; None if it is no longer this owner's."""
+        ...
+
+    async def update_task(self, task: Task, owner: str) -> bool:
+        """Store a running task's new state; False if it is no longer this owner's."""
+        ...
+
+    async def cancel_task(self, id: str) -> Task | None:
+        """Ask for a cancellation: a pending task is cancelled at once, a running one is marked."""
+        ...
+
+    async def keep(self, scope: str, digest: str, expires: datetime) -> Kept | None:
+        """Reserve an idempotency key. None: it was free and is now ours; else what it already stands for."""
+        ...
+
+    async def settle(self, scope: str, kept: Kept) -> None: ...
+
+    async def release(self, scope: str) -> None: ...
+
+    # Keys
+
+    async def add_key(self, key: Key) -> None: ...
+
+    async def find_key(self, digest: str) -> Key | None: ...
+
+    async def keys(self) -> list[Key]: ...
+
+    async def revoke_key(self, id: str, at: datetime) -> bool: ...
+
+    # Health
+
+    async def check(self) -> list[str]:
+        """What is wrong with the store, in plain words; empty when all is well."""
+        ...
+
+
+async def open_store(url: str, *, keep_changes: int = 100_000) -> Store:
+    """The store a URL names."""
+    scheme, separator, path = url.partition(":///")
+    if scheme != "sqlite" or not separator or not path:
+        raise ConfigError(f"{url!r} does not name a store", hint="Use sqlite:///path/to/site.db.")
+    module = import_module("portico.store.sqlite")
+    return await module.SqliteStore.open(path, keep_changes=keep_changes)

@@ -1,0 +1,78 @@
+"""Tasks, keys and idempotency keys as they are stored: what goes into a column, what into the record beside it."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from portico.calls import Call, Caller, Task, TaskState
+from portico.catalog import Danger
+from portico.identity import Key
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def micros(moment: datetime) -> int:
+    return round((moment - _EPOCH).total_seconds() * 1_000_000)
+
+
+def moment(value: int) -> datetime:
+    return datetime.fromtimestamp(value / 1_000_000, UTC)
+
+
+def encode_task(task: Task) -> str:
+    return msgspec.json.encode(task, enc_hook=_plain).decode()
+
+
+def decode_task(raw: str, *, cancelling: bool) -> Task:
+    stored = msgspec.json.decode(raw)
+    return Task(
+        id=stored["id"],
+        call=Call(**stored["call"]),
+        caller=_caller(stored["caller"]),
+        state=TaskState(stored["state"]),
+        created=datetime.fromisoformat(stored["created"]),
+        updated=datetime.fromisoformat(stored["updated"]),
+        progress=stored["progress"],
+        message=stored["message"],
+        result=stored["result"],
+        error=stored["error"],
+        attempts=stored["attempts"],
+        estimate=stored["estimate"],
+        saved=stored["saved"],
+        cancelling=cancelling,
+    )
+
+
+def encode_key(key: Key) -> str:
+    return msgspec.json.encode(key, enc_hook=_plain).decode()
+
+
+def decode_key(raw: str, revoked: int | None) -> Key:
+    stored = msgspec.json.decode(raw)
+    return Key(
+        id=stored["id"],
+        name=stored["name"],
+        digest=stored["digest"],
+        scopes=frozenset(stored["scopes"]),
+        danger=Danger(stored["danger"]),
+        created=datetime.fromisoformat(stored["created"]),
+        expires=datetime.fromisoformat(stored["expires"]) if stored["expires"] else None,
+        revoked=moment(revoked) if revoked is not None else None,
+    )
+
+
+def _caller(stored: dict[str, Any]) -> Caller:
+    return Caller(
+        stored["id"],
+        stored["name"],
+        frozenset(stored["scopes"]),
+        Danger(stored["danger"]),
+        stored["address"],
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, frozenset):
+        return sorted(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    raise TypeError(type(value).__name__)

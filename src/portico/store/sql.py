@@ -1,0 +1,300 @@
+"""Turns a Query into SQL. Knows columns and parameters; never opens a connection.
+
+Names of collections and fields never enter SQL: tables and columns are numbered, paths are checked, values are bound.
+Every atom is two-valued, so that NOT means what it says for missing values too.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from portico.catalog import ID, Collection, Field, FieldType, segments
+from portico.query import (
+    NEGATIONS,
+    TEXT_BEHIND,
+    TEXTUAL,
+    Aggregate,
+    Aggregation,
+    And,
+    Condition,
+    Filter,
+    Not,
+    Or,
+    Order,
+    Unmatchable,
+    operand,
+)
+
+FALSE, TRUE = "(1=0)", "(1=1)"
+COMPARISONS = {"lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
+MAX_GROUPS = 100_000
+
+
+class Dialect(Protocol):
+    """What differs between databases."""
+
+    def placeholder(self, number: int) -> str: ...
+
+    def regex(self, text: str, pattern: str) -> str: ...
+
+    def contains(self, text: str, part: str) -> str: ...
+
+    def reaches(self, path: tuple[str, ...], build: "ElementTest") -> str:
+        """True if the test holds for one of the values that a path leads to."""
+        ...
+
+    def exists(self, path: tuple[str, ...]) -> str:
+        """True if a path leads to a value that is not null; an empty array is one."""
+        ...
+
+    def json_rank(self, path: tuple[str, ...]) -> str:
+        """0 for a number, 1 for a text, 2 for a boolean, 3 for anything else."""
+        ...
+
+    def json_scalar(self, path: tuple[str, ...]) -> str: ...
+
+    def json_number(self, path: tuple[str, ...]) -> str: ...
+
+    def json_text(self, path: tuple[str, ...]) -> str:
+        """The value as JSON; NULL where it is missing or null."""
+        ...
+
+
+class ElementTest(Protocol):
+    def __call__(self, element: "Element") -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """SQL for one reached value: what kind it is, the value itself, and whether it came out of an array."""
+
+    is_number: str
+    is_text: str
+    is_boolean: str
+    is_null: str
+    value: str
+    in_array: str
+
+
+@dataclass(slots=True)
+class Statement:
+    """SQL text under construction, with its bound values."""
+
+    dialect: Dialect
+    collection: Collection
+    columns: Mapping[str, str]
+    params: list[Any] = field(default_factory=list[Any])
+
+    def bind(self, value: Any) -> str:
+        self.params.append(value)
+        return self.dialect.placeholder(len(self.params))
+
+    # Filters
+
+    def where(self, where: Filter) -> str:
+        match where:
+            case And(parts):
+                return _join(" AND ", [self.where(part) for part in parts], TRUE)
+            case Or(parts):
+                return _join(" OR ", [self.where(part) for part in parts], FALSE)
+            case Not(part):
+                return f"(NOT {self.where(part)})"
+            case Condition(name, op, value):
+                return self._condition(self.collection.field(name), op, value)
+
+    def _condition(self, known: Field, op: str, wanted: Any) -> str:
+        if op in NEGATIONS:
+            return f"(NOT {self._condition(known, NEGATIONS[op], wanted)})"
+        column = self._column(known)
+        if column is None or (op in TEXTUAL and known.type in TEXT_BEHIND):
+            return self._reached(segments(known.where), op, wanted)
+        return self._column_test(column, known.type, op, operand(known, op, wanted))
+
+    def _column(self, known: Field) -> str | None:
+        return "id" if known.name == ID else self.columns.get(known.name)
+
+    def _column_test(self, column: str, kind: FieldType, op: str, wanted: Any) -> str:
+        match op:
+            case "exists":
+                return f"({column} IS NOT NULL)" if wanted else f"({column} IS NULL)"
+            case "eq":
+                return self._equals(column, wanted)
+            case "in":
+                return _join(" OR ", [self._equals(column, each) for each in wanted], FALSE)
+            case "between":
+                ends = (
+                    self._column_test(column, kind, "gte", wanted[0]),
+                    self._column_test(column, kind, "lte", wanted[1]),
+                )
+                return f"({ends[0]} AND {ends[1]})"
+            case "contains" | "regex":
+                return self._text_test(
+                    op, f"({column} IS NOT NULL)", column, wanted, kind == FieldType.STRING
+                )
+            case _:
+                if wanted is None or isinstance(wanted, Unmatchable):
+                    return FALSE
+                return f"({column} IS NOT NULL AND {column} {COMPARISONS[op]} {self.bind(wanted)})"
+
+    def _equals(self, column: str, wanted: Any) -> str:
+        if wanted is None:
+            return f"({column} IS NULL)"
+        if isinstance(wanted, Unmatchable):
+            return FALSE
+        return f"({column} IS NOT NULL AND {column} = {self.bind(wanted)})"
+
+    def _text_test(self, op: str, guard: str, text: str, wanted: Any, is_text: bool = True) -> str:
+        if not is_text or not isinstance(wanted, str):
+            return FALSE
+        bound = self.bind(wanted)
+        test = self.dialect.contains(text, bound) if op == "contains" else self.dialect.regex(text, bound)
+        return f"({guard} AND {test})"
+
+    def _reached(self, path: tuple[str, ...], op: str, wanted: Any) -> str:
+        if op == "exists":
+            return self.dialect.exists(path) if wanted else f"(NOT {self.dialect.exists(path)})"
+        if op == "eq" and wanted is None:
+            return f"(NOT {self.dialect.exists(path)} OR {self.dialect.reaches(path, lambda e: e.is_null)})"
+        if op == "in" and None in wanted:
+            rest = tuple(each for each in wanted if each is not None)
+            return f"({self._reached(path, 'eq', None)} OR {self._reached(path, 'in', rest)})"
+        return self.dialect.reaches(path, lambda e: self._element_test(e, op, wanted))
+
+    def _element_test(self, element: Element, op: str, wanted: Any) -> str:
+        match op:
+            case "eq":
+                return self._element_equals(element, wanted)
+            case "in":
+                return _join(" OR ", [self._element_equals(element, each) for each in wanted], FALSE)
+            case "between":
+                ends = [
+                    self._element_test(element, "gte", wanted[0]),
+                    self._element_test(element, "lte", wanted[1]),
+                ]
+                return _join(" AND ", ends, TRUE)
+            case "contains":
+                member = f"({element.in_array} AND {self._element_equals(element, wanted)})"
+                guard = f"(NOT {element.in_array} AND {element.is_text})"
+                return f"({member} OR {self._text_test('contains', guard, element.value, wanted)})"
+            case "regex":
+                return self._text_test("regex", element.is_text, element.value, wanted)
+            case _:
+                guard = _guard(element, wanted)
+                if guard is None:
+                    return FALSE
+                return f"({guard} AND {element.value} {COMPARISONS[op]} {self.bind(wanted)})"
+
+    def _element_equals(self, element: Element, wanted: Any) -> str:
+        guard = _guard(element, wanted)
+        if guard is None:
+            return FALSE
+        return f"({guard} AND {element.value} = {self.bind(wanted)})"
+
+    # Orders
+
+    def order(self, order: Sequence[Order]) -> list["SortTerm"]:
+        """The terms to sort by, down to the id, so that every item has one place."""
+        terms = [term for key in order for term in self._terms(key)]
+        return [*terms, SortTerm("id", False)]
+
+    def _terms(self, key: Order) -> list["SortTerm"]:
+        known = self.collection.field(key.field)
+        column = self._column(known)
+        if column is not None:
+            absent = [] if known.name == ID else [SortTerm(f"({column} IS NULL)", False)]
+            return [*absent, SortTerm(column, key.descending)]
+        path = segments(known.where)
+        rank = self.dialect.json_rank(path)
+        return [
+            SortTerm(f"({rank} = 3)", False),
+            SortTerm(rank, key.descending),
+            SortTerm(self.dialect.json_scalar(path), key.descending),
+        ]
+
+    def after(self, terms: Sequence["SortTerm"], position: Sequence[Any]) -> str:
+        """Rows that sort behind a position."""
+        behind: list[str] = []
+        equal: list[str] = []
+        for term, value in zip(terms, position, strict=True):
+            if value is None:
+                equal.append(f"({term.sql} IS NULL)")
+                continue
+            bound = self.bind(value)
+            behind.append(
+                _join(" AND ", [*equal, f"({term.sql} {'<' if term.descending else '>'} {bound})"], TRUE)
+            )
+            equal.append(f"({term.sql} = {bound})")
+        return _join(" OR ", behind, FALSE)
+
+    # Aggregates
+
+    def group(self, aggregate: Aggregate) -> tuple[list[str], list[str]]:
+        """The expressions to group by, and those to compute."""
+        keys = [self._group_key(self.collection.field(name)) for name in aggregate.group_by]
+        return keys, [self._aggregation(each) for each in aggregate.operations]
+
+    def _group_key(self, known: Field) -> str:
+        return self._column(known) or self.dialect.json_text(segments(known.where))
+
+    def _aggregation(self, each: Aggregation) -> str:
+        if not each.field:
+            return "COUNT(*)"
+        known = self.collection.field(each.field)
+        column = self._column(known)
+        path = segments(known.where)
+        match each.function:
+            case "count":
+                return f"COUNT({column or self.dialect.json_text(path)})"
+            case "count_distinct":
+                return f"COUNT(DISTINCT {column or self.dialect.json_text(path)})"
+            case "sum" | "avg" | "min" | "max":
+                return f"{each.function.upper()}({column or self.dialect.json_number(path)})"
+
+
+@dataclass(frozen=True, slots=True)
+class SortTerm:
+    sql: str
+    descending: bool
+
+    def __str__(self) -> str:
+        return f"{self.sql} DESC" if self.descending else self.sql
+
+
+def _join(word: str, parts: Sequence[str], empty: str) -> str:
+    if not parts:
+        return empty
+    return parts[0] if len(parts) == 1 else f"({word.join(parts)})"
+
+
+def _guard(element: Element, wanted: Any) -> str | None:
+    match wanted:
+        case bool():
+            return element.is_boolean
+        case int() | float():
+            return element.is_number
+        case str():
+            return element.is_text
+        case _:
+            return None
+
+
+def shown_row(
+    aggregate: Aggregate, collection: Collection, values: Sequence[Any], decode: Callable[[Any], Any]
+) -> dict[str, Any]:
+    """A grouped row under its names, values in the form people write them."""
+    row: dict[str, Any] = {}
+    for name, value in zip(aggregate.group_by, values, strict=False):
+        known = collection.field(name)
+        row[name] = known.shown(value) if known.is_typed else decode(value)
+    for each, value in zip(aggregate.operations, values[len(aggregate.group_by) :], strict=True):
+        row[each.alias] = _shown_aggregate(each, collection, value)
+    return row
+
+
+def _shown_aggregate(each: Aggregation, collection: Collection, value: Any) -> Any:
+    if not each.field or each.function in {"count", "count_distinct"}:
+        return value
+    known = collection.field(each.field)
+    return (
+        value if each.function in {"sum", "avg"} and known.type != FieldType.DURATION else known.shown(value)
+    )

@@ -1,0 +1,1050 @@
+"""The store on SQLite: typed columns, one writer, many readers, a change with every write."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, cast
+
+import apsw
+import msgspec
+import numpy as np
+
+from portico.calls import Task, TaskState
+from portico.catalog import Collection, Field, FieldType
+from portico.errors import (
+    AlreadyExists,
+    ConfigError,
+    FeedExpired,
+    InvalidParams,
+    InvalidQuery,
+    TooLarge,
+    UnknownCollection,
+    UnknownItem,
+    VersionMismatch,
+)
+from portico.identity import Key
+from portico.items import Change, ChangeKind, Item, Patch, content_hash, diff, merge, problem_with, version_of
+from portico.query import (
+    Aggregate,
+    Filter,
+    Near,
+    Page,
+    Query,
+    checked,
+    finish_rows,
+    make_cursor,
+    project,
+    read_cursor,
+    similarity,
+)
+from portico.store import Kept, Load, Merge, Put, Remove, VectorRow, Write, Written
+from portico.store.ledger import decode_key, decode_task, encode_key, encode_task, micros, moment
+from portico.store.sql import MAX_GROUPS, Element, ElementTest, Statement, shown_row
+from portico.store.sqlite_engine import Engine
+
+MAX_COLUMNS = 200  # further fields are kept and found as JSON
+INDEXED_FROM = 1000  # items, before columns are worth an index
+BLOB_PART = 8 << 20
+POLL_SECONDS = 0.25  # how soon a change of another process is seen
+SCAN_BATCH = 1000
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A collection as it lies in the database."""
+
+    number: int
+    collection: Collection
+    columns: Mapping[str, str]  # field -> column
+
+    @property
+    def name(self) -> str:
+        return f"items_{self.number}"
+
+    @property
+    def vector_fields(self) -> list[Field]:
+        return [f for f in self.collection.fields.values() if f.type == FieldType.VECTOR]
+
+    def values(self, data: Mapping[str, Any]) -> list[Any]:
+        fields = self.collection.fields
+        return [fields[name].typed_value(data) for name in self.columns]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A stored item with what is kept beside it."""
+
+    item: Item
+    revision: int
+    digest: str
+
+
+class SqliteStore:
+    """See `Store`. Other processes may use the same file: they see each other's writes within a moment."""
+
+    def __init__(self, path: str, *, keep_changes: int = 100_000) -> None:
+        self.url = f"sqlite:///{path}"
+        self._keep_changes = keep_changes
+        self._engine = Engine(path)
+        self._tables: dict[str, Table] = {}
+        self._schema: Mapping[str, Collection] = {}
+        self._schema_number = -1
+        self._secret = b""
+        self._head = 0
+        self._woken = asyncio.Event()
+
+    @classmethod
+    async def open(cls, path: str, *, keep_changes: int = 100_000) -> "SqliteStore":
+        store = await asyncio.get_running_loop().run_in_executor(
+            None, lambda: cls(path, keep_changes=keep_changes)
+        )
+        await store.refresh()
+        return store
+
+    @property
+    def secret(self) -> bytes:
+        return self._secret
+
+    @property
+    def schema(self) -> Mapping[str, Collection]:
+        return self._schema
+
+    async def close(self) -> None:
+        await self._engine.close()
+
+    async def refresh(self) -> Mapping[str, Collection]:
+        await self._engine.read(self._see_schema)
+        return self._schema
+
+    def _see_schema(self, db: apsw.Connection) -> None:
+        """Reload what is known of collections if any process changed it."""
+        number = _one(db, "SELECT value FROM meta WHERE key = 'schema'")
+        if number == self._schema_number:
+            return
+        self._secret = bytes(_one(db, "SELECT value FROM meta WHERE key = 'secret'"))
+        tables = {t.collection.name: t for t in _read_tables(db)}
+        self._tables, self._schema_number = tables, number
+        self._schema = {name: table.collection for name, table in tables.items()}
+
+    def _table(self, db: apsw.Connection, name: str) -> Table:
+        self._see_schema(db)
+        table = self._tables.get(name)
+        if table is None:
+            raise UnknownCollection(
+                f"There is no collection {name!r}",
+                collection=name,
+                hint=f"Known collections: {', '.join(self._tables) or 'none yet'}.",
+            )
+        return table
+
+    # Collections
+
+    async def declare(self, collection: Collection) -> Collection:
+        def work(db: apsw.Connection) -> Collection:
+            self._see_schema(db)
+            known = self._tables.get(collection.name)
+            wanted = _combined(known.collection, collection) if known else collection
+            if known and known.collection == wanted:
+                return wanted
+            table = known or self._create(db, collection.name)
+            self._reshape(db, table, wanted)
+            return wanted
+
+        return await self._write(work)
+
+    def _create(self, db: apsw.Connection, name: str) -> Table:
+        if not name or len(name) > 128 or not name.replace("_", "a").replace("-", "a").isalnum():
+            raise ConfigError(
+                f"{name!r} cannot name a collection", hint="Use letters, digits, - and _ (at most 128)."
+            )
+        db.execute("INSERT INTO collections (name, about) VALUES (?, '{}')", (name,))
+        number = db.last_insert_rowid()
+        db.execute(
+            f"CREATE TABLE items_{number} (id TEXT PRIMARY KEY, data TEXT NOT NULL, revision INTEGER NOT NULL,"
+            " digest TEXT NOT NULL, source TEXT NOT NULL, at INTEGER NOT NULL)"
+        )
+        db.execute(f"CREATE INDEX items_{number}_source ON items_{number} (source)")
+        return Table(number, Collection(name), {})
+
+    def _reshape(self, db: apsw.Connection, table: Table, wanted: Collection) -> Table:
+        """Store a collection's new description, adding and refilling columns as its fields demand."""
+        about = {k: getattr(wanted, k) for k in ABOUT}
+        db.execute("UPDATE collections SET about = ? WHERE number = ?", (_text(about), table.number))
+        refill: list[str] = []
+        columns = dict(table.columns)
+        for position, (name, known) in enumerate(wanted.fields.items(), 1):
+            before = table.collection.fields.get(name)
+            typed = known.is_typed and (name in columns or len(columns) < MAX_COLUMNS)
+            if typed and name not in columns:
+                columns[name] = f"f{position}"
+                _add_column(db, table.name, columns[name])
+            if not typed:
+                columns.pop(name, None)
+            if typed and before != known and not _same_storage(before, known):
+                refill.append(name)
+            db.execute(
+                "INSERT OR REPLACE INTO fields VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    table.number,
+                    position,
+                    name,
+                    known.type,
+                    known.path,
+                    known.declared,
+                    known.description,
+                    typed,
+                ),
+            )
+        db.execute("UPDATE meta SET value = value + 1 WHERE key = 'schema'")
+        reshaped = Table(table.number, wanted, columns)
+        if refill and table.collection.fields:
+            _refill(db, reshaped, refill)
+        self._see_schema(db)
+        return reshaped
+
+    async def _write(self, work: Callable[[apsw.Connection], Any]) -> Any:
+        """A transaction; if it fails, what was learnt of the schema inside it is forgotten again."""
+        try:
+            return await self._engine.write(work)
+        except BaseException:
+            self._schema_number = -1
+            raise
+
+    # Reading
+
+    async def get(self, collection: str, id: str) -> Item | None:
+        return (await self.get_many(collection, [id])).get(id)
+
+    async def get_many(self, collection: str, ids: Sequence[str]) -> dict[str, Item]:
+        def work(db: apsw.Connection) -> dict[str, Item]:
+            table = self._table(db, collection)
+            return {row.item.id: row.item for row in _rows(db, table, ids)}
+
+        return await self._engine.read(work)
+
+    async def find(self, query: Query) -> Page:
+        def work(db: apsw.Connection) -> Page:
+            table = self._table(db, query.collection)
+            asked = checked(query, table.collection)
+            if asked.aggregate:
+                return self._group(db, table, asked, asked.aggregate)
+            if asked.near:
+                return self._near(db, table, asked, asked.near)
+            return self._page(db, table, asked)
+
+        return await self._engine.read(work)
+
+    def _page(self, db: apsw.Connection, table: Table, query: Query) -> Page:
+        sql = _statement(table)
+        where = sql.where(query.where)
+        total = None
+        if query.count:
+            total = _one(db, f"SELECT COUNT(*) FROM {table.name} WHERE {where}", sql.params)
+        terms = sql.order(query.order)
+        if query.cursor:
+            where = f"({where} AND {sql.after(terms, read_cursor(query, self._secret))})"
+        keys = ", ".join(term.sql for term in terms)
+        order = ", ".join(str(term) for term in terms)
+        rows = db.execute(
+            f"SELECT id, data, revision, digest, {keys} FROM {table.name} WHERE {where} ORDER BY {order}"
+            f" LIMIT {query.limit + 1}",
+            sql.params,
+        ).fetchall()
+        shown = rows[: query.limit]
+        cursor = make_cursor(query, shown[-1][4:], self._secret) if len(rows) > query.limit else ""
+        items = tuple(project(_row(table, *row[:4]).item, query.fields, table.collection) for row in shown)
+        return Page(items, total=total, cursor=cursor)
+
+    def _group(self, db: apsw.Connection, table: Table, query: Query, aggregate: Aggregate) -> Page:
+        sql = _statement(table)
+        where = sql.where(query.where)
+        keys, computed = sql.group(aggregate)
+        grouped = f" GROUP BY {', '.join(keys)}" if keys else ""
+        try:
+            rows = db.execute(
+                f"SELECT {', '.join([*keys, *computed])} FROM {table.name} WHERE {where}{grouped}"
+                f" LIMIT {MAX_GROUPS + 1}",
+                sql.params,
+            ).fetchall()
+        except apsw.SQLError as error:
+            raise InvalidQuery(f"The aggregate cannot be computed: {error}") from error
+        if len(rows) > MAX_GROUPS:
+            raise TooLarge(f"More than {MAX_GROUPS} groups", limit=MAX_GROUPS, hint="Group by fewer fields.")
+        named = [shown_row(aggregate, table.collection, row, _from_json) for row in rows]
+        return finish_rows(named, query, self._secret)
+
+    def _near(self, db: apsw.Connection, table: Table, query: Query, near: Near) -> Page:
+        sql = _statement(table)
+        where = sql.where(query.where)
+        number, wanted = sql.bind(table.number), sql.bind(near.field)
+        rows = db.execute(
+            f"SELECT v.id, v.vector FROM vectors v JOIN {table.name} USING (id)"
+            f" WHERE {where} AND v.collection = {number} AND v.field = {wanted} ORDER BY v.id",
+            sql.params,
+        )
+        ids, scores = _nearest(rows, near)
+        found = {row.item.id: row.item for row in _rows(db, table, ids)}
+        items = tuple(project(found[id], query.fields, table.collection) for id in ids)
+        return Page(items[: query.limit], scores=tuple(scores[: query.limit]), total=len(ids))
+
+    async def count(self, collection: str, where: Filter) -> int:
+        def work(db: apsw.Connection) -> int:
+            table = self._table(db, collection)
+            checked(Query(collection, where=where), table.collection)
+            sql = _statement(table)
+            return _one(db, f"SELECT COUNT(*) FROM {table.name} WHERE {sql.where(where)}", sql.params)
+
+        return await self._engine.read(work)
+
+    async def matching(self, collection: str, where: Filter) -> list[str]:
+        def work(db: apsw.Connection) -> list[str]:
+            table = self._table(db, collection)
+            sql = _statement(table)
+            return [
+                id
+                for (id,) in db.execute(f"SELECT id FROM {table.name} WHERE {sql.where(where)}", sql.params)
+            ]
+
+        return await self._engine.read(work)
+
+    async def scan(self, collection: str) -> AsyncIterator[list[Item]]:
+        last = 0
+        while True:
+
+            def work(db: apsw.Connection, after: int = last) -> tuple[list[Item], int]:
+                table = self._table(db, collection)
+                rows = db.execute(
+                    f"SELECT rowid, id, data, revision, digest FROM {table.name} WHERE rowid > ?"
+                    f" ORDER BY rowid LIMIT {SCAN_BATCH}",
+                    (after,),
+                ).fetchall()
+                return [_row(table, *row[1:]).item for row in rows], rows[-1][0] if rows else after
+
+            items, last = await self._engine.read(work)
+            if not items:
+                return
+            yield items
+
+    # Writing
+
+    async def write(self, collection: str, writes: Sequence[Write]) -> list[Change]:
+        def work(db: apsw.Connection) -> list[Change]:
+            table = self._table(db, collection)
+            before = {row.item.id: row for row in _rows(db, table, [w.id for w in writes])}
+            changes: list[Change] = []
+            for each in writes:
+                table, change = self._apply(db, table, each, before)
+                changes.extend(change)
+            return changes
+
+        changes = cast("list[Change]", await self._write(work))
+        self._announce(changes[-1].seq if changes else 0)
+        return changes
+
+    def _apply(
+        self, db: apsw.Connection, table: Table, write: Write, before: dict[str, Row]
+    ) -> tuple[Table, list[Change]]:
+        old = before.get(write.id)
+        _check_expected(table, write, old)
+        if isinstance(write, Remove):
+            if old is None:
+                raise _missing(table, write.id)
+            del before[write.id]
+            return table, [self._remove(db, table, old)]
+        if isinstance(write, Merge) and old is None:
+            raise _missing(table, write.id)
+        data = merge(old.item.data, write.data) if isinstance(write, Merge) and old else dict(write.data)
+        put = Put(write.id, data)
+        table = self._room_for(db, table, [put])
+        digest = _checked_digest(put)
+        if old and old.digest == digest:
+            return table, []
+        row, change = self._put(db, table, put, digest, old, source="")
+        before[write.id] = row
+        return table, [change]
+
+    def _room_for(self, db: apsw.Connection, table: Table, puts: Iterable[Put]) -> Table:
+        wanted = table.collection
+        for put in puts:
+            wanted = wanted.widened(put.data)
+        return table if wanted is table.collection else self._reshape(db, table, wanted)
+
+    def _put(
+        self, db: apsw.Connection, table: Table, put: Put, digest: str, old: Row | None, source: str | None
+    ) -> tuple[Row, Change]:
+        revision = old.revision + 1 if old else 1
+        item = Item(put.id, table.collection.name, put.data, version_of(revision, digest))
+        now = _now()
+        text = _text(put.data)
+        columns = list(table.columns.values())
+        names = ", ".join(["id", "data", "revision", "digest", "source", "at", *columns])
+        values = [put.id, text, revision, digest, source or "", now, *table.values(put.data)]
+        sets = ["data", "revision", "digest", "at", *columns, *(["source"] if source is not None else [])]
+        db.execute(
+            f"INSERT INTO {table.name} ({names}) VALUES ({', '.join('?' * len(values))})"
+            f" ON CONFLICT (id) DO UPDATE SET {', '.join(f'{c} = excluded.{c}' for c in sets)}",
+            values,
+        )
+        for known in table.vector_fields:
+            _put_vector_field(db, table, item, known)
+        patch = diff(old.item.data, put.data) if old else ()
+        change = self._append(db, table, "update" if old else "create", item, patch, text, now)
+        return Row(item, revision, digest), change
+
+    def _remove(self, db: apsw.Connection, table: Table, old: Row) -> Change:
+        db.execute(f"DELETE FROM {table.name} WHERE id = ?", (old.item.id,))
+        db.execute("DELETE FROM vectors WHERE collection = ? AND id = ?", (table.number, old.item.id))
+        return self._append(db, table, "delete", old.item, (), _text(old.item.data), _now())
+
+    def _append(
+        self,
+        db: apsw.Connection,
+        table: Table,
+        kind: ChangeKind,
+        item: Item,
+        patch: Patch,
+        text: str,
+        now: int,
+    ) -> Change:
+        db.execute(
+            "INSERT INTO changes (collection, id, kind, version, data, patch, at) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (table.number, item.id, kind, item.version, text, _text(patch), now),
+        )
+        seq = db.last_insert_rowid()
+        if seq % 1000 == 0:
+            db.execute("DELETE FROM changes WHERE seq <= ?", (seq - self._keep_changes,))
+        return Change(seq, kind, item, patch, moment(now))
+
+    # Loading
+
+    async def begin_load(self, collection: str, source: str) -> Load:
+        def work(db: apsw.Connection) -> Load:
+            self._see_schema(db)
+            if collection not in self._tables:
+                self._reshape(db, self._create(db, collection), Collection(collection))
+            # What a killed run had seen is of no use: this one sees everything again.
+            db.execute("DELETE FROM seen WHERE run IN (SELECT run FROM runs WHERE source = ?)", (source,))
+            db.execute("DELETE FROM runs WHERE source = ?", (source,))
+            db.execute("INSERT INTO runs (source, at) VALUES (?, ?)", (source, _now()))
+            return Load(db.last_insert_rowid(), source)
+
+        return await self._write(work)
+
+    async def load(self, load: Load, collection: str, puts: Sequence[Put]) -> Written:
+        def work(db: apsw.Connection) -> tuple[Written, int]:
+            self._see_schema(db)
+            if collection not in self._tables:
+                self._reshape(db, self._create(db, collection), Collection(collection))
+            table = self._room_for(db, self._table(db, collection), puts)
+            return self._load(db, table, load, puts)
+
+        written, seq = cast("tuple[Written, int]", await self._write(work))
+        self._announce(seq)
+        return written
+
+    def _load(
+        self, db: apsw.Connection, table: Table, load: Load, puts: Sequence[Put]
+    ) -> tuple[Written, int]:
+        seen = _already_seen(db, table, load, puts)
+        before = {row.item.id: row for row in _rows(db, table, [put.id for put in puts])}
+        counts = {"added": 0, "changed": 0, "unchanged": 0}
+        repeated: list[str] = []
+        seq = 0
+        for put in puts:
+            digest = _checked_digest(put)
+            old = before.get(put.id)
+            if old and old.digest == digest:
+                counts["unchanged"] += 1
+                if put.id not in seen:
+                    self._claim(db, table, put.id, load.source)
+            elif put.id in seen:
+                repeated.append(put.id)
+            else:
+                before[put.id], change = self._put(db, table, put, digest, old, load.source)
+                counts["changed" if old else "added"] += 1
+                seq = change.seq
+            seen.add(put.id)
+        db.executemany(
+            "INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", [(load.run, table.number, put.id) for put in puts]
+        )
+        return Written(**counts, repeated=tuple(repeated)), seq
+
+    def _claim(self, db: apsw.Connection, table: Table, id: str, source: str) -> None:
+        db.execute(f"UPDATE {table.name} SET source = ? WHERE id = ? AND source <> ?", (source, id, source))
+
+    async def finish_load(self, load: Load, collections: Sequence[str]) -> int:
+        removed = 0
+        for name in collections:
+            while count := await self._forget(load, name):
+                removed += count
+
+        def work(db: apsw.Connection) -> None:
+            db.execute("DELETE FROM seen WHERE run = ?", (load.run,))
+            db.execute("DELETE FROM runs WHERE run = ?", (load.run,))
+
+        await self._write(work)
+        return removed
+
+    async def _forget(self, load: Load, collection: str) -> int:
+        def work(db: apsw.Connection) -> list[Change]:
+            table = self._table(db, collection)
+            gone = db.execute(
+                f"SELECT id FROM {table.name} i WHERE source = ? AND NOT EXISTS (SELECT 1 FROM seen s"
+                " WHERE s.run = ? AND s.collection = ? AND s.id = i.id) LIMIT 500",
+                (load.source, load.run, table.number),
+            ).fetchall()
+            return [self._remove(db, table, row) for row in _rows(db, table, [id for (id,) in gone])]
+
+        changes = cast("list[Change]", await self._write(work))
+        self._announce(changes[-1].seq if changes else 0)
+        return len(changes)
+
+    async def optimise(self, collection: str) -> None:
+        def work(db: apsw.Connection) -> None:
+            table = self._table(db, collection)
+            if _one(db, f"SELECT COUNT(*) FROM {table.name}") < INDEXED_FROM:
+                return
+            for column in _worth_indexing(db, table):
+                db.execute(f"CREATE INDEX IF NOT EXISTS {table.name}_{column} ON {table.name} ({column})")
+            db.execute(f"ANALYZE {table.name}")
+
+        await self._write(work)
+
+    # The feed
+
+    async def head(self) -> int:
+        return await self._engine.read(_newest)
+
+    async def changes(self, since: int, limit: int = 1000, collection: str | None = None) -> list[Change]:
+        def work(db: apsw.Connection) -> list[Change]:
+            self._see_schema(db)
+            newest = _newest(db)
+            oldest = _one(db, "SELECT min(seq) FROM changes") or newest + 1
+            if since < oldest - 1 or since > newest:
+                raise FeedExpired(
+                    f"Changes after {since} are not kept; the feed has {oldest} to {newest}",
+                    oldest=oldest,
+                    newest=newest,
+                    hint="Read the items anew and follow from the newest change.",
+                )
+            names = {table.number: name for name, table in self._tables.items()}
+            only = "" if collection is None else f"AND collection = {self._table(db, collection).number}"
+            rows = db.execute(
+                "SELECT seq, collection, id, kind, version, data, patch, at FROM changes"
+                f" WHERE seq > ? {only} ORDER BY seq LIMIT ?",
+                (since, limit),
+            )
+            return [_change(names, *row) for row in rows]
+
+        return await self._engine.read(work)
+
+    async def wait(self, seq: int, timeout: float) -> int:
+        deadline = time.monotonic() + timeout
+        while True:
+            self._woken.clear()
+            head = await self.head()
+            left = deadline - time.monotonic()
+            if head > seq or left <= 0:
+                return head
+            try:
+                await asyncio.wait_for(self._woken.wait(), min(left, POLL_SECONDS))
+            except TimeoutError:
+                continue
+
+    def _announce(self, seq: int) -> None:
+        if seq > self._head:
+            self._head = seq
+            self._woken.set()
+
+    # Vectors
+
+    async def unembedded(self, collection: str, model: str, limit: int) -> list[tuple[Item, str]]:
+        def work(db: apsw.Connection) -> list[tuple[Item, str]]:
+            table = self._table(db, collection)
+            rows = db.execute(
+                f"SELECT i.id, i.data, i.revision, i.digest FROM {table.name} i LEFT JOIN vectors v"
+                " ON v.collection = ? AND v.field = '' AND v.id = i.id"
+                " WHERE v.id IS NULL OR v.digest <> i.digest OR v.model <> ? LIMIT ?",
+                (table.number, model, limit),
+            )
+            return [(row.item, row.digest) for row in (_row(table, *each) for each in rows)]
+
+        return await self._engine.read(work)
+
+    async def put_vectors(self, collection: str, model: str, rows: Sequence[tuple[str, str, bytes]]) -> None:
+        def work(db: apsw.Connection) -> None:
+            table = self._table(db, collection)
+            db.executemany(
+                # An item that changed or went while its text was being embedded gets no vector.
+                "INSERT OR REPLACE INTO vectors (collection, field, id, model, digest, vector)"
+                f" SELECT ?1, '', ?3, ?2, ?4, ?5 FROM {table.name} WHERE id = ?3 AND digest = ?4",
+                [(table.number, model, *row) for row in rows],
+            )
+
+        await self._write(work)
+
+    async def vectors(
+        self, collection: str, field: str, model: str, after: int, limit: int
+    ) -> list[VectorRow]:
+        def work(db: apsw.Connection) -> list[VectorRow]:
+            table = self._table(db, collection)
+            rows = db.execute(
+                "SELECT seq, id, digest, vector FROM vectors WHERE collection = ? AND field = ? AND model = ?"
+                " AND seq > ? ORDER BY seq LIMIT ?",
+                (table.number, field, model, after, limit),
+            )
+            return [VectorRow(seq, id, digest, vector) for seq, id, digest, vector in rows]
+
+        return await self._engine.read(work)
+
+    async def vector_counts(self, collection: str, model: str) -> tuple[int, int]:
+        def work(db: apsw.Connection) -> tuple[int, int]:
+            table = self._table(db, collection)
+            current = _one(
+                db,
+                f"SELECT COUNT(*) FROM vectors v JOIN {table.name} i USING (id) WHERE v.collection = ?"
+                " AND v.field = '' AND v.model = ? AND v.digest = i.digest",
+                (table.number, model),
+            )
+            return current, _one(db, f"SELECT COUNT(*) FROM {table.name}")
+
+        return await self._engine.read(work)
+
+    # Blobs
+
+    async def save_blob(self, name: str, data: bytes) -> None:
+        def work(db: apsw.Connection) -> None:
+            db.execute("DELETE FROM blobs WHERE name = ?", (name,))
+            db.executemany(
+                "INSERT INTO blobs VALUES (?, ?, ?)",
+                [(name, i, data[i : i + BLOB_PART]) for i in range(0, len(data), BLOB_PART)],
+            )
+
+        await self._write(work)
+
+    async def load_blob(self, name: str) -> bytes | None:
+        def work(db: apsw.Connection) -> bytes | None:
+            rows = db.execute("SELECT data FROM blobs WHERE name = ? ORDER BY part", (name,)).fetchall()
+            return b"".join(part for (part,) in rows) if rows else None
+
+        return await self._engine.read(work)
+
+    # Tasks
+
+    async def add_task(self, task: Task) -> None:
+        def work(db: apsw.Connection) -> None:
+            db.execute(
+                "INSERT INTO tasks (id, caller, state, created, task) VALUES (?, ?, ?, ?, ?)",
+                (task.id, task.caller.id, task.state, micros(task.created), encode_task(task)),
+            )
+
+        await self._write(work)
+
+    async def get_task(self, id: str) -> Task | None:
+        return await self._engine.read(lambda db: _task(db, id))
+
+    async def tasks(self, caller: str, limit: int = 100) -> list[Task]:
+        def work(db: apsw.Connection) -> list[Task]:
+            rows = db.execute(
+                "SELECT task, cancelling FROM tasks WHERE caller = ? ORDER BY created DESC, id LIMIT ?",
+                (caller, limit),
+            )
+            return [decode_task(task, cancelling=bool(cancelling)) for task, cancelling in rows]
+
+        return await self._engine.read(work)
+
+    async def claim_task(self, owner: str, lease: float, id: str | None = None) -> Task | None:
+        def work(db: apsw.Connection) -> Task | None:
+            now = _now()
+            only = "" if id is None else "AND id = ?3"
+            params: tuple[Any, ...] = (now, owner) if id is None else (now, owner, id)
+            found = db.execute(
+                "SELECT id FROM tasks WHERE (state = 'pending' OR (state = 'running' AND lease < ?1"
+                f" AND owner <> ?2)) {only} ORDER BY created LIMIT 1",
+                params,
+            ).fetchone()
+            if found is None:
+                return None
+            task = cast("Task", _task(db, found[0]))
+            claimed = replace(task, state=TaskState.RUNNING, attempts=task.attempts + 1, updated=moment(now))
+            db.execute(
+                "UPDATE tasks SET state = ?, owner = ?, lease = ?, task = ? WHERE id = ?",
+                (claimed.state, owner, now + int(lease * 1e6), encode_task(claimed), claimed.id),
+            )
+            return claimed
+
+        return await self._write(work)
+
+    async def renew_lease(self, owner: str, id: str, lease: float) -> Task | None:
+        def work(db: apsw.Connection) -> Task | None:
+            db.execute(
+                "UPDATE tasks SET lease = ? WHERE id = ? AND owner = ? AND state = 'running'",
+                (_now() + int(lease * 1e6), id, owner),
+            )
+            return _task(db, id) if db.changes() else None
+
+        return await self._write(work)
+
+    async def update_task(self, task: Task, owner: str) -> bool:
+        def work(db: apsw.Connection) -> bool:
+            db.execute(
+                "UPDATE tasks SET state = ?, task = ? WHERE id = ? AND owner = ? AND state = 'running'",
+                (task.state, encode_task(task), task.id, owner),
+            )
+            return db.changes() > 0
+
+        return await self._write(work)
+
+    async def cancel_task(self, id: str) -> Task | None:
+        def work(db: apsw.Connection) -> Task | None:
+            task = _task(db, id)
+            if task and task.state == TaskState.PENDING:
+                ended = replace(task, state=TaskState.CANCELLED, updated=moment(_now()))
+                db.execute(
+                    "UPDATE tasks SET state = ?, task = ? WHERE id = ?", (ended.state, encode_task(ended), id)
+                )
+                return ended
+            db.execute("UPDATE tasks SET cancelling = 1 WHERE id = ? AND state = 'running'", (id,))
+            return _task(db, id)
+
+        return await self._write(work)
+
+    # Idempotency
+
+    async def keep(self, scope: str, digest: str, expires: datetime) -> Kept | None:
+        def work(db: apsw.Connection) -> Kept | None:
+            db.execute("DELETE FROM kept WHERE expires < ?", (_now(),))
+            row = db.execute("SELECT digest, task, result FROM kept WHERE scope = ?", (scope,)).fetchone()
+            if row:
+                return Kept(*row)
+            db.execute("INSERT INTO kept VALUES (?, ?, '', x'', ?)", (scope, digest, micros(expires)))
+            return None
+
+        return await self._write(work)
+
+    async def settle(self, scope: str, kept: Kept) -> None:
+        def work(db: apsw.Connection) -> None:
+            db.execute(
+                "UPDATE kept SET task = ?, result = ? WHERE scope = ?", (kept.task, kept.result, scope)
+            )
+
+        await self._write(work)
+
+    async def release(self, scope: str) -> None:
+        await self._write(lambda db: db.execute("DELETE FROM kept WHERE scope = ?", (scope,)) and None)
+
+    # Keys
+
+    async def add_key(self, key: Key) -> None:
+        def work(db: apsw.Connection) -> None:
+            db.execute("INSERT INTO keys VALUES (?, ?, ?, NULL)", (key.id, key.digest, encode_key(key)))
+
+        await self._write(work)
+
+    async def find_key(self, digest: str) -> Key | None:
+        def work(db: apsw.Connection) -> Key | None:
+            row = db.execute("SELECT key, revoked FROM keys WHERE digest = ?", (digest,)).fetchone()
+            return decode_key(*row) if row else None
+
+        return await self._engine.read(work)
+
+    async def keys(self) -> list[Key]:
+        def work(db: apsw.Connection) -> list[Key]:
+            return [decode_key(*row) for row in db.execute("SELECT key, revoked FROM keys ORDER BY id")]
+
+        return await self._engine.read(work)
+
+    async def revoke_key(self, id: str, at: datetime) -> bool:
+        def work(db: apsw.Connection) -> bool:
+            db.execute("UPDATE keys SET revoked = ? WHERE id = ? AND revoked IS NULL", (micros(at), id))
+            return db.changes() > 0
+
+        return await self._write(work)
+
+    async def check(self) -> list[str]:
+        def work(db: apsw.Connection) -> list[str]:
+            return [str(row[0]) for row in db.execute("PRAGMA quick_check(10)") if row[0] != "ok"]
+
+        return await self._engine.read(work, seconds=600)
+
+
+ABOUT = ("title", "description", "type", "singular", "language", "weights", "private")
+
+
+class SqliteDialect:
+    """JSON paths in SQLite. Path steps are checked by `segments`, so they can stand in the text."""
+
+    def placeholder(self, number: int) -> str:
+        return f"?{number}"
+
+    def regex(self, text: str, pattern: str) -> str:
+        return f"portico_regex({text}, {pattern})"
+
+    def contains(self, text: str, part: str) -> str:
+        return f"(instr({text}, {part}) > 0)"
+
+    def reaches(self, path: tuple[str, ...], build: ElementTest) -> str:
+        opened, source = _opened(path)
+        last = f"e{len(path)}"
+        element = Element(
+            is_number=f"({last}.type IN ('integer', 'real'))",
+            is_text=f"({last}.type = 'text')",
+            is_boolean=f"({last}.type IN ('true', 'false'))",
+            is_null=f"({last}.type = 'null')",
+            value=f"{last}.atom",
+            in_array=f"(json_type({source}) = 'array')",
+        )
+        sources = ", ".join([*opened, f"{_unwrapped(source)} {last}"])
+        return f"EXISTS (SELECT 1 FROM {sources} WHERE {build(element)})"
+
+    def exists(self, path: tuple[str, ...]) -> str:
+        opened, source = _opened(path)
+        there = f"coalesce(json_type({source}), 'null') <> 'null'"
+        return f"EXISTS (SELECT 1 FROM {', '.join(opened)} WHERE {there})" if opened else f"({there})"
+
+    def json_rank(self, path: tuple[str, ...]) -> str:
+        return (
+            f"(CASE json_type(data, '{_json_path(path)}') WHEN 'integer' THEN 0 WHEN 'real' THEN 0"
+            " WHEN 'text' THEN 1 WHEN 'true' THEN 2 WHEN 'false' THEN 2 ELSE 3 END)"
+        )
+
+    def json_scalar(self, path: tuple[str, ...]) -> str:
+        return f"(CASE WHEN {self.json_rank(path)} < 3 THEN data ->> '{_json_path(path)}' END)"
+
+    def json_number(self, path: tuple[str, ...]) -> str:
+        return f"(CASE WHEN {self.json_rank(path)} = 0 THEN data ->> '{_json_path(path)}' END)"
+
+    def json_text(self, path: tuple[str, ...]) -> str:
+        return f"nullif(data -> '{_json_path(path)}', 'null')"
+
+
+_DIALECT = SqliteDialect()
+
+
+def _opened(path: tuple[str, ...]) -> tuple[list[str], str]:
+    """The arrays of objects on the way to the end of a path, as tables, and the JSON found there."""
+    source = f"(data -> '{_json_path(path[:1])}')"
+    tables: list[str] = []
+    for depth, step in enumerate(path[1:], 1):
+        tables.append(f"{_unwrapped(source)} e{depth}")
+        source = f"(CASE e{depth}.type WHEN 'object' THEN e{depth}.value -> '{_json_path((step,))}' END)"
+    return tables, source
+
+
+def _unwrapped(source: str) -> str:
+    """An array as its elements, anything else as one row, nothing as none."""
+    return (
+        f"json_each(CASE WHEN {source} IS NULL THEN '[]' WHEN json_type({source}) = 'array' THEN {source}"
+        f" ELSE json_array(json({source})) END)"
+    )
+
+
+def _json_path(path: Sequence[str]) -> str:
+    return "$" + "".join(f'."{step}"' for step in path)
+
+
+def _statement(table: Table) -> Statement:
+    return Statement(_DIALECT, table.collection, table.columns)
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+def _text(value: Any) -> str:
+    return _encode(value).decode()
+
+
+def _from_json(value: str | None) -> Any:
+    return None if value is None else _decode(value)
+
+
+def _one(db: apsw.Connection, sql: str, params: Sequence[Any] = ()) -> Any:
+    row = db.execute(sql, params).fetchone()
+    return row[0] if row else None
+
+
+def _newest(db: apsw.Connection) -> int:
+    return _one(db, "SELECT seq FROM sqlite_sequence WHERE name = 'changes'") or 0
+
+
+def _row(table: Table, id: str, data: str, revision: int, digest: str) -> Row:
+    item = Item(id, table.collection.name, _decode(data), version_of(revision, digest))
+    return Row(item, revision, digest)
+
+
+def _rows(db: apsw.Connection, table: Table, ids: Sequence[str]) -> Iterator[Row]:
+    rows = db.execute(
+        f"SELECT id, data, revision, digest FROM {table.name} WHERE id IN (SELECT value FROM json_each(?))",
+        (_text(list(ids)),),
+    ).fetchall()
+    return (_row(table, *row) for row in rows)
+
+
+def _change(
+    names: Mapping[int, str],
+    seq: int,
+    collection: int,
+    id: str,
+    kind: ChangeKind,
+    version: str,
+    data: str,
+    patch: str,
+    at: int,
+) -> Change:
+    item = Item(id, names[collection], _decode(data), version)
+    return Change(seq, kind, item, tuple(_decode(patch)), moment(at))
+
+
+def _task(db: apsw.Connection, id: str) -> Task | None:
+    row = db.execute("SELECT task, cancelling FROM tasks WHERE id = ?", (id,)).fetchone()
+    return decode_task(row[0], cancelling=bool(row[1])) if row else None
+
+
+def _read_tables(db: apsw.Connection) -> Iterator[Table]:
+    for number, name, about in db.execute(
+        "SELECT number, name, about FROM collections ORDER BY number"
+    ).fetchall():
+        fields: dict[str, Field] = {}
+        columns: dict[str, str] = {}
+        rows = db.execute(
+            "SELECT position, name, type, path, declared, description, has_column FROM fields"
+            " WHERE collection = ? ORDER BY position",
+            (number,),
+        )
+        for position, field, kind, path, declared, description, has_column in rows:
+            fields[field] = Field(field, FieldType(kind), path, bool(declared), description)
+            if has_column:
+                columns[field] = f"f{position}"
+        yield Table(number, Collection(name, fields, **_decode(about)), columns)
+
+
+def _combined(known: Collection, said: Collection) -> Collection:
+    """What the data taught, under what the site file says."""
+    fields = {name: f for name, f in known.fields.items() if not f.declared or name in said.fields}
+    return replace(said, fields={**fields, **said.fields})
+
+
+def _same_storage(before: Field | None, now: Field) -> bool:
+    numbers = {FieldType.INTEGER, FieldType.NUMBER}
+    if before is None or before.where != now.where:
+        return False
+    return before.type == now.type or {before.type, now.type} == numbers
+
+
+def _add_column(db: apsw.Connection, table: str, column: str) -> None:
+    known = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
+    if column not in known:
+        db.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
+
+
+def _refill(db: apsw.Connection, table: Table, names: Sequence[str]) -> None:
+    """Compute columns anew from the data, in pieces so that memory stays bounded."""
+    fields = [table.collection.fields[name] for name in names]
+    sets = ", ".join(f"{table.columns[name]} = ?" for name in names)
+    last = 0
+    while rows := db.execute(
+        f"SELECT rowid, data FROM {table.name} WHERE rowid > ? ORDER BY rowid LIMIT {SCAN_BATCH}", (last,)
+    ).fetchall():
+        last = rows[-1][0]
+        values = [([f.typed_value(_decode(data)) for f in fields], rowid) for rowid, data in rows]
+        db.executemany(
+            f"UPDATE {table.name} SET {sets} WHERE rowid = ?", [(*v, rowid) for v, rowid in values]
+        )
+
+
+def _worth_indexing(db: apsw.Connection, table: Table) -> Iterator[str]:
+    for name, column in list(table.columns.items())[:16]:
+        if table.collection.fields[name].type != FieldType.STRING:
+            yield column
+        elif (_one(db, f"SELECT max(length({column})) FROM {table.name}") or 0) <= 80:
+            yield column
+
+
+def _already_seen(db: apsw.Connection, table: Table, load: Load, puts: Sequence[Put]) -> set[str]:
+    rows = db.execute(
+        "SELECT id FROM seen WHERE run = ? AND collection = ? AND id IN (SELECT value FROM json_each(?))",
+        (load.run, table.number, _text([put.id for put in puts])),
+    )
+    return {id for (id,) in rows}
+
+
+def _checked_digest(put: Put) -> str:
+    problem = problem_with(put.id, put.data)
+    if problem:
+        raise InvalidParams(f"{put.id[:80]!r} cannot be kept: {problem}", id=put.id[:80])
+    return content_hash(put.data)
+
+
+def _check_expected(table: Table, write: Write, old: Row | None) -> None:
+    if write.expect is None:
+        return
+    if write.expect == "" and old:
+        raise AlreadyExists(
+            f"{table.collection.name} already has an item {write.id!r}",
+            id=write.id,
+            hint=f"Use update_{table.collection.one}, or another id.",
+        )
+    if write.expect and (old is None or old.item.version != write.expect):
+        raise VersionMismatch(
+            f"{write.id!r} is no longer at version {write.expect}",
+            id=write.id,
+            expected=write.expect,
+            actual=old.item.version if old else None,
+            hint="Read it again and repeat the change.",
+        )
+
+
+def _missing(table: Table, id: str) -> UnknownItem:
+    return UnknownItem(f"{table.collection.name} has no item {id!r}", collection=table.collection.name, id=id)
+
+
+def _put_vector_field(db: apsw.Connection, table: Table, item: Item, known: Field) -> None:
+    value = item.data.get(known.name)
+    if isinstance(value, list):
+        vector = np.asarray(value, dtype=np.float32).tobytes()
+        db.execute(
+            "INSERT OR REPLACE INTO vectors (collection, field, id, model, digest, vector)"
+            " VALUES (?, ?, ?, '', '', ?)",
+            (table.number, known.name, item.id, vector),
+        )
+    else:
+        db.execute(
+            "DELETE FROM vectors WHERE collection = ? AND field = ? AND id = ?",
+            (table.number, known.name, item.id),
+        )
+
+
+def _nearest(rows: Iterable[tuple[str, bytes]], near: Near) -> tuple[list[str], list[float]]:
+    """The ids nearest to a vector, read in blocks so that memory stays bounded."""
+    best: list[tuple[float, str]] = []
+    block: list[tuple[str, bytes]] = []
+
+    def settle() -> None:
+        kept = [row for row in block if len(row[1]) == 4 * len(near.vector)]
+        if kept:
+            matrix = np.frombuffer(b"".join(v for _, v in kept), dtype=np.float32).reshape(len(kept), -1)
+            ranks = similarity(near, matrix)
+            best.extend(
+                (float(rank), id) for rank, (id, _) in zip(ranks, kept, strict=True) if np.isfinite(rank)
+            )
+            best.sort(key=lambda pair: (-pair[0], pair[1]))
+            del best[near.top :]
+        elif block:
+            raise InvalidQuery(
+                f"The vector has {len(near.vector)} numbers; the stored ones have {len(block[0][1]) // 4}"
+            )
+        block.clear()
+
+    for row in rows:
+        block.append(row)
+        if len(block) == SCAN_BATCH * 4:
+            settle()
+    settle()
+    sign = -1.0 if near.metric == "euclidean" else 1.0
+    return [id for _, id in best], [sign * rank for rank, _ in best]
