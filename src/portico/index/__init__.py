@@ -1,0 +1,67 @@
+"""Search within one process: who matches a text, a vector and a filter, and how well. Never the record of anything.
+
+`Index` is the seam: the one here (`memory.py`) holds a snapshot of every collection; a search engine elsewhere could
+stand in its place.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from numpy import float32
+from numpy.typing import NDArray
+
+from portico.query import EVERYTHING, Condition, Filter, Near
+
+DEPTH = 200  # neighbours by meaning that join the matches by word
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What to rank. `resolved` holds the ids for conditions that an index said it cannot test itself."""
+
+    text: str = ""
+    vector: NDArray[float32] | None = None  # of the text, by the site's embedder
+    near: Near | None = None
+    where: Filter = EVERYTHING
+    resolved: Mapping[Condition, frozenset[str]] = field(default_factory=dict[Condition, frozenset[str]])
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Ids by falling score, ties by id, and how many there are in all. Beside them, what the scores were made of."""
+
+    ids: list[str]
+    scores: list[float]
+    total: int
+    by_word: list[float]  # BM25, as it is
+    by_meaning: list[float]  # cosine; -1 where there is no vector
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an index is with a collection."""
+
+    items: int
+    embedded: int
+    is_ready: bool
+
+
+class Index(Protocol):
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def sync(self, seq: int) -> None:
+        """Return once every change up to seq can be found."""
+        ...
+
+    def unresolved(self, collection: str, where: Filter) -> list[Condition]:
+        """The conditions that only the store can test."""
+        ...
+
+    def rank(
+        self, collection: str, search: Search, limit: int, after: tuple[float, str] | None = None
+    ) -> Ranked: ...
+
+    def progress(self) -> Mapping[str, Progress]: ...

@@ -1,0 +1,318 @@
+"""Fields of many items as arrays, so that a filter is a mask. Knows values and arrays; never a store."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from portico.catalog import ID, Collection, FieldType
+from portico.query import (
+    NEGATIONS,
+    TEXT_BEHIND,
+    TEXTUAL,
+    And,
+    Condition,
+    Filter,
+    Not,
+    Or,
+    compare,
+    compiled,
+    operand,
+    same,
+)
+
+MAX_TEXT = 200  # longer texts stay in the store; conditions on them are asked there
+MAX_DEPTH = 4
+Mask: TypeAlias = NDArray[np.bool_]
+_EXACT = 2**53  # integers beyond this are not exact as float64
+_SCALE: dict[str, Callable[[Any, Any], Mask]] = {
+    "eq": np.equal,
+    "lt": np.less,
+    "lte": np.less_equal,
+    "gt": np.greater,
+    "gte": np.greater_equal,
+}
+
+Leaf: TypeAlias = tuple[str, Any, bool]  # path, value, whether it stood in an array
+
+
+class _Present:
+    """Stands for an object or an array as a whole: there, and equal to nothing."""
+
+
+PRESENT = _Present()
+
+
+class NeedsStore(Exception):
+    """This column does not hold enough to test the condition."""
+
+
+class Column:
+    """The values of one path: distinct entries, and which item has which entry."""
+
+    def __init__(
+        self,
+        values: list[Any],
+        in_array: NDArray[np.bool_],
+        docs: NDArray[np.int32],
+        entries: NDArray[np.int32],
+        partial: bool,
+        kind: FieldType,
+    ) -> None:
+        self.values = values  # distinct; None for null, PRESENT for an object or an array as a whole
+        self.in_array = in_array  # beside values
+        self.docs = docs
+        self.entries = entries  # beside docs: index into values
+        self.partial = partial  # some texts were too long to keep whole
+        self.type = kind
+        self._numbers = np.fromiter((_as_number(value) for value in values), np.float64, len(values))
+        self._nulls = np.fromiter((value is None for value in values), bool, len(values))
+        self._positions: dict[tuple[str, Any, bool], int] | None = None
+
+    def test(self, count: int, op: str, wanted: Any) -> Mask:
+        """Which of `count` items satisfy a positive condition."""
+        if op == "exists":
+            return self._having(count, ~self._nulls) == wanted
+        if op == "eq" and wanted is None:
+            return ~self._having(count, ~self._nulls) | self._having(count, self._nulls)
+        if op == "in" and None in wanted:
+            rest = tuple(each for each in wanted if each is not None)
+            return self.test(count, "eq", None) | self.test(count, "in", rest)
+        return self._having(count, self._hits(op, wanted))
+
+    def _having(self, count: int, hits: Mask) -> Mask:
+        mask = np.zeros(count, bool)
+        mask[self.docs[hits[self.entries]]] = True
+        return mask
+
+    def _hits(self, op: str, wanted: Any) -> Mask:
+        match op:
+            case "in":
+                hits = [self._hits("eq", each) for each in wanted]
+                return np.logical_or.reduce(hits) if hits else np.zeros(len(self.values), bool)
+            case "between":
+                return self._hits("gte", wanted[0]) & self._hits("lte", wanted[1])
+            case _ if _is_number(wanted) and op in _SCALE:
+                return self._numeric_hits(op, wanted)
+            case _ if self.partial and isinstance(wanted, str):
+                raise NeedsStore
+            case "eq":
+                return self._equal(wanted)
+            case _:
+                return np.fromiter(self._tests(op, wanted), bool, len(self.values))
+
+    def _numeric_hits(self, op: str, wanted: float) -> Mask:
+        if abs(wanted) > _EXACT:
+            raise NeedsStore
+        with np.errstate(invalid="ignore"):
+            return _SCALE[op](self._numbers, wanted)
+
+    def _equal(self, wanted: Any) -> Mask:
+        hits = np.zeros(len(self.values), bool)
+        positions = self._lookup()
+        for inside in (False, True):
+            found = positions.get((type(wanted).__name__, wanted, inside))
+            if found is not None:
+                hits[found] = True
+        return hits
+
+    def _lookup(self) -> dict[tuple[str, Any, bool], int]:
+        if self._positions is None:
+            keys = zip(self.values, self.in_array.tolist(), strict=True)
+            self._positions = {entry_key(value, inside): i for i, (value, inside) in enumerate(keys)}
+        return self._positions
+
+    def _tests(self, op: str, wanted: Any) -> Iterator[bool]:
+        match op:
+            case "contains":
+                for value, inside in zip(self.values, self.in_array.tolist(), strict=True):
+                    yield same(value, wanted) if inside else compare(op, value, wanted)
+            case "regex":
+                pattern = compiled(wanted) if isinstance(wanted, str) else None
+                for value in self.values:
+                    yield pattern is not None and isinstance(value, str) and bool(pattern.search(value))
+            case _:
+                yield from (compare(op, value, wanted) for value in self.values)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _as_number(value: Any) -> float:
+    return float(value) if _is_number(value) else np.nan
+
+
+def entry_key(value: Any, inside: bool) -> tuple[str, Any, bool]:
+    """Tells 1, 1.0, true and "1" apart, as JSON does."""
+    return type(value).__name__, value, inside
+
+
+@dataclass(slots=True)
+class ColumnBuilder:
+    type: FieldType
+    known: dict[tuple[str, Any, bool], int] = field(default_factory=dict[tuple[str, Any, bool], int])
+    docs: list[int] = field(default_factory=list[int])
+    entries: list[int] = field(default_factory=list[int])
+    partial: bool = False
+
+    def add(self, doc: int, value: Any, inside: bool) -> None:
+        if isinstance(value, str) and len(value) > MAX_TEXT:
+            self.partial = True
+            value = value[:MAX_TEXT]
+        entry = self.known.setdefault(entry_key(value, inside), len(self.known))
+        self.docs.append(doc)
+        self.entries.append(entry)
+
+    def build(self) -> Column:
+        return Column(
+            [value for _, value, _ in self.known],
+            np.fromiter((inside for _, _, inside in self.known), bool, len(self.known)),
+            np.asarray(self.docs, np.int32),
+            np.asarray(self.entries, np.int32),
+            self.partial,
+            self.type,
+        )
+
+
+def merge_columns(parts: Sequence[tuple[Column | None, NDArray[np.int32]]]) -> Column:
+    """One column out of several. `renumber` gives each old item its new number, or -1 if it is gone."""
+    known: dict[tuple[str, Any, bool], int] = {}
+    docs: list[NDArray[np.int32]] = []
+    entries: list[NDArray[np.int32]] = []
+    present = [column for column, _ in parts if column]
+    for column, renumber in parts:
+        if column is None:
+            continue
+        fresh = [
+            known.setdefault(entry_key(value, inside), len(known))
+            for value, inside in zip(column.values, column.in_array.tolist(), strict=True)
+        ]
+        moved = renumber[column.docs]
+        kept = moved >= 0
+        docs.append(moved[kept])
+        entries.append(np.asarray(fresh, np.int32)[column.entries[kept]])
+    return Column(
+        [value for _, value, _ in known],
+        np.fromiter((inside for _, _, inside in known), bool, len(known)),
+        np.concatenate(docs),
+        np.concatenate(entries),
+        any(column.partial for column in present),
+        present[0].type,
+    )
+
+
+def leaves(data: Mapping[str, Any], collection: Collection) -> Iterator[Leaf]:
+    """Every value of an item under its path; typed fields in their comparable form."""
+    typed = {f.name: f for f in collection.fields.values() if f.is_typed}
+    for name, known in typed.items():
+        value = known.typed_value(data)
+        if value is not None:
+            yield name, value, False
+    for name, value in data.items():
+        if name not in typed and collection.fields.get(name, None) is not None:
+            yield from _leaves(name, value, 1)
+
+
+def _leaves(path: str, value: Any, depth: int) -> Iterator[Leaf]:
+    if isinstance(value, list):
+        yield path, PRESENT, False
+        for each in cast("list[Any]", value):
+            if isinstance(each, Mapping):
+                yield from _leaves(path, each, depth)
+            elif not isinstance(each, list):
+                yield path, each, True
+    elif isinstance(value, Mapping):
+        yield path, PRESENT, False
+        if depth < MAX_DEPTH:
+            for name, inner in cast("Mapping[str, Any]", value).items():
+                yield from _leaves(f"{path}.{name}", inner, depth + 1)
+    else:
+        yield path, value, False
+
+
+class Columns:
+    """All columns of a set of items."""
+
+    def __init__(self, ids: Sequence[str], columns: Mapping[str, Column]) -> None:
+        self.ids = ids
+        self.columns = columns
+        self._masks: dict[tuple[str, str, Any, FieldType], Mask] = {}
+
+    def mask(
+        self, where: Filter, collection: Collection, resolved: Mapping[Condition, frozenset[str]]
+    ) -> Mask:
+        match where:
+            case And(parts):
+                masks = [self.mask(part, collection, resolved) for part in parts]
+                return np.logical_and.reduce(masks) if masks else np.ones(len(self.ids), bool)
+            case Or(parts):
+                masks = [self.mask(part, collection, resolved) for part in parts]
+                return np.logical_or.reduce(masks) if masks else np.zeros(len(self.ids), bool)
+            case Not(part):
+                return ~self.mask(part, collection, resolved)
+            case Condition() if where in resolved:
+                ids = resolved[where]
+                return np.fromiter((id in ids for id in self.ids), bool, len(self.ids))
+            case Condition():
+                return self.condition(where, collection)
+
+    def condition(self, condition: Condition, collection: Collection) -> Mask:
+        """Which items satisfy a condition; raises NeedsStore where the columns cannot tell."""
+        known = collection.field(condition.field)
+        negated = condition.op in NEGATIONS
+        op = NEGATIONS.get(condition.op, condition.op)
+        key = (condition.field, op, condition.value, known.type)
+        mask = self._masks.get(key)
+        if mask is None:
+            value = operand(known, op, condition.value) if known.is_typed else condition.value
+            mask = self._test(known.name, known.type, op, value)
+            if len(self._masks) >= 64:
+                self._masks.pop(next(iter(self._masks)), None)
+            self._masks[key] = mask
+        return ~mask if negated else mask
+
+    def _test(self, name: str, kind: FieldType, op: str, wanted: Any) -> Mask:
+        count = len(self.ids)
+        if name == ID:
+            return np.fromiter((compare(op, id, wanted) for id in self.ids), bool, count)
+        if name.count(".") >= MAX_DEPTH or (op in TEXTUAL and kind in TEXT_BEHIND):
+            raise NeedsStore
+        column = self.columns.get(name)
+        if column is None:
+            return np.full(count, _holds_for_nothing(op, wanted))
+        if _storage(column.type) != _storage(kind):
+            raise NeedsStore
+        return column.test(count, op, wanted)
+
+
+def _holds_for_nothing(op: str, wanted: Any) -> bool:
+    match op:
+        case "exists":
+            return not wanted
+        case "in":
+            return None in wanted
+        case _:
+            return op == "eq" and wanted is None
+
+
+def _storage(kind: FieldType) -> str:
+    if kind in {FieldType.INTEGER, FieldType.NUMBER}:
+        return "number"
+    return kind if kind.is_scalar else "json"
+
+
+def build_columns(
+    documents: Sequence[tuple[str, Mapping[str, Any]]], collection: Collection
+) -> dict[str, Column]:
+    builders: dict[str, ColumnBuilder] = {}
+    types: dict[str, FieldType] = {name: f.type for name, f in collection.fields.items()}
+    for doc, (_, data) in enumerate(documents):
+        for path, value, inside in leaves(data, collection):
+            builder = builders.get(path)
+            if builder is None:
+                builder = builders[path] = ColumnBuilder(types.get(path, FieldType.ANY))
+            builder.add(doc, value, inside)
+    return {path: builder.build() for path, builder in builders.items()}

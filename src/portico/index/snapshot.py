@@ -1,0 +1,218 @@
+"""Ranks the items of one collection as they were at one moment. Pure: the same snapshot gives the same answer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from portico.catalog import Collection
+from portico.errors import InvalidQuery
+from portico.index import DEPTH, Ranked, Search
+from portico.index.columns import NeedsStore
+from portico.index.segment import Segment, Vocabulary
+from portico.index.text import Term, Wanted, wanted
+from portico.index.vectors import Vectors
+from portico.query import And, Condition, Filter, Near, conditions
+
+K1 = 1.2
+B = 0.75
+TEXT_SHARE = 0.5  # of a fused score; the rest is nearness of meaning
+DIGITS = 6  # scores are rounded: the same items rank the same however they are spread over segments
+
+Mask = NDArray[np.bool_]
+Doubles = NDArray[np.float64]
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    collection: Collection
+    vocabulary: Vocabulary
+    segments: tuple[Segment, ...] = ()
+    live: tuple[Mask, ...] = ()
+    vectors: dict[str, Vectors] = field(default_factory=dict[str, Vectors])
+    seq: int = 0
+
+    @property
+    def count(self) -> int:
+        return sum(int(mask.sum()) for mask in self.live)
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        others = sorted(
+            frozenset[str]().union(*(s.languages for s in self.segments)) - {self.collection.language}
+        )
+        return (self.collection.language, *others)
+
+    def unresolved(self, where: Filter) -> list[Condition]:
+        """The conditions that the columns cannot test."""
+        return [each for each in dict.fromkeys(conditions(where)) if not self._can_test(each)]
+
+    def _can_test(self, condition: Condition) -> bool:
+        try:
+            for segment in self.segments:
+                segment.columns.condition(condition, self.collection)
+        except NeedsStore:
+            return False
+        return True
+
+    def rank(self, search: Search, limit: int, after: tuple[float, str] | None) -> Ranked:
+        allowed = self._allowed(search)
+        if not len(allowed) or not allowed.any():
+            return Ranked([], [], 0, [], [])
+        parts = self._near_parts(search.near, allowed) if search.near else self._parts(search, allowed)
+        return self._best(parts, limit, after)
+
+    def _allowed(self, search: Search) -> Mask:
+        masks = [mask for mask in self.live]
+        if search.where != And(()):
+            masks = [
+                mask & segment.columns.mask(search.where, self.collection, search.resolved)
+                for segment, mask in zip(self.segments, masks, strict=True)
+            ]
+        asked = wanted(search.text, self.languages)
+        for phrase in asked.phrases:
+            runs = [self._numbers(term) for term in phrase]
+            masks = [mask & s.phrase(runs) for s, mask in zip(self.segments, masks, strict=True)]
+        return np.concatenate(masks) if masks else np.zeros(0, bool)
+
+    def _parts(self, search: Search, allowed: Mask) -> "Parts":
+        by_word = self._text(wanted(search.text, self.languages))
+        by_word[~allowed] = 0.0
+        by_meaning = np.full(len(allowed), -1.0)
+        scores = fuse_words(by_word)
+        vectors = self.vectors.get("")
+        if search.vector is not None and vectors is not None and len(vectors):
+            docs, products = self._products(vectors, allowed, search.vector)
+            if len(docs):
+                by_meaning[docs] = products
+                scores = _blend(scores, docs, products)
+        return Parts(scores, by_word, by_meaning)
+
+    def _near_parts(self, near: Near, allowed: Mask) -> "Parts":
+        scores = self._nearest(near, allowed)
+        return Parts(scores, np.zeros(len(scores)), scores)
+
+    def _products(self, vectors: Vectors, allowed: Mask, vector: Floats) -> tuple[NDArray[np.int64], Floats]:
+        slots = np.concatenate([s.slots for s in self.segments])
+        docs = np.flatnonzero(allowed & (slots >= 0))
+        return docs, vectors.products(slots[docs], vector)
+
+    def _text(self, asked: Wanted) -> Doubles:
+        """BM25 over all segments, as if they were one."""
+        count = self.count
+        total = sum(
+            float(s.lengths[mask].sum(dtype=np.float64))
+            for s, mask in zip(self.segments, self.live, strict=True)
+        )
+        mean = total / count if count and total else 1.0
+        scores = [np.zeros(len(s), np.float64) for s in self.segments]
+        for term in asked.terms:
+            self._add_term(term, scores, count, mean)
+        return np.concatenate(scores)
+
+    def _add_term(self, term: Term, scores: Sequence[Doubles], count: int, mean: float) -> None:
+        stems = self._numbers(term)
+        runs = [(i, *s.postings.of(stem)) for i, s in enumerate(self.segments) for stem in sorted(stems)]
+        runs = [(i, docs, weights) for i, docs, weights in runs if len(docs)]
+        frequency = sum(int(np.count_nonzero(self.live[i][docs])) for i, docs, _ in runs)
+        rarity = np.log1p((count - frequency + 0.5) / (frequency + 0.5))
+        for i, docs, weights in runs:
+            lengths = self.segments[i].lengths[docs]
+            scores[i][docs] += rarity * weights * (K1 + 1) / (weights + K1 * (1 - B + B * lengths / mean))
+
+    def _numbers(self, term: Term) -> frozenset[int]:
+        known = self.vocabulary.numbers
+        return frozenset(known[stem] for stem in term.stems if stem in known)
+
+    def _nearest(self, near: Near, allowed: Mask) -> Doubles:
+        scores = np.full(len(allowed), -np.inf)
+        vectors = self.vectors.get(near.field)
+        if vectors is None or not len(vectors):
+            return scores
+        if vectors.dimensions != len(near.vector):
+            raise InvalidQuery(
+                f"The vector has {len(near.vector)} numbers; the stored ones have {vectors.dimensions}",
+                expected=vectors.dimensions,
+            )
+        slots = self._slots(near.field, vectors)
+        docs = np.flatnonzero(allowed & (slots >= 0))
+        ranks = vectors.nearness(slots[docs], near).astype(np.float64)
+        if len(docs) > near.top:
+            # Ties at the edge are settled by id, below.
+            edge = np.partition(ranks, -near.top)[-near.top]
+            ranks[ranks < edge] = -np.inf
+        scores[docs] = ranks
+        return scores
+
+    def _slots(self, name: str, vectors: Vectors) -> NDArray[np.int32]:
+        if not name:
+            return np.concatenate([s.slots for s in self.segments])
+        return np.fromiter((vectors.slot(id) for s in self.segments for id in s.ids), np.int32)
+
+    def _best(self, parts: "Parts", limit: int, after: tuple[float, str] | None) -> Ranked:
+        docs = np.flatnonzero(parts.scores > -np.inf)
+        total = len(docs)
+        scores = np.round(parts.scores[docs], DIGITS)
+        if after:
+            keep = scores <= after[0]
+            docs, scores = docs[keep], scores[keep]
+        if len(docs) > 4 * limit + 64:
+            edge = np.partition(scores, -limit - 1)[-limit - 1]
+            if after and edge == after[0]:
+                edge = -np.inf  # many ties with the last item seen: look at all of them
+            keep = scores >= edge
+            docs, scores = docs[keep], scores[keep]
+        pairs = sorted(
+            (-score, self._id(doc), doc) for doc, score in zip(docs.tolist(), scores.tolist(), strict=True)
+        )
+        if after:
+            pairs = [pair for pair in pairs if pair[:2] > (-after[0], after[1])]
+        best = pairs[:limit]
+        chosen = [doc for _, _, doc in best]
+        return Ranked(
+            [id for _, id, _ in best],
+            [-score for score, _, _ in best],
+            total,
+            parts.by_word[chosen].tolist(),
+            parts.by_meaning[chosen].tolist(),
+        )
+
+    def _id(self, doc: int) -> str:
+        for segment in self.segments:
+            if doc < len(segment):
+                return segment.ids[doc]
+            doc -= len(segment)
+        raise IndexError(doc)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Scores of all items, -inf for those not found, and what they were made of."""
+
+    scores: Doubles
+    by_word: Doubles
+    by_meaning: Doubles
+
+
+def fuse_words(by_word: Doubles) -> Doubles:
+    strongest = by_word.max() if len(by_word) else 0.0
+    if strongest <= 0:
+        return np.full(len(by_word), -np.inf)
+    return np.where(by_word > 0, by_word / strongest, -np.inf)
+
+
+def _blend(text: Doubles, docs: NDArray[np.int64], products: Floats) -> Doubles:
+    """Convex fusion of two scales, each stretched to 0..1 over what it found."""
+    depth = min(DEPTH, len(docs))
+    floor = float(np.partition(products, -depth)[-depth])
+    span = max(float(products.max()) - floor, 1e-9)
+    nearness = np.clip((products.astype(np.float64) - floor) / span, 0.0, 1.0)
+    # What has no vector yet is judged by its words alone.
+    joined = text.copy()
+    joined[docs] *= TEXT_SHARE
+    neighbours = docs[products >= floor]
+    joined[neighbours] = np.maximum(joined[neighbours], 0.0)
+    joined[docs] += nearness * (1 - TEXT_SHARE)
+    return joined

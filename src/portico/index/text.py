@@ -1,0 +1,222 @@
+"""From an item to its words: which text counts, how words are cut, stemmed and folded. Knows no arrays."""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, cast
+
+import Stemmer
+
+from portico.catalog import Collection, FieldType, type_of
+from portico.items import Item
+
+VERSION = 1  # of everything here that decides which words an item has; a stored index of another version is unusable
+
+TITLES = ("name", "headline", "title", "alternateName")
+TITLE_WEIGHT = 2.0
+# What names, links or draws a thing, but does not speak of it.
+SILENT = frozenset(
+    {"@context", "@id", "@type", "id", "url", "image", "logo", "sameAs", "inLanguage", "contentUrl"}
+)
+MAX_DEPTH = 6
+MAX_WORDS = 4000  # of one field; the rest of a very long text is not searched word by word
+MAX_WORD = 64
+MAX_QUESTION = 256  # words
+EMBEDDED_CHARACTERS = 2000
+
+_WORD = re.compile(r"[^\W_]+")
+_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
+_PHRASE = re.compile(r'"([^"]+)"|“([^”]+)”')
+
+STEMMERS = {
+    "ar": "arabic", "ca": "catalan", "da": "danish", "de": "german", "el": "greek", "en": "english", "es": "spanish",
+    "et": "estonian", "eu": "basque", "fi": "finnish", "fr": "french", "ga": "irish", "hi": "hindi", "hu": "hungarian",
+    "hy": "armenian", "id": "indonesian", "it": "italian", "lt": "lithuanian", "ne": "nepali", "nl": "dutch",
+    "no": "norwegian", "pt": "portuguese", "ro": "romanian", "ru": "russian", "sr": "serbian", "sv": "swedish",
+    "ta": "tamil", "tr": "turkish", "yi": "yiddish",
+}  # fmt: skip
+
+# Words that ask or join, and say nothing of what is looked for. Dropped from questions only, never from items.
+STOPWORDS = {
+    language: frozenset(words.split())
+    for language, words in {
+        "en": """a about after all also am an and any are as at be because been before being but by can could did do
+        does doing for from get had has have having he her here him his how i if in into is it its just me more most my
+        no not now of off on one only or other our out over own same she should so some such than that the their them
+        then there these they this those through to too under until up us very was we were what when where which while
+        who whom why will with would you your yours tell show find give please want need looking""",
+        "de": """aber alle als also am an auch auf aus bei bin bis bist da damit dann das dass dein deine dem den der
+        des die dies diese dieser dieses doch dort du durch ein eine einem einen einer eines er es euch für gegen gibt
+        hab habe haben hat hatte hier ich ihm ihn ihr im in ist ja jede jeder kann können man mehr mein meine mich mir
+        mit muss nach nicht noch nur ob oder ohne sehr sein seine sich sie sind so soll über um und uns unser unter vom
+        von vor wann war warum was welche welcher welches wenn wer werden wie wieder wir wird wo zu zum zur""",
+        "es": """a al algo ante antes como con cual cuál cuando cuándo cuánto cuántos de del desde donde dónde durante e
+        el ella ellas ellos en entre era es esa ese eso esta estaba están este esto fue ha hay hasta la las le les lo
+        los más me mi mis muy nada ni no nos o os otra otro para pero por porque que qué quién se ser si sí sin sobre
+        son su sus también te tiene tu un una uno y ya yo""",
+        "fr": """à alors au aucun aussi autre aux avec avoir ce ces cet cette comme comment dans de des du elle en est
+        et être eux fait font il ils je la le les leur lui ma mais mes moi mon ne nos notre nous on ou où par pas plus
+        pour pourquoi qu quand que quel quelle quelles quels qui sa sans se ses si son sont sous sur ta te tes toi ton
+        tous tout très tu un une vos votre vous y""",
+        "it": """a ad al alla alle anche che chi ci come con cosa da dal dalla de dei del della delle di do dove e è ed
+        gli ha hanno i il in io la le lei lo loro lui ma mi nel nella no noi non o per perché più qual quale quali
+        quando questo questa se sei si sono su sua sue sul sulla suo ti tra tu un una uno vi voi""",
+        "nl": """aan al als bij dat de deze die dit doch door een en er ge had heb hebben heeft het hij hoe hun ik in is
+        je kan maar me meer met mij mijn naar niet nog nu of om onder ons ook op over te toen tot uit van veel voor want
+        waar waarom wanneer was wat we welke werd wie wij worden zal ze zich zij zijn zo""",
+        "pt": """a ao aos as até com como da das de dela dele do dos e é ela ele em entre era essa esse esta este eu foi
+        há isso isto já lhe mais mas me mesmo meu minha muito na não nas nem no nos o onde os ou para pela pelo por
+        porque qual quando que quem se sem ser seu são só sua também te tem um uma você""",
+    }.items()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One text of an item, and how much its words count."""
+
+    text: str
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One word of a question: the stems it has in the languages of the collection."""
+
+    stems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A question as words: any of the terms, all of the phrases."""
+
+    terms: tuple[Term, ...]
+    phrases: tuple[tuple[Term, ...], ...]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.terms and not self.phrases
+
+
+def language_of(item: Item, collection: Collection) -> str:
+    said = item.data.get("inLanguage")
+    return said[:2].lower() if isinstance(said, str) and said else collection.language
+
+
+def passages(item: Item, collection: Collection) -> Iterator[Passage]:
+    """Every text of an item that search shall find."""
+    for name, value in item.data.items():
+        weight = collection.weights.get(name, TITLE_WEIGHT if name in TITLES else 1.0)
+        if weight > 0 and (name not in SILENT or name in collection.weights):
+            for text in _texts(value, 0):
+                yield Passage(text, weight)
+
+
+def _texts(value: Any, depth: int) -> Iterator[str]:
+    match value:
+        case str():
+            if not _is_mute(value):
+                yield value
+        case list():
+            for each in cast("list[Any]", value):
+                yield from _texts(each, depth)
+        case Mapping() if depth < MAX_DEPTH:
+            for name, inner in cast("Mapping[str, Any]", value).items():
+                if name not in SILENT:
+                    yield from _texts(inner, depth + 1)
+        case _:
+            pass
+
+
+def _is_mute(text: str) -> bool:
+    if text.startswith(("http://", "https://", "data:", "/")) and " " not in text:
+        return True
+    return len(text) <= 40 and type_of(text) in {FieldType.TIMESTAMP, FieldType.DURATION}
+
+
+def embedding_text(item: Item, collection: Collection) -> str:
+    """What the embedder reads: titles first, then the rest, as far as it looks."""
+    parts = sorted(passages(item, collection), key=lambda passage: -passage.weight)
+    return ". ".join(part.text for part in parts)[:EMBEDDED_CHARACTERS]
+
+
+def words(text: str, language: str) -> list[str]:
+    """The stems of a text, in order."""
+    found = _WORD.findall(text if text.isascii() else unicodedata.normalize("NFC", text))
+    stem = stemmer(language)
+    if text.isascii():
+        return [stem(word) for word in found[:MAX_WORDS]]
+    return [each for word in found[:MAX_WORDS] for each in _stems(word, stem)]
+
+
+def _stems(word: str, stem: "Stem") -> Iterator[str]:
+    """Scripts without spaces are cut into pairs of characters."""
+    if not _CJK.search(word):
+        yield stem(word)
+        return
+    yield from (word[i : i + 2] for i in range(len(word) - 1))
+    if len(word) == 1:
+        yield word
+
+
+class Stem:
+    """Word to stem, remembered: texts repeat their words."""
+
+    def __init__(self, language: str) -> None:
+        name = STEMMERS.get(language)
+        self._stemmer = Stemmer.Stemmer(name) if name else None
+        self._known: dict[str, str] = {}
+
+    def __call__(self, word: str) -> str:
+        known = self._known.get(word)
+        if known is None:
+            if len(self._known) > 200_000:
+                self._known.clear()
+            known = self._known[word] = self._stem(word)
+        return known
+
+    def _stem(self, word: str) -> str:
+        lower = word[:MAX_WORD].lower()
+        return fold(self._stemmer.stemWord(lower) if self._stemmer else lower)
+
+
+@lru_cache(maxsize=64)
+def stemmer(language: str) -> Stem:
+    return Stem(language)
+
+
+def fold(word: str) -> str:
+    """Without accents and case: café, Cafe and CAFÉ are one word."""
+    if word.isascii():
+        return word.lower()
+    decomposed = unicodedata.normalize("NFKD", word.casefold())
+    return "".join(c for c in decomposed if not unicodedata.combining(c))
+
+
+def wanted(text: str, languages: tuple[str, ...]) -> Wanted:
+    """A question as terms and phrases. Stopwords are dropped unless nothing else is left."""
+    quoted = [a or b for a, b in _PHRASE.findall(text)]
+    phrases = tuple(terms for terms in (_terms(_WORD.findall(part), languages) for part in quoted) if terms)
+    found = _WORD.findall(unicodedata.normalize("NFC", text))[:MAX_QUESTION]
+    kept = [word for word in found if word.lower() not in _stopwords(found, languages)] or found
+    return Wanted(tuple(dict.fromkeys(_terms(kept, languages))), phrases)
+
+
+def _stopwords(found: list[str], languages: tuple[str, ...]) -> frozenset[str]:
+    """Those of the language the question seems to be in: the one whose stopwords it uses most."""
+    lowered = {word.lower() for word in found}
+    known = [STOPWORDS.get(language, frozenset[str]()) for language in languages]
+    return max(known, key=lambda words: len(words & lowered), default=frozenset())
+
+
+def _terms(found: list[str], languages: tuple[str, ...]) -> tuple[Term, ...]:
+    return tuple(term for word in found for term in _variants(word, languages))
+
+
+def _variants(word: str, languages: tuple[str, ...]) -> Iterator[Term]:
+    if _CJK.search(word):
+        yield from (Term((stem,)) for stem in _stems(word, stemmer("")))
+        return
+    yield Term(tuple(dict.fromkeys(stemmer(language)(word) for language in languages)))

@@ -1,0 +1,200 @@
+"""find(): the one way to a Page, with or without text. Asks index and store, checks what they say against each other."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from portico.catalog import ID, Collection, Field, scalar_at
+from portico.errors import InvalidCursor, InvalidQuery, Unavailable, Unsupported
+from portico.index import Index, Search
+from portico.items import Item
+from portico.models import Embedder
+from portico.query import (
+    Filter,
+    Page,
+    Query,
+    checked,
+    make_cursor,
+    matches,
+    project,
+    read_cursor,
+    sort_key,
+)
+from portico.store import Store
+
+SPARE = 8  # candidates beyond a page, in case some have changed since they were indexed
+MAX_ORDERED = 1000  # best matches among which another order than relevance is given
+MAX_TEXT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Finder:
+    store: Store
+    index: Index | None = None
+    embedder: Embedder | None = None
+
+    async def find(self, query: Query, seen: int = 0) -> Page:
+        """A page of items. `seen` is a change the caller knows of and must find reflected."""
+        if not query.text and query.near is None:
+            return await self.store.find(query)
+        if self.index is None:
+            raise Unsupported("This process has no search index", hint="Leave the text out, or ask a server.")
+        if len(query.text) > MAX_TEXT:
+            raise InvalidQuery(f"A search text has at most {MAX_TEXT} characters", limit=MAX_TEXT)
+        await self.index.sync(seen)
+        asked = checked(query, self._collection(query.collection))
+        search, notes = await self._search(self.index, asked)
+        page = (
+            await self._ordered(self.index, asked, search)
+            if asked.order
+            else await self._ranked(self.index, asked, search)
+        )
+        return replace(page, notes=notes)
+
+    def _collection(self, name: str) -> Collection:
+        found = self.store.schema.get(name)
+        return found or Collection(name)
+
+    async def _search(self, index: Index, query: Query) -> tuple[Search, tuple[str, ...]]:
+        vector, notes = await self._vector(query.text)
+        resolved = {
+            condition: frozenset(await self.store.matching(query.collection, condition))
+            for condition in index.unresolved(query.collection, query.where)
+        }
+        return Search(query.text, vector, query.near, query.where, resolved), notes
+
+    async def _vector(self, text: str) -> tuple[NDArray[np.float32] | None, tuple[str, ...]]:
+        if self.embedder is None or not text:
+            return None, ()
+        try:
+            return await asyncio.to_thread(self.embedder.embed_query, text), ()
+        except Unavailable as error:
+            return None, (f"Searched by words alone: {error.message}",)
+
+    async def _ranked(self, index: Index, query: Query, search: Search) -> Page:
+        after = _position(query, self.store.secret)
+        items: list[Item] = []
+        scores: list[float] = []
+        while True:
+            wanted = query.limit + 1 - len(items) + SPARE
+            ranked = index.rank(query.collection, search, wanted, after)
+            found = await self._still_matching(query.collection, ranked.ids, query.where)
+            for id, score in zip(ranked.ids, ranked.scores, strict=True):
+                if id in found:
+                    items.append(found[id])
+                    scores.append(score)
+            if len(items) > query.limit or len(ranked.ids) < wanted:
+                break
+            after = (ranked.scores[-1], ranked.ids[-1])
+        return self._page(query, items, scores, ranked.total)
+
+    def _page(self, query: Query, items: list[Item], scores: list[float], total: int) -> Page:
+        shown = items[: query.limit]
+        more = len(items) > query.limit
+        cursor = make_cursor(query, (scores[len(shown) - 1], shown[-1].id), self.store.secret) if more else ""
+        collection = self._collection(query.collection)
+        return Page(
+            tuple(project(item, query.fields, collection) for item in shown),
+            scores=tuple(scores[: len(shown)]),
+            total=total if query.count else None,
+            cursor=cursor,
+        )
+
+    async def _still_matching(self, collection: str, ids: list[str], where: Filter) -> dict[str, Item]:
+        """The items as they are now; those that went or no longer match are left out."""
+        known = self._collection(collection)
+        found = await self.store.get_many(collection, ids)
+        return {id: item for id, item in found.items() if matches(where, item, known)}
+
+    async def _ordered(self, index: Index, query: Query, search: Search) -> Page:
+        """The best matches in another order than relevance."""
+        ranked = index.rank(query.collection, search, MAX_ORDERED)
+        found = await self._still_matching(query.collection, ranked.ids, query.where)
+        scores = dict(zip(ranked.ids, ranked.scores, strict=True))
+        items = _sorted(
+            sorted(found.values(), key=lambda item: item.id), query, self._collection(query.collection)
+        )
+        start = 0
+        if query.cursor:
+            last = read_cursor(query, self.store.secret)[0]
+            start = next((i + 1 for i, item in enumerate(items) if item.id == last), -1)
+            if start < 0:
+                raise InvalidCursor(
+                    "The item this cursor stood at is gone", hint="Start again without a cursor."
+                )
+        shown = items[start : start + query.limit]
+        more = start + query.limit < len(items)
+        collection = self._collection(query.collection)
+        return Page(
+            tuple(project(item, query.fields, collection) for item in shown),
+            scores=tuple(scores[item.id] for item in shown),
+            total=len(items) if query.count else None,
+            cursor=make_cursor(query, (shown[-1].id,), self.store.secret) if more else "",
+        )
+
+    async def find_across(
+        self, collections: Sequence[str], text: str, where: Filter, limit: int
+    ) -> tuple[list[tuple[Item, float]], tuple[str, ...]]:
+        """The best items of several collections on one scale, with scores from 0 to 1."""
+        if self.index is None:
+            raise Unsupported("This process has no search index", hint="Ask a server.")
+        hits: list[Hit] = []
+        notes: tuple[str, ...] = ()
+        for name in collections:
+            query = checked(Query(name, text=text, where=where, limit=limit), self._collection(name))
+            search, notes = await self._search(self.index, query)
+            ranked = self.index.rank(name, search, limit + SPARE)
+            found = await self._still_matching(name, ranked.ids, where)
+            parts = zip(ranked.ids, ranked.by_word, ranked.by_meaning, strict=True)
+            hits.extend(Hit(found[id], word, meaning) for id, word, meaning in parts if id in found)
+        scored = sorted(_on_one_scale(hits), key=lambda pair: (-pair[1], pair[0].collection, pair[0].id))
+        return scored[:limit], notes
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    item: Item
+    by_word: float
+    by_meaning: float
+
+
+def _on_one_scale(hits: list[Hit]) -> Iterator[tuple[Item, float]]:
+    """Words and meaning in equal shares, each measured against the best of all collections."""
+    strongest = max((hit.by_word for hit in hits), default=0.0) or 1.0
+    nearest = max((hit.by_meaning for hit in hits), default=0.0)
+    furthest = min((hit.by_meaning for hit in hits if hit.by_meaning > -1), default=0.0)
+    span = max(nearest - furthest, 1e-9)
+    share = 0.5 if nearest > 0 else 1.0
+    for hit in hits:
+        word = hit.by_word / strongest
+        # What has no vector yet is judged by its words alone.
+        meaning = word if hit.by_meaning <= -1 else max(hit.by_meaning - furthest, 0.0) / span
+        yield hit.item, share * word + (1 - share) * meaning
+
+
+def _position(query: Query, secret: bytes) -> tuple[float, str] | None:
+    if not query.cursor:
+        return None
+    score, id = read_cursor(query, secret)
+    return float(score), str(id)
+
+
+def _sorted(items: list[Item], query: Query, collection: Collection) -> list[Item]:
+    for key in reversed(query.order):
+        field = collection.field(key.field)
+        values = {item.id: sort_key(_value(item, field)) for item in items}
+        present = [item for item in items if values[item.id][0] < 3]
+        absent = [item for item in items if values[item.id][0] == 3]
+        present.sort(key=lambda item: values[item.id], reverse=key.descending)  # noqa: B023 - used at once
+        items = present + absent
+    return items
+
+
+def _value(item: Item, field: Field) -> Any:
+    if field.name == ID:
+        return item.id
+    return field.typed_value(item.data) if field.is_typed else scalar_at(item.data, field.where)
