@@ -1,0 +1,1 @@
+"""Answering a question in natural language, as a stream of events. Knows no protocol."""

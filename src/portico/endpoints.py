@@ -1,0 +1,173 @@
+"""Operations that are HTTP endpoints elsewhere: described in the site file, or read from an OpenAPI document."""
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from portico.catalog import Danger, JsonSchema, Kind, Operation
+from portico.config import OperationSettings
+from portico.errors import OperationFailed, SourceError, Unavailable
+from portico.operations import Context, default_danger
+from portico.sources.fetch import Fetcher
+from portico.store import Store
+
+STORED = "_operations"  # the private collection that OpenAPI documents are loaded into
+MAX_ANSWER = 4 << 20
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_JSON = "application/json"
+_FORM = "application/x-www-form-urlencoded"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """How parameters become a request."""
+
+    name: str
+    method: str
+    url: str
+    places: Mapping[str, str]  # parameter -> path, query, header, body
+    headers: Mapping[str, str]
+    whole_body: bool  # the parameter named body is the body
+    content_type: str
+
+    def request(self, params: Mapping[str, Any]) -> tuple[str, bytes, dict[str, str]]:
+        """URL, body and headers of one call."""
+        url, query, headers, body = self.url, {}, dict(self.headers), {}
+        for name, value in params.items():
+            match self.places.get(name, "body"):
+                case "path":
+                    url = url.replace(f"{{{name}}}", quote(_text(value), safe=""))
+                case "query":
+                    query[name] = [_text(each) for each in value] if isinstance(value, list) else _text(value)
+                case "header":
+                    headers[name] = _text(value).replace("\r", " ").replace("\n", " ")
+                case _:
+                    body[name] = value
+        if query:
+            url += ("&" if "?" in url else "?") + urlencode(query, doseq=True)
+        return url, self._body(body, headers), headers
+
+    def _body(self, body: Mapping[str, Any], headers: dict[str, str]) -> bytes:
+        if not body:
+            return b""
+        headers["Content-Type"] = self.content_type
+        if self.content_type == _FORM:
+            return urlencode({name: _text(value) for name, value in body.items()}).encode()
+        return msgspec.json.encode(body["body"] if self.whole_body else body)
+
+
+def described_operation(said: OperationSettings, fetcher: Fetcher, secret: Callable[[str], str]) -> Operation:
+    """An [[operation]] of the site file. `${NAME}` in a header is a secret from the environment."""
+    headers = {
+        name: _VARIABLE.sub(lambda found: secret(found[1]), value) for name, value in said.headers.items()
+    }
+    endpoint = Endpoint(
+        said.name,
+        said.method,
+        said.url,
+        {name: "path" if f"{{{name}}}" in said.url else each.location for name, each in said.params.items()},
+        headers,
+        False,
+        _JSON,
+    )
+    properties = {
+        name: {"type": each.type, **({"description": each.description} if each.description else {})}
+        for name, each in said.params.items()
+    }
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": [name for name, each in said.params.items() if each.required],
+        "additionalProperties": False,
+    }
+    kind = Kind(said.kind)
+    danger = Danger[said.danger.upper()] if said.danger else default_danger(kind)
+    return Operation(
+        said.name,
+        kind,
+        said.description,
+        JsonSchema(schema),
+        Any,
+        _runner(endpoint, fetcher),
+        danger,
+        timeout=said.timeout,
+        long=said.long,
+    )
+
+
+async def stored_operations(store: Store, fetcher: Fetcher) -> list[Operation]:
+    """The operations that were loaded from OpenAPI documents."""
+    if STORED not in store.schema:
+        return []
+    return [_stored(item.data, fetcher) async for items in store.scan(STORED) for item in items]
+
+
+def _stored(data: Mapping[str, Any], fetcher: Fetcher) -> Operation:
+    endpoint = Endpoint(
+        data["name"],
+        data["method"],
+        data["url"],
+        {each["name"]: each["in"] for each in data["parameters"]},
+        {},
+        data.get("body") == "whole",
+        data.get("content_type") or _JSON,
+    )
+    kind = Kind(data["kind"])
+    result = data.get("result_schema")
+    return Operation(
+        data["name"],
+        kind,
+        data["description"],
+        JsonSchema(data["params_schema"]),
+        JsonSchema(result) if result else Any,
+        _runner(endpoint, fetcher),
+        default_danger(kind),
+        idempotent=data["method"] in {"GET", "HEAD", "PUT", "DELETE"},
+    )
+
+
+def _runner(endpoint: Endpoint, fetcher: Fetcher) -> Callable[[Context, Mapping[str, Any]], Any]:
+    async def run(_: Context, params: Mapping[str, Any]) -> Any:
+        return await asyncio.to_thread(_send, endpoint, params, fetcher)
+
+    return run
+
+
+def _send(endpoint: Endpoint, params: Mapping[str, Any], fetcher: Fetcher) -> Any:
+    url, body, headers = endpoint.request(params)
+    try:
+        with fetcher.send(endpoint.method, url, body=body, headers=headers, max_bytes=MAX_ANSWER) as answer:
+            raw = answer.read()
+    except SourceError as error:
+        raise Unavailable(
+            f"{endpoint.name}: {error.message}", hint=error.hint, operation=endpoint.name
+        ) from error
+    if answer.status >= 400:
+        raise OperationFailed(
+            f"{endpoint.name}: the endpoint answered {answer.status}",
+            operation=endpoint.name,
+            status=answer.status,
+        )
+    if not raw:
+        return None
+    if "json" not in answer.content_type:
+        return raw.decode("utf-8", "replace")
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.DecodeError as error:
+        raise OperationFailed(f"{endpoint.name}: the endpoint answered with broken JSON") from error
+
+
+def _text(value: Any) -> str:
+    match value:
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case _:
+            return msgspec.json.encode(value).decode() if isinstance(value, dict | list) else str(value)

@@ -1,0 +1,475 @@
+"""What can be done: the operations every collection gets, those a site writes in Python, and how one is run.
+
+    @operation(kind="execute", danger="reversible")
+    async def book_table(context: Context, restaurant: str, people: Annotated[int, Meta(ge=1, le=12)]) -> Booking:
+        "Reserve a table."
+
+The signature is the published schema, and what is published is what is checked.
+"""
+
+import asyncio
+import inspect
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, TypeVar, cast, get_type_hints
+
+import jsonschema
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from portico.calls import Caller
+from portico.catalog import Collection, Danger, JsonSchema, Kind, Operation
+from portico.errors import ConfigError, InvalidParams, OperationFailed, SiteError, TimedOut, UnknownItem
+from portico.items import Item
+from portico.observe import Broke, Observe
+from portico.query import (
+    DEFAULT_LIMIT,
+    EVERYTHING,
+    MAX_LIMIT,
+    Filter,
+    Order,
+    Page,
+    Query,
+    parse_filter,
+    project,
+)
+from portico.safety.gate import Permit
+from portico.search import Finder
+from portico.store import Merge, Put, Remove, Write
+from portico.tasks import Handle
+
+T = TypeVar("T")
+MARK = "__portico_operation__"
+
+
+@dataclass(slots=True)
+class Context:
+    """What an operation may use: the site's items, who is calling, and a way to report progress."""
+
+    caller: Caller
+    finder: Finder
+    handle: Handle | None = None
+    written: list[int] = field(default_factory=list[int])  # sequence numbers of what this call wrote
+
+    async def get(self, collection: str, id: str) -> Item:
+        found = await self.finder.store.get(collection, id)
+        if found is None:
+            raise UnknownItem(f"{collection} has no item {id!r}", collection=collection, id=id)
+        return found
+
+    async def find(self, query: Query) -> Page:
+        return await self.finder.find(query, max(self.written, default=0))
+
+    async def put(self, collection: str, id: str, data: Mapping[str, Any], expect: str | None = None) -> Item:
+        return await self.write(collection, Put(id, data, expect))
+
+    async def merge(
+        self, collection: str, id: str, data: Mapping[str, Any], expect: str | None = None
+    ) -> Item:
+        return await self.write(collection, Merge(id, data, expect))
+
+    async def remove(self, collection: str, id: str, expect: str | None = None) -> Item:
+        return await self.write(collection, Remove(id, expect))
+
+    async def write(self, collection: str, write: Write) -> Item:
+        """One write; the item as it then is, or as it last was."""
+        changes = await self.finder.store.write(collection, [write])
+        if changes:
+            self.written.append(changes[-1].seq)
+            return changes[-1].item
+        return await self.get(collection, write.id)
+
+    async def progress(self, share: float, message: str = "", save: Any = None) -> None:
+        """Say how far this is, from 0 to 1. What is saved comes back in `saved` if the work is taken up again."""
+        if self.handle:
+            await self.handle.report(share, message, save)
+        await asyncio.sleep(0)
+
+    @property
+    def saved(self) -> Any:
+        return self.handle.saved if self.handle else None
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """What `@operation` noted on a function."""
+
+    kind: Kind
+    danger: Danger
+    name: str
+    collection: str
+    idempotent: bool
+    long: bool
+    attempts: int
+    timeout: float
+    estimate: float | None
+
+
+def operation(
+    *,
+    kind: Literal["create", "read", "update", "delete", "execute"] = "execute",
+    danger: Literal["safe", "reversible", "destructive", "dangerous", "forbidden"] | None = None,
+    name: str = "",
+    collection: str = "",
+    idempotent: bool = False,
+    long: bool = False,
+    attempts: int = 1,
+    timeout: float = 30.0,
+    estimate: float | None = None,
+) -> Callable[[Callable[..., Awaitable[T]]], Callable[..., Awaitable[T]]]:
+    """Make an async function an operation of the site. Its first parameter is the Context."""
+    level = Danger[danger.upper()] if danger else default_danger(Kind(kind))
+    marked = Marked(Kind(kind), level, name, collection, idempotent, long, attempts, timeout, estimate)
+
+    def mark(function: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
+        setattr(function, MARK, marked)
+        return function
+
+    return mark
+
+
+def default_danger(kind: Kind) -> Danger:
+    """Reading is safe, deleting destroys, everything else can be undone (MCP-AQL, danger levels)."""
+    match kind:
+        case Kind.READ:
+            return Danger.SAFE
+        case Kind.DELETE:
+            return Danger.DESTRUCTIVE
+        case Kind.CREATE | Kind.UPDATE | Kind.EXECUTE:
+            return Danger.REVERSIBLE
+
+
+def marked_operations(module: object) -> list[Operation]:
+    """The operations a module defines."""
+    return [
+        from_function(member, getattr(member, MARK))
+        for member in vars(module).values()
+        if callable(member) and hasattr(member, MARK)
+    ]
+
+
+def from_function(function: Callable[..., Awaitable[Any]], marked: Marked) -> Operation:
+    name = marked.name or function.__name__
+    if not inspect.iscoroutinefunction(function):
+        raise ConfigError(f"The operation {name} is not an async function", hint="Write `async def`.")
+    hints = get_type_hints(function, include_extras=True)
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters or hints.get(parameters[0].name) is not Context:
+        raise ConfigError(f"The first parameter of the operation {name} is not a Context")
+    fields = [_struct_field(name, each, hints) for each in parameters[1:]]
+    params = msgspec.defstruct(
+        f"{name}_params", fields, frozen=True, forbid_unknown_fields=True, kw_only=True
+    )
+
+    async def run(context: Context, given: Any) -> Any:
+        return await function(context, **{each.name: getattr(given, each.name) for each in parameters[1:]})
+
+    return Operation(
+        name=name,
+        kind=marked.kind,
+        description=inspect.getdoc(function) or "",
+        params=params,
+        result=hints.get("return", Any),
+        run=run,
+        danger=marked.danger,
+        collection=marked.collection,
+        idempotent=marked.idempotent,
+        long=marked.long,
+        attempts=marked.attempts,
+        timeout=marked.timeout,
+        estimate=marked.estimate,
+    )
+
+
+def _struct_field(operation: str, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:
+    if parameter.name not in hints:
+        raise ConfigError(f"The parameter {parameter.name} of the operation {operation} has no type")
+    if parameter.default is inspect.Parameter.empty:
+        return (parameter.name, hints[parameter.name])
+    default = parameter.default
+    if isinstance(default, list | dict | set):
+        default = msgspec.field(default_factory=lambda: type(default)(default))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    return (parameter.name, hints[parameter.name], default)
+
+
+# What every collection gets.
+
+Ident = Annotated[str, Meta(min_length=1, max_length=1024, description="The item's id")]
+Where = Annotated[dict[str, Any], Meta(description='A filter such as {"price": {"$lt": 20}}')]
+Limit = Annotated[int, Meta(ge=0, description=f"How many, at most {MAX_LIMIT}")]
+Fields = Annotated[list[str], Meta(description="Only these fields; paths such as offers.price are allowed")]
+Cursor = Annotated[str, Meta(description="Where the page before ended")]
+Version = Annotated[str, Meta(description="Only if the item is still at this version")]
+
+
+class Sort(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    field: str
+    descending: bool = False
+
+
+class ListParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    where: Where = {}
+    order: list[Sort] = []
+    fields: Fields = []
+    limit: Limit = DEFAULT_LIMIT
+    cursor: Cursor = ""
+
+
+class SearchParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    query: Annotated[str, Meta(min_length=1, description="What to look for, in words")]
+    where: Where = {}
+    fields: Fields = []
+    limit: Limit = DEFAULT_LIMIT
+    cursor: Cursor = ""
+
+
+class GetParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    id: Ident
+    fields: Fields = []
+
+
+class CreateParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    id: Annotated[str, Meta(max_length=1024, description="The new item's id; made up when left out")] = ""
+    input: Annotated[dict[str, Any], Meta(description="The new item's fields")]
+
+
+class UpdateParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    id: Ident
+    input: Annotated[
+        dict[str, Any], Meta(description="Fields to change; objects merge, null removes, the rest replaces")
+    ]
+    if_match: Version | UnsetType = UNSET
+
+
+class DeleteParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    id: Ident
+    if_match: Version | UnsetType = UNSET
+
+
+class CountParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    where: Where = {}
+
+
+class Found(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A page of items, each with its id and version."""
+
+    items: list[dict[str, Any]]
+    cursor: str = ""
+    total: int | None = None
+
+
+class Counted(msgspec.Struct, frozen=True):
+    count: int
+
+
+class Deleted(msgspec.Struct, frozen=True):
+    id: str
+    deleted: bool = True
+
+
+def shown(item: Item, score: float | None = None) -> dict[str, Any]:
+    """An item as one flat object: its id first, its version and score beside its own fields."""
+    extra = {} if score is None else {"_score": score}
+    return {
+        "id": item.id,
+        **{k: v for k, v in item.data.items() if k != "id"},
+        "_version": item.version,
+        **extra,
+    }
+
+
+def shown_page(page: Page) -> Found:
+    scores = page.scores or (None,) * len(page.items)
+    items = [shown(item, score) for item, score in zip(page.items, scores, strict=True)]
+    return Found(items, page.cursor, page.total)
+
+
+def collection_operations(collection: Collection) -> list[Operation]:
+    """list, get, search, create, update, delete and count for one collection."""
+    many, one, name = collection.name.replace("-", "_"), collection.one.replace("-", "_"), collection.name
+    title = collection.title or name
+
+    async def list_items(context: Context, given: ListParams) -> Found:
+        order = tuple(Order(each.field, each.descending) for each in given.order)
+        return shown_page(
+            await context.find(
+                Query(
+                    name,
+                    where=_where(given.where),
+                    order=order,
+                    fields=tuple(given.fields),
+                    limit=given.limit,
+                    cursor=given.cursor,
+                )
+            )
+        )
+
+    async def search_items(context: Context, given: SearchParams) -> Found:
+        return shown_page(
+            await context.find(
+                Query(
+                    name,
+                    text=given.query,
+                    where=_where(given.where),
+                    fields=tuple(given.fields),
+                    limit=given.limit,
+                    cursor=given.cursor,
+                )
+            )
+        )
+
+    async def get_item(context: Context, given: GetParams) -> dict[str, Any]:
+        item = await context.get(name, given.id)
+        return shown(_projected(item, given.fields, context))
+
+    async def create_item(context: Context, given: CreateParams) -> dict[str, Any]:
+        id = given.id or secrets.token_hex(8)
+        return shown(await context.put(name, id, _input(given.input), expect=""))
+
+    async def update_item(context: Context, given: UpdateParams) -> dict[str, Any]:
+        return shown(await context.merge(name, given.id, _input(given.input), _expected(given.if_match)))
+
+    async def delete_item(context: Context, given: DeleteParams) -> Deleted:
+        await context.remove(name, given.id, _expected(given.if_match))
+        return Deleted(given.id)
+
+    async def count_items(context: Context, given: CountParams) -> Counted:
+        return Counted(await context.finder.store.count(name, _where(given.where)))
+
+    def made(verb: str, kind: Kind, says: str, params: Any, result: Any, run: Any, **more: Any) -> Operation:
+        noun = many if verb in {"list", "search", "count"} else one
+        return Operation(
+            f"{verb}_{noun}", kind, says, params, result, run, default_danger(kind), collection=name, **more
+        )
+
+    found = dict[str, Any]
+    return [
+        made(
+            "list", Kind.READ, f"List {title}: filtered, sorted, page by page.", ListParams, Found, list_items
+        ),
+        made("get", Kind.READ, f"One of {title}, by id.", GetParams, found, get_item),
+        made("search", Kind.READ, f"Search {title} in words, best first.", SearchParams, Found, search_items),
+        made("create", Kind.CREATE, f"Add one to {title}.", CreateParams, found, create_item),
+        made(
+            "update",
+            Kind.UPDATE,
+            f"Change fields of one of {title}.",
+            UpdateParams,
+            found,
+            update_item,
+            idempotent=True,
+        ),
+        made("delete", Kind.DELETE, f"Remove one from {title}.", DeleteParams, Deleted, delete_item),
+        made("count", Kind.READ, f"How many {title} there are.", CountParams, Counted, count_items),
+    ]
+
+
+def _where(raw: Mapping[str, Any]) -> Filter:
+    return parse_filter(raw) if raw else EVERYTHING
+
+
+def _projected(item: Item, fields: Sequence[str], context: Context) -> Item:
+    return project(item, fields, context.finder.store.schema[item.collection])
+
+
+def _input(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "id" in data:
+        raise InvalidParams("`id` stands beside `input`, not in it", field="id", param="input")
+    return data
+
+
+def _expected(version: str | UnsetType) -> str | None:
+    return None if isinstance(version, UnsetType) else version
+
+
+# Running.
+
+
+async def run(permit: Permit, given: Any, context: Context, observe: Observe) -> Any:
+    """Do what a Permit allows, with parameters that were checked; gives plain JSON back."""
+    operation = cast("Operation", permit.operation)
+    try:
+        result = await operation.run(context, given)
+    except (SiteError, asyncio.CancelledError):
+        raise
+    except TimeoutError as error:
+        raise TimedOut(f"{operation.name} took too long", operation=operation.name) from error
+    except Exception as error:  # noqa: BLE001 - the site's own code may raise anything
+        observe(Broke(operation.name, repr(error)))
+        raise OperationFailed(
+            f"{operation.name} failed", operation=operation.name, hint="The operator's log says why."
+        ) from error
+    return checked_result(operation, result)
+
+
+def checked_params(operation: Operation, raw: Mapping[str, Any]) -> Any:
+    """Parameters as the operation's own type; every complaint names the parameter."""
+    if isinstance(operation.params, JsonSchema):
+        _check_schema(operation.params, raw, operation.name)
+        return raw
+    known = [each.name for each in msgspec.structs.fields(operation.params)]
+    unknown = [name for name in raw if name not in known]
+    if unknown:
+        raise InvalidParams(
+            f"{operation.name} has no parameter {', '.join(map(repr, unknown))}",
+            operation=operation.name,
+            unknown=unknown,
+            valid=known,
+            hint=f"It takes {', '.join(known) or 'none'}.",
+        )
+    missing = [f.name for f in msgspec.structs.fields(operation.params) if f.required and f.name not in raw]
+    if missing:
+        raise InvalidParams(
+            f"{operation.name} needs {', '.join(map(repr, missing))}",
+            operation=operation.name,
+            missing=missing,
+        )
+    try:
+        return msgspec.convert(dict(raw), operation.params)
+    except msgspec.ValidationError as error:
+        says, _, where = str(error).partition(" - at `$")
+        path = where.rstrip("`").lstrip(".")
+        raise InvalidParams(
+            f"{operation.name}: {path or 'parameters'}: {says}",
+            operation=operation.name,
+            param=path,
+            reason=says,
+        ) from error
+
+
+def _check_schema(schema: JsonSchema, raw: Mapping[str, Any], name: str) -> None:
+    validator = jsonschema.Draft202012Validator(dict(schema.schema))
+    error = next(iter(validator.iter_errors(dict(raw))), None)  # pyright: ignore[reportUnknownMemberType]
+    if error is not None:
+        path = ".".join(str(step) for step in error.absolute_path)
+        raise InvalidParams(
+            f"{name}: {path or 'parameters'}: {error.message}",
+            operation=name,
+            param=path,
+            reason=error.message,
+        )
+
+
+def checked_result(operation: Operation, result: Any) -> Any:
+    """The result as plain JSON; an operation that breaks its own promise fails instead of passing it on."""
+    try:
+        plain = msgspec.to_builtins(result, str_keys=True)
+        if isinstance(operation.result, JsonSchema):
+            _check_schema(operation.result, plain, operation.name)
+        elif operation.result is not Any:
+            msgspec.convert(plain, operation.result, strict=False)
+    except (msgspec.ValidationError, TypeError, InvalidParams) as error:
+        raise OperationFailed(
+            f"{operation.name} gave a result that does not fit its published type",
+            operation=operation.name,
+            reason=str(error),
+        ) from error
+    return plain
+
+
+def schema_of(kind: Any) -> dict[str, Any]:
+    """The JSON Schema of parameters or a result, from the type that checks them."""
+    if isinstance(kind, JsonSchema):
+        return dict(kind.schema)
+    return {} if kind is Any else msgspec.json.schema(kind)

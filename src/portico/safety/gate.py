@@ -1,0 +1,128 @@
+"""Request to Permit: the one place that decides whether something may be done. Does nothing itself."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from portico.calls import Ask, Call, Caller, Task, Watch
+from portico.catalog import Catalog, Danger, Kind, Operation
+from portico.errors import Forbidden, SiteError, TooLarge, Unauthenticated
+from portico.identity import ASK, allows
+from portico.limits import Allowance, Limits, Rates, check_payload
+from portico.observe import Observe, Refused
+from portico.query import Query
+
+Request: TypeAlias = Ask | Query | Call | Watch
+
+_SEAL = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """Proof that the gate admitted a request. Only the gate can make one."""
+
+    request: Request
+    caller: Caller
+    operation: Operation | None
+    allowance: Allowance | None
+    seal: object
+
+    def __post_init__(self) -> None:
+        if self.seal is not _SEAL:
+            raise TypeError("A Permit is made only by the gate")
+
+
+class Gate:
+    """Checks, in this order: rate, that the thing exists, scopes, danger, size."""
+
+    def __init__(
+        self, catalog: Callable[[], Catalog], limits: Limits, rates: Rates, observe: Observe
+    ) -> None:
+        self._catalog = catalog
+        self._limits = limits
+        self._rates = rates
+        self._observe = observe
+
+    def admit(self, request: Request, caller: Caller) -> Permit:
+        """A Permit for the request, or the reason why not."""
+        try:
+            allowance = self._rates.spend(caller.rate_key, anonymous=caller.is_anonymous)
+            return Permit(request, caller, self._checked(request, caller), allowance, _SEAL)
+        except SiteError as error:
+            self._observe(Refused(type(request).__name__, caller.id, type(error).__name__))
+            raise
+
+    def resume(self, task: Task) -> Permit:
+        """A Permit for work that was admitted before and goes on after a restart: what is forbidden now stays undone."""
+        operation = self._admitted_operation(task.call, task.caller)
+        return Permit(task.call, task.caller, operation, None, _SEAL)
+
+    def _checked(self, request: Request, caller: Caller) -> Operation | None:
+        match request:
+            case Ask():
+                self._check_ask(request, caller)
+                return None
+            case Query(collection=name, text=text):
+                self._check_text(text)
+                self._check_collection(name, caller)
+                return None
+            case Watch(collection=name):
+                self._check_collection(name, caller)
+                return None
+            case Call():
+                operation = self._admitted_operation(request, caller)
+                check_payload(request.params, self._limits)
+                return operation
+
+    def _check_ask(self, ask: Ask, caller: Caller) -> None:
+        self._check_text(ask.text)
+        if ASK not in caller.scopes:
+            raise _refusal(caller, ASK)
+        for name in ask.collections:
+            self._check_collection(name, caller)
+
+    def _check_text(self, text: str) -> None:
+        if len(text) > self._limits.text_characters:
+            raise TooLarge(
+                f"The text has {len(text)} characters; {self._limits.text_characters} are allowed",
+                limit_type="string_length",
+                limit=self._limits.text_characters,
+                actual=len(text),
+            )
+
+    def _check_collection(self, name: str, caller: Caller) -> None:
+        collection = self._catalog().collection(name)
+        if not allows(caller.scopes, Kind.READ, collection.name):
+            raise _refusal(caller, f"read:{collection.name}")
+
+    def readable(self, caller: Caller) -> list[str]:
+        """The collections a caller may read."""
+        return [c.name for c in self._catalog().public if allows(caller.scopes, Kind.READ, c.name)]
+
+    def _admitted_operation(self, call: Call, caller: Caller) -> Operation:
+        operation = self._catalog().operation(call.operation)
+        if not operation.open and not allows(
+            caller.scopes, operation.kind, operation.collection, operation.name
+        ):
+            raise _refusal(caller, f"{operation.kind}:{operation.collection or operation.name}")
+        if operation.danger == Danger.FORBIDDEN:
+            raise Forbidden(f"{operation.name} is forbidden on this site", operation=operation.name)
+        if operation.danger > caller.danger:
+            raise Forbidden(
+                f"{operation.name} is {operation.danger.name.lower()}; "
+                f"this caller may risk what is {caller.danger.name.lower()}",
+                operation=operation.name,
+                danger=operation.danger.name.lower(),
+                hint=f"Use a key made with `portico keys create --danger {operation.danger.name.lower()}`.",
+            )
+        return operation
+
+
+def _refusal(caller: Caller, scope: str) -> SiteError:
+    if caller.is_anonymous:
+        return Unauthenticated(
+            f"This needs the scope {scope}, which anonymous callers do not have",
+            scope=scope,
+            hint="Send an API key as a bearer token or x-api-key.",
+        )
+    return Forbidden(f"The key {caller.name!r} has no scope {scope}", scope=scope)
