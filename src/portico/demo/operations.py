@@ -1,0 +1,267 @@
+"""What visitors of Merrow Bay can do: fill a cart, order, book a table, cancel, plan a day."""
+
+import asyncio
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from portico.errors import Conflict, InvalidParams, UnknownItem
+from portico.items import Item
+from portico.operations import Context, operation
+from portico.query import And, Query, condition
+
+PACKING = ("Checking stock", "Packing", "Labelling", "Handing to the courier")
+
+
+class Line(msgspec.Struct, frozen=True):
+    product: str
+    name: str
+    quantity: int
+    price: float
+
+
+class Cart(msgspec.Struct, frozen=True):
+    """A cart and what it comes to, in pounds."""
+
+    id: str
+    lines: list[Line]
+    total: float
+
+
+class Order(msgspec.Struct, frozen=True):
+    id: str
+    status: str
+    lines: list[Line]
+    total: float
+
+
+class Booking(msgspec.Struct, frozen=True):
+    id: str
+    restaurant: str
+    name: str
+    time: str
+    people: int
+    status: str
+
+
+class Stop(msgspec.Struct, frozen=True):
+    time: str
+    what: str
+    id: str
+    why: str
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A day in the town, stop by stop."""
+
+    date: str
+    stops: list[Stop]
+
+
+Quantity = Annotated[int, Meta(ge=1, le=99, description="How many")]
+CartId = Annotated[str, Meta(description="The cart; a new one is made when left out")]
+
+
+@operation(kind="execute", danger="reversible")
+async def add_to_cart(context: Context, product: str, quantity: Quantity = 1, cart: CartId = "") -> Cart:
+    """Put a product into a cart. Keep the cart's id: whoever has it can order."""
+    item = await context.get("products", product)
+    if item.data["stock"] < quantity:
+        raise Conflict(
+            f"Only {item.data['stock']} of {item.data['name']} are in stock", stock=item.data["stock"]
+        )
+    known = await context.get("carts", cart) if cart else None
+    lines = _with(_lines(known), product, item, quantity)
+    stored = await context.put(
+        "carts", cart or secrets.token_urlsafe(12), {"lines": msgspec.to_builtins(lines)}
+    )
+    return _cart(stored)
+
+
+@operation(kind="execute", danger="safe")
+async def view_cart(context: Context, cart: str) -> Cart:
+    """What is in a cart."""
+    return _cart(await context.get("carts", cart))
+
+
+@operation(kind="execute", danger="reversible")
+async def remove_from_cart(context: Context, cart: str, product: str) -> Cart:
+    """Take a product out of a cart."""
+    known = await context.get("carts", cart)
+    lines = [line for line in _lines(known) if line.product != product]
+    return _cart(
+        await context.put("carts", cart, {"lines": msgspec.to_builtins(lines)}, expect=known.version)
+    )
+
+
+@operation(kind="execute", danger="reversible", long=True, attempts=3, estimate=8.0)
+async def place_order(context: Context, cart: str) -> Order:
+    """Order what is in a cart. Takes a few seconds; the stock is taken and the cart emptied."""
+    saved: Mapping[str, Any] = context.saved or {}
+    order = saved.get("order") or secrets.token_urlsafe(12)
+    if not saved:
+        # Noted first: if the work is taken up again, it is the same order, not a second one.
+        await context.progress(0.0, PACKING[0], save={"order": order, "lines": []})
+    lines = _lines(await context.get("carts", cart))
+    if not lines and not saved.get("taken"):
+        raise InvalidParams("The cart is empty", param="cart")
+    taken: list[str] = list(saved.get("taken", []))
+    lines = [msgspec.convert(line, Line) for line in saved.get("kept", msgspec.to_builtins(lines))]
+    for line in lines:
+        if line.product not in taken:
+            await _take_stock(context, line)
+            taken.append(line.product)
+            kept = msgspec.to_builtins(lines)
+            await context.progress(0.2, PACKING[0], save={"order": order, "taken": taken, "kept": kept})
+    for step, message in enumerate(PACKING[1:], 1):
+        await asyncio.sleep(2)
+        await context.progress((step + 1) / (len(PACKING) + 1), message)
+    total = _total(lines)
+    await context.put(
+        "orders", order, {"lines": msgspec.to_builtins(lines), "total": total, "status": "sent"}
+    )
+    await context.put("carts", cart, {"lines": []})
+    return Order(order, "sent", lines, total)
+
+
+@operation(kind="execute", danger="reversible", idempotent=True)
+async def cancel_order(context: Context, order: str) -> Order:
+    """Cancel an order and put its goods back into stock."""
+    known = await context.get("orders", order)
+    lines = _lines(known)
+    if known.data["status"] != "cancelled":
+        await context.merge("orders", order, {"status": "cancelled"}, expect=known.version)
+        for line in lines:
+            await _take_stock(context, line, back=True)
+    return Order(order, "cancelled", lines, known.data["total"])
+
+
+@operation(kind="execute", danger="reversible")
+async def book_table(
+    context: Context,
+    restaurant: str,
+    time: Annotated[str, Meta(description="Date and time, as in 2026-12-05T19:00")],
+    people: Annotated[int, Meta(ge=1, le=12)] = 2,
+) -> Booking:
+    """Reserve a table. The booking's id is needed to cancel it."""
+    place = await context.get("restaurants", restaurant)
+    if not place.data.get("acceptsReservations"):
+        raise Conflict(f"{place.data['name']} does not take reservations", hint="Just turn up.")
+    when = _moment(time)
+    data = {"restaurant": restaurant, "time": when.isoformat(), "people": people, "status": "confirmed"}
+    booked = await context.put("bookings", secrets.token_urlsafe(12), data, expect="")
+    return _booking(booked, place.data["name"])
+
+
+@operation(kind="execute", danger="reversible", idempotent=True)
+async def cancel_booking(context: Context, booking: str) -> Booking:
+    """Give a reserved table back."""
+    known = await context.merge("bookings", booking, {"status": "cancelled"})
+    place = await context.get("restaurants", known.data["restaurant"])
+    return _booking(known, place.data["name"])
+
+
+@operation(kind="execute", danger="safe", long=True, attempts=5, estimate=20.0, timeout=60.0)
+async def plan_day(
+    context: Context,
+    date: Annotated[str, Meta(description="The day, as in 2026-12-05")],
+    interests: Annotated[list[str], Meta(max_length=5, description="What you like, in words")],
+    pace: Annotated[float, Meta(ge=0, le=60, description="Seconds to think about each stop")] = 3.0,
+) -> Plan:
+    """Plan a day in the town around your interests. Takes its time, and goes on where it was after a restart."""
+    day = _day(date)
+    stops: list[Stop] = [msgspec.convert(each, Stop) for each in context.saved or []]
+    slots = _slots(interests)
+    for number, (hour, collection, wish) in enumerate(slots):
+        if number < len(stops):
+            continue
+        await context.progress(number / len(slots), f"Looking for something at {hour}")
+        await asyncio.sleep(pace)
+        stop = await _best_stop(context, day, hour, collection, wish, stops)
+        stops.append(stop)
+        share = (number + 1) / len(slots)
+        await context.progress(share, f"{hour}: {stop.what}", save=msgspec.to_builtins(stops))
+    return Plan(day.isoformat(), stops)
+
+
+def _slots(interests: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Hours of the day, where to look, and for what."""
+    wishes = list(interests) or ["harbour"]
+    return [
+        ("09:30", "restaurants", f"breakfast {wishes[0]}"),
+        ("11:00", "places", wishes[0]),
+        ("13:00", "restaurants", f"lunch {wishes[-1]}"),
+        ("15:00", "places", wishes[1 % len(wishes)]),
+        ("17:00", "events", wishes[-1]),
+        ("19:30", "restaurants", f"dinner {wishes[len(wishes) // 2]}"),
+    ]
+
+
+async def _best_stop(
+    context: Context, day: date, hour: str, collection: str, wish: str, chosen: Sequence[Stop]
+) -> Stop:
+    where = And(())
+    if collection == "events":
+        start, end = f"{day}T00:00:00Z", f"{day}T23:59:59Z"
+        where = And((condition("startDate", "between", [start, end]),))
+    page = await context.find(Query(collection, text=wish, where=where, limit=10))
+    fresh = [item for item in page.items if item.id not in {stop.id for stop in chosen}]
+    if not fresh:
+        return Stop(hour, "Free time", "", f"Nothing in {collection} fits {wish!r} on this day.")
+    best = fresh[0]
+    return Stop(hour, best.data["name"], best.id, str(best.data.get("description", ""))[:160])
+
+
+def _lines(holder: Item | None) -> list[Line]:
+    return [msgspec.convert(line, Line) for line in holder.data["lines"]] if holder else []
+
+
+def _with(lines: list[Line], product: str, item: Item, quantity: int) -> list[Line]:
+    before = next((line.quantity for line in lines if line.product == product), 0)
+    rest = [line for line in lines if line.product != product]
+    return [*rest, Line(product, item.data["name"], before + quantity, float(item.data["price"]))]
+
+
+def _total(lines: Sequence[Line]) -> float:
+    return round(sum(line.price * line.quantity for line in lines), 2)
+
+
+def _cart(item: Item) -> Cart:
+    lines = _lines(item)
+    return Cart(item.id, lines, _total(lines))
+
+
+def _booking(item: Item, name: str) -> Booking:
+    data = item.data
+    return Booking(item.id, data["restaurant"], name, data["time"], data["people"], data["status"])
+
+
+async def _take_stock(context: Context, line: Line, *, back: bool = False) -> None:
+    """Change a product's stock; the version makes sure that two buyers do not take the same last piece."""
+    try:
+        item = await context.get("products", line.product)
+    except UnknownItem:
+        return  # no longer sold: nothing to count
+    left = item.data["stock"] + (line.quantity if back else -line.quantity)
+    if left < 0:
+        raise Conflict(f"{line.name} has sold out meanwhile", product=line.product)
+    await context.merge("products", line.product, {"stock": left}, expect=item.version)
+
+
+def _moment(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidParams(f"{text!r} is not a time", param="time", hint="Write 2026-12-05T19:00.") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise InvalidParams(f"{text!r} is not a day", param="date", hint="Write 2026-12-05.") from None
