@@ -1,0 +1,99 @@
+"""Looks over a site and says what is wrong, in plain words. Changes nothing but a missing store."""
+
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from portico.config import Config, located
+from portico.errors import SiteError
+from portico.query import EVERYTHING
+from portico.server import open_models, site_operations
+from portico.sources import SourceOptions, open_source
+from portico.store import Store, open_store
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    what: str
+    is_well: bool
+    says: str
+
+
+async def look_over(config: Config) -> list[Finding]:
+    findings = [_site_file(config), *_operations(config), *_sources(config), _embedder(config), _port(config)]
+    return [*findings, *[finding async for finding in _store(config)]]
+
+
+def _site_file(config: Config) -> Finding:
+    return Finding("site", True, f"{config.site.name}, {len(config.collections)} collections described")
+
+
+def _operations(config: Config) -> list[Finding]:
+    try:
+        found = site_operations(config)
+    except SiteError as error:
+        return [Finding("operations", False, str(error))]
+    return [Finding("operations", True, ", ".join(each.name for each in found) or "none of its own")]
+
+
+def _sources(config: Config) -> list[Finding]:
+    return [_source(config, each.url, each.format) for each in config.source]
+
+
+def _source(config: Config, url: str, format: str | None) -> Finding:
+    try:
+        open_source(located(url, config.folder), SourceOptions(format=format))
+    except SiteError as error:
+        return Finding(f"source {url}", False, str(error))
+    return Finding(f"source {url}", True, "can be opened")
+
+
+def _embedder(config: Config) -> Finding:
+    try:
+        embedder = open_models(config)
+    except SiteError as error:
+        return Finding("embedder", False, str(error))
+    if embedder is None:
+        return Finding("embedder", True, "none: search is by words alone")
+    return Finding("embedder", True, f"{embedder.name}, {embedder.dimensions} dimensions")
+
+
+def _port(config: Config) -> Finding:
+    """Whether the server could listen; a running one is no fault."""
+    where = f"{config.server.host}:{config.server.port}"
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((config.server.host, config.server.port))
+        except OSError as error:
+            return Finding("port", True, f"{where} is in use ({error.strerror}); a server may be running")
+    return Finding("port", True, f"{where} is free")
+
+
+async def _store(config: Config) -> AsyncIterator[Finding]:
+    try:
+        store = await open_store(config.store_url)
+    except SiteError as error:
+        yield Finding("store", False, str(error))
+        return
+    try:
+        problems = await store.check()
+        yield Finding("store", not problems, "; ".join(problems) or f"{config.store_url} is sound")
+        async for finding in _collections(config, store):
+            yield finding
+    finally:
+        await store.close()
+
+
+async def _collections(config: Config, store: Store) -> AsyncIterator[Finding]:
+    for name, collection in store.schema.items():
+        count = await store.count(name, EVERYTHING)
+        fields = ", ".join(f"{f.name} ({f.type})" for f in collection.fields.values())
+        yield Finding(f"collection {name}", True, f"{count:,} items; {fields or 'no fields yet'}")
+    for name, said in config.collections.items():
+        if not said.private and not (name in store.schema and await store.count(name, EVERYTHING)):
+            yield Finding(
+                f"collection {name}",
+                False,
+                "is described in the site file but has no items; run portico load",
+            )

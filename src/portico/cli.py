@@ -1,0 +1,833 @@
+"""The command line: one command a line of the help, tables for people, JSON for programs, exit codes that mean something.
+
+Exit codes: 0 done, 1 it failed, 2 wrong usage or site file, 3 not found, 4 refused, 5 conflict, 6 unavailable.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from portico import __version__
+from portico.config import Config, StoreSettings, find_site_file, located, read_config
+from portico.errors import (
+    BadRequest,
+    ConfigError,
+    Conflict,
+    Denied,
+    InvalidQuery,
+    NotFound,
+    RateLimited,
+    SiteError,
+    SourceError,
+    Unavailable,
+)
+
+if TYPE_CHECKING:
+    from portico.calls import Outcome, Task
+    from portico.ingest import Report
+    from portico.query import Aggregate, Page, Query
+    from portico.server import Parts
+
+EXIT_CODES: dict[type[SiteError], int] = {
+    SiteError: 1,
+    BadRequest: 2,
+    ConfigError: 2,
+    NotFound: 3,
+    Denied: 4,
+    RateLimited: 4,
+    Conflict: 5,
+    Unavailable: 6,
+    SourceError: 6,
+}
+
+app = typer.Typer(
+    name="portico",
+    help="One entrance to a site's data and operations.\n\n"
+    "Start with `portico demo`. Then write a portico.toml, `portico load` your data and `portico serve` it.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+keys = typer.Typer(help="API keys: make, list and revoke them.", no_args_is_help=True)
+app.add_typer(keys, name="keys")
+
+out = Console(soft_wrap=False)
+err = Console(stderr=True)
+
+SiteOption = Annotated[
+    str | None,
+    typer.Option(
+        "--site",
+        help="A portico.toml or a folder with one. Else PORTICO_SITE, else the one here.",
+        show_default=False,
+    ),
+]
+StoreOption = Annotated[
+    str | None, typer.Option("--store", help="A store URL, as in sqlite:///shop.db.", show_default=False)
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+def main() -> None:
+    """The command `portico`."""
+    try:
+        app()
+    except SiteError as error:
+        _say_error(error)
+        raise SystemExit(exit_code(error)) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None
+
+
+def exit_code(error: SiteError) -> int:
+    return next(EXIT_CODES[kind] for kind in type(error).__mro__ if kind in EXIT_CODES)
+
+
+def _say_error(error: SiteError) -> None:
+    err.print(f"[bold red]Error:[/] {_plain(error.message)}", highlight=False)
+    if error.hint:
+        err.print(f"[dim]{_plain(error.hint)}[/]", highlight=False)
+
+
+def _plain(text: object) -> str:
+    from rich.markup import escape
+
+    return escape(str(text))
+
+
+def _run(work: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(work)
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+# The site a command works on.
+
+
+def _config(site: str | None, store: str | None) -> Config:
+    """The site file that is meant, or the demo site where there is none."""
+    import msgspec
+
+    path = find_site_file(site)
+    if path is None and store is None:
+        err.print("[dim]No portico.toml here: this is the demo site.[/]", highlight=False)
+        return demo_config()
+    config = read_config(path) if path else Config()
+    if store:
+        settings = StoreSettings(url=located(store, "."), keep_changes=config.store.keep_changes)
+        return msgspec.structs.replace(config, store=settings)
+    return config
+
+
+def demo_config() -> Config:
+    """The sample site, with its store in the folder the command runs in."""
+    import msgspec
+
+    path = Path(__file__).parent / "demo" / "portico.toml"
+    store = StoreSettings(url=f"sqlite:///{Path('.portico', 'demo.db').absolute()}")
+    return msgspec.structs.replace(read_config(path), store=store)
+
+
+# Commands
+
+
+@app.callback(invoke_without_command=True)
+def _about(
+    version: Annotated[bool, typer.Option("--version", help="Say which version this is.")] = False,
+) -> None:
+    if version:
+        print(f"portico {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    port: Annotated[int, typer.Option(help="HTTP port.")] = 8000,
+    nwp_port: Annotated[int, typer.Option(help="Port of the native protocol.")] = 17433,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+) -> None:
+    """Run the sample site: a small town with recipes, shops, events and things to do.
+
+    Loads it into .portico/demo.db on the first run and serves it until you press Ctrl-C.
+
+        portico demo --port 8100
+    """
+    _serve(demo_config(), host, port, nwp_port, load=True)
+
+
+@app.command()
+def serve(
+    site: SiteOption = None,
+    store: StoreOption = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default=False)] = None,
+    port: Annotated[int | None, typer.Option(help="HTTP port.", show_default=False)] = None,
+    nwp_port: Annotated[
+        int | None, typer.Option(help="Port of the native protocol.", show_default=False)
+    ] = None,
+    load_first: Annotated[bool, typer.Option("--load", help="Load the site file's sources first.")] = False,
+) -> None:
+    """Serve a site until you press Ctrl-C.
+
+    portico serve --site shop/portico.toml --load
+    """
+    _serve(_config(site, store), host, port, nwp_port, load=load_first)
+
+
+def _serve(config: Config, host: str | None, port: int | None, nwp_port: int | None, *, load: bool) -> None:
+    import msgspec
+
+    from portico.observe import Log
+    from portico.server import serve as run_server
+
+    server = msgspec.structs.replace(
+        config.server,
+        host=host or config.server.host,
+        port=config.server.port if port is None else port,
+        nwp_port=config.server.nwp_port if nwp_port is None else nwp_port,
+    )
+    config = msgspec.structs.replace(config, server=server)
+    if load:
+        err.print(f"Loading {config.site.name} into {config.store_url}", highlight=False)
+        _run(_load_all(config, quiet=False))
+    _run(run_server(config, Log(), _announce))
+
+
+def _announce(parts: "Parts") -> None:
+    """Where to look, once the server listens."""
+    from portico.faces import FACES
+
+    server = parts.config.server
+    base = f"http://{server.host}:{server.port}"
+    items = sum(each.items for each in parts.index.progress().values())
+    print(f"\n{parts.site.name} is open: {items} items in {len(parts.site.catalog.public)} collections.\n")
+    for face in FACES:
+        print(f"  {face.title:<22} {base}{face.path}")
+        print(f"  {'':<22} {face.example.format(base=base)}\n")
+    print(
+        'From another terminal:  portico query products --where \'{"price":{"$lt":20}}\' --order price --limit 5'
+    )
+    print("Stop with Ctrl-C.", flush=True)
+
+
+@app.command()
+def load(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SOURCE]...", help="Files, folders, URLs, databases.", show_default=False),
+    ] = None,
+    collection: Annotated[
+        str | None,
+        typer.Option(
+            "--collection", "-c", help="Where the items go. Else named after the source.", show_default=False
+        ),
+    ] = None,
+    site: SiteOption = None,
+    store: StoreOption = None,
+    format: Annotated[
+        str | None,
+        typer.Option(help="Say the format instead of letting Portico find out.", show_default=False),
+    ] = None,
+    id_field: Annotated[
+        str | None, typer.Option(help="The field that names an item.", show_default=False)
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="One table of a database.", show_default=False)] = None,
+    type: Annotated[
+        str | None, typer.Option(help="A schema.org type for records without one.", show_default=False)
+    ] = None,
+    max_pages: Annotated[int, typer.Option(help="Pages of a crawl.")] = 1000,
+    delay: Annotated[float, typer.Option(help="Seconds between requests of a crawl.")] = 1.0,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="A host that may have a private address.", show_default=False)
+    ] = None,
+    strict: Annotated[bool, typer.Option(help="Exit with 1 if any record was bad.")] = False,
+    embed: Annotated[bool, typer.Option(help="Make vectors now; else a running server makes them.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring the store up to date with sources. Without SOURCE: all of the site file.
+
+    Safe to repeat: what has not changed is left alone, what vanished from a source is forgotten.
+
+        portico load products.csv --collection products --store sqlite:///shop.db
+
+        portico load menu.jsonld feed+https://example.com/news.rss sitemap+https://example.com/sitemap.xml
+    """
+    from portico.sources import SourceOptions
+
+    config = _config(site, store)
+    options = SourceOptions(
+        format=format,
+        id_field=id_field,
+        table=table,
+        type=type,
+        max_pages=max_pages,
+        delay=delay,
+        allow_hosts=(*config.allow_hosts, *(allow_host or ())),
+    )
+    if sources:
+        work = _load_some(config, sources, collection, options, quiet=as_json)
+    else:
+        work = _load_all(config, quiet=as_json)
+    reports: list[Report] = _run(work)
+    if embed:
+        _run(_embed(config, quiet=as_json))
+    _show_reports(reports, as_json)
+    if strict and any(report.failed for report in reports):
+        raise typer.Exit(1)
+
+
+async def _load_some(
+    config: Config, urls: Sequence[str], collection: str | None, options: Any, *, quiet: bool
+) -> list["Report"]:
+    from portico.ingest import ingest
+    from portico.server import collection_for
+    from portico.sources import open_source
+    from portico.store import open_store
+
+    store = await open_store(config.store_url, keep_changes=config.store.keep_changes)
+    try:
+        reports: list[Report] = []
+        for url in urls:
+            source = open_source(url, options)
+            with Bar(url, quiet) as bar:
+                name = collection or collection_for(url)
+                reports.append(await ingest(store, source, name, declared=config.collection, told=bar.told))
+        return reports
+    finally:
+        await store.close()
+
+
+async def _load_all(config: Config, *, quiet: bool) -> list["Report"]:
+    from portico.observe import nowhere
+    from portico.server import load_sources
+    from portico.store import open_store
+
+    store = await open_store(config.store_url, keep_changes=config.store.keep_changes)
+    try:
+        with Bar(config.site.name, quiet) as bar:
+            return await load_sources(config, store, nowhere, bar.told)
+    finally:
+        await store.close()
+
+
+async def _embed(config: Config, *, quiet: bool) -> None:
+    from portico.server import embed_everything
+
+    with Bar("vectors", quiet) as bar:
+        await embed_everything(config, bar.share)
+
+
+class Bar:
+    """Progress of long work on a terminal: how far, how fast, how long still."""
+
+    def __init__(self, title: str, quiet: bool) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[count]:>9,} {task.fields[unit]}"),
+            TextColumn("{task.fields[rate]:>7,.0f}/s"),
+            TimeRemainingColumn(),
+        )
+        self._bar = Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True)
+        self._task = self._bar.add_task(_plain(title[-40:]), total=None, count=0, unit="records", rate=0.0)
+
+    def __enter__(self) -> "Bar":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def told(self, report: "Report") -> None:
+        total = report.read / report.share if report.share else None
+        rate = report.read / report.seconds if report.seconds else 0.0
+        self._bar.update(self._task, completed=report.read, total=total, count=report.read, rate=rate)
+
+    def share(self, done: int, total: int, rate: float) -> None:
+        self._bar.update(self._task, completed=done, total=total, count=done, unit="items", rate=rate)
+
+
+def _show_reports(reports: "Sequence[Report]", as_json: bool) -> None:
+    for bad in (bad for report in reports for bad in report.failures):
+        err.print(f"[yellow]{_plain(bad.where)}[/]: {_plain(bad.reason)}", highlight=False, soft_wrap=True)
+    left_out = sum(report.failed - len(report.failures) for report in reports)
+    if left_out:
+        err.print(f"[yellow]… and {left_out} more bad records[/]")
+    counts = ("added", "changed", "unchanged", "removed", "failed")
+    total = {name: sum(getattr(report, name) for report in reports) for name in counts}
+    if as_json:
+        each = [{"source": r.source, **{n: getattr(r, n) for n in counts}} for r in reports]
+        failures = [{"where": b.where, "reason": b.reason} for r in reports for b in r.failures]
+        _print_json({**total, "sources": each, "failures": failures})
+        return
+    for report in reports:
+        says = ", ".join(f"{getattr(report, name):,} {name}" for name in counts)
+        out.print(
+            f"{_plain(report.source)}: {says} in {report.seconds:.1f} s", highlight=False, soft_wrap=True
+        )
+
+
+@app.command()
+def query(
+    collection: Annotated[str, typer.Argument(help="Which collection.")],
+    where: Annotated[
+        str | None, typer.Option(help='A filter: {"price": {"$lt": 20}}', show_default=False)
+    ] = None,
+    text: Annotated[str, typer.Option(help="Words to search for, best first.", show_default=False)] = "",
+    order: Annotated[
+        list[str] | None,
+        typer.Option(help="A field to sort by; -price or price:desc for falling.", show_default=False),
+    ] = None,
+    limit: Annotated[int, typer.Option(help="How many, up to 1000.")] = 20,
+    fields: Annotated[
+        str | None, typer.Option(help="Only these fields: name,offers.price", show_default=False)
+    ] = None,
+    cursor: Annotated[str, typer.Option(help="Go on where the page before ended.", show_default=False)] = "",
+    aggregate: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="count, sum, avg, min, max or count_distinct: 'avg(price) as mean'", show_default=False
+        ),
+    ] = None,
+    group_by: Annotated[
+        list[str] | None, typer.Option(help="A field to group by.", show_default=False)
+    ] = None,
+    having: Annotated[
+        str | None, typer.Option(help="A filter over the grouped rows.", show_default=False)
+    ] = None,
+    site: SiteOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Look into a collection: filter, search, sort, count.
+
+    portico query products --where '{"price":{"$lt":20}}' --order price --limit 5
+
+    portico query recipes --text "lemon soup" --where '{"totalTime":{"$lte":"PT30M"}}'
+
+    portico query products --aggregate "count as n" --aggregate "avg(price) as mean" --group-by category
+    --having '{"n":{"$gte":5}}' --order -n
+    """
+    from portico.query import Query
+
+    asked = Query(
+        collection,
+        text=text,
+        where=_filter(where),
+        order=tuple(_order(each) for each in order or ()),
+        fields=tuple(each.strip() for each in fields.split(",")) if fields else (),
+        aggregate=_aggregate(aggregate, group_by, having),
+        limit=limit,
+        cursor=cursor,
+        count=True,
+    )
+    page: Page = _run(_query(_config(site, store), asked))
+    _show_page(page, asked, as_json)
+
+
+async def _query(config: Config, asked: "Query") -> "Page":
+    from portico.identity import local_operator
+    from portico.server import opened_site, opened_store_only
+
+    opened = opened_site(config, background=False) if asked.text else opened_store_only(config)
+    async with opened as parts:
+        return await parts.site.query(asked, local_operator())
+
+
+def _filter(raw: str | None) -> Any:
+    from portico.query import EVERYTHING, parse_filter
+
+    return EVERYTHING if raw is None else parse_filter(_json(raw, "--where"))
+
+
+def _json(raw: str, what: str) -> Any:
+    try:
+        return json.loads(raw)
+    except ValueError as error:
+        raise InvalidQuery(
+            f"{what} is not JSON: {error}", hint="Quote it for the shell: '{\"price\": 5}'."
+        ) from None
+
+
+def _order(raw: str) -> Any:
+    from portico.query import Order
+
+    name, _, direction = raw.partition(":")
+    if direction.lower() not in {"", "asc", "desc"}:
+        raise InvalidQuery(f"{raw!r} is not an order", hint="Write price, -price or price:desc.")
+    return Order(name.removeprefix("-"), raw.startswith("-") or direction.lower() == "desc")
+
+
+def _aggregate(raw: list[str] | None, group_by: list[str] | None, having: str | None) -> "Aggregate | None":
+    from portico.query import EVERYTHING, Aggregate, parse_aggregation, parse_filter
+
+    if not raw and not group_by and not having:
+        return None
+    groups = tuple(name.strip() for each in group_by or () for name in each.split(","))
+    operations = tuple(parse_aggregation(each) for each in raw or ("count as count",))
+    kept = parse_filter(_json(having, "--having")) if having else EVERYTHING
+    return Aggregate(operations, groups, kept)
+
+
+def _show_page(page: "Page", asked: "Query", as_json: bool) -> None:
+    from portico.operations import shown_page
+
+    found = shown_page(page)
+    if as_json:
+        body: dict[str, Any] = {"rows": list(page.rows)} if asked.aggregate else {"items": found.items}
+        _print_json({**body, "total": page.total, "cursor": page.cursor or None, "notes": list(page.notes)})
+        return
+    rows = list(page.rows) if asked.aggregate else found.items
+    names = list(rows[0]) if asked.aggregate and rows else _columns(rows, asked)
+    _table(rows, names)
+    shown = f"{len(rows)} of {page.total}" if page.total is not None else str(len(rows))
+    err.print(f"[dim]{shown}[/]", highlight=False)
+    if page.cursor:
+        err.print(f"[dim]More: --cursor {page.cursor}[/]", highlight=False, soft_wrap=True)
+
+
+def _columns(rows: list[dict[str, Any]], asked: "Query") -> list[str]:
+    """The id, a title, and the fields that the query was about."""
+    from portico.query import conditions
+
+    if asked.fields:
+        return ["id", *(name for name in asked.fields if name != "id")]
+    titles = [name for name in ("name", "headline", "title") if any(name in row for row in rows)][:1]
+    named = [*(c.field for c in conditions(asked.where)), *(o.field for o in asked.order)]
+    score = ["_score"] if asked.text else []
+    return list(dict.fromkeys(["id", *titles, *named, *score]))
+
+
+def _table(rows: Sequence[Mapping[str, Any]], names: Iterable[str]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    columns = list(names)
+    for name in columns:
+        numeric = rows and all(isinstance(_at(row, name), int | float) for row in rows)
+        table.add_column(_plain(name), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(_at(row, name)) for name in columns))
+    out.print(table)
+
+
+def _at(row: Mapping[str, Any], name: str) -> Any:
+    from portico.catalog import scalar_at
+
+    return row[name] if name in row else scalar_at(row, name)
+
+
+def _cell(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case str():
+            return _plain(value if len(value) <= 80 else value[:79] + "…")
+        case float():
+            return f"{value:g}" if abs(value) < 1e6 else f"{value:,.2f}"
+        case bool() | int():
+            return str(value)
+        case _:
+            return _cell(json.dumps(value, ensure_ascii=False))
+
+
+@app.command()
+def ask(
+    question: Annotated[str, typer.Argument(help="What you want to know, in plain words.")],
+    limit: Annotated[int, typer.Option(help="How many items.")] = 10,
+    collection: Annotated[
+        list[str] | None, typer.Option("--collection", "-c", help="Only here.", show_default=False)
+    ] = None,
+    site: SiteOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask the site in plain words; prints the best items of all collections.
+
+    portico ask "vegetarian dinner under 30 minutes"
+    """
+    from portico.calls import Ask
+
+    asked = Ask(question, tuple(collection or ()), limit=max(1, min(limit, 100)))
+    found: list[tuple[Any, float]] = _run(_ask(_config(site, store), asked))
+    if as_json:
+        from portico.operations import shown
+
+        _print_json(
+            {"items": [{**shown(item, score), "_collection": item.collection} for item, score in found]}
+        )
+        return
+    if not found:
+        err.print("Nothing fits.")
+    for item, score in found:
+        title = item.data.get("name") or item.data.get("headline") or item.id
+        says = str(item.data.get("description") or item.data.get("text") or "")
+        out.print(f"[bold]{_plain(title)}[/]  [dim]{_plain(item.id)}  {score:.0f}[/]", highlight=False)
+        if says:
+            out.print(f"  {_plain(says[:200])}", highlight=False)
+
+
+async def _ask(config: Config, asked: Any) -> list[tuple[Any, float]]:
+    from portico.ask.events import Failed, Found
+    from portico.identity import local_operator
+    from portico.server import opened_site
+
+    found: list[tuple[Any, float]] = []
+    async with opened_site(config, background=False) as parts:
+        async for event in parts.site.ask(asked, local_operator()):
+            if isinstance(event, Found):
+                found.append((event.item, event.score))
+            if isinstance(event, Failed):
+                raise event.error
+    return found
+
+
+@app.command()
+def call(
+    operation: Annotated[
+        str | None, typer.Argument(help="Which operation; without one, all are listed.", show_default=False)
+    ] = None,
+    params: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME=VALUE]...", help="Parameters, or one JSON object.", show_default=False),
+    ] = None,
+    later: Annotated[
+        bool, typer.Option(help="Start it as a task and return; a running server does the work.")
+    ] = False,
+    key: Annotated[
+        str, typer.Option(help="An idempotency key: repeat safely within a day.", show_default=False)
+    ] = "",
+    site: SiteOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run an operation of the site.
+
+    portico call get_recipe id=recipes/lemon-barley-soup
+
+    portico call book_table '{"restaurant": "restaurants/kelp", "people": 2, "time": "2026-12-05T19:00"}'
+    """
+    from portico.calls import Call
+
+    config = _config(site, store)
+    if operation is None:
+        _run(_list_operations(config, as_json))
+        return
+    wanted = Call(operation, _params(params or []), run="later" if later else "auto", key=key)
+    outcome: Outcome | Task = _run(_call(config, wanted, wait=not later, quiet=as_json))
+    _show_outcome(outcome)
+
+
+async def _list_operations(config: Config, as_json: bool) -> None:
+    from portico.operations import schema_of
+    from portico.server import opened_store_only
+
+    async with opened_store_only(config) as parts:
+        operations = sorted(parts.site.catalog.operations.values(), key=lambda each: each.name)
+        rows = [
+            {"operation": o.name, "kind": o.kind.value, "danger": o.danger.name.lower(), "does": o.summary}
+            for o in operations
+        ]
+        if as_json:
+            _print_json(
+                [{**row, "params": schema_of(o.params)} for row, o in zip(rows, operations, strict=True)]
+            )
+        else:
+            _table(rows, ["operation", "kind", "danger", "does"])
+
+
+def _params(raw: list[str]) -> dict[str, Any]:
+    if len(raw) == 1 and raw[0].lstrip().startswith("{"):
+        found = _json(raw[0], "The parameter object")
+        return found if isinstance(found, dict) else {}
+    params: dict[str, Any] = {}
+    for each in raw:
+        name, equals, value = each.partition("=")
+        if not equals:
+            raise InvalidQuery(f"{each!r} is not a parameter", hint="Write name=value, or one JSON object.")
+        params[name] = _value(value)
+    return params
+
+
+def _value(raw: str) -> Any:
+    """JSON where it is JSON, else the text itself."""
+    try:
+        return json.loads(raw)
+    except ValueError:
+        return raw
+
+
+async def _call(config: Config, wanted: Any, *, wait: bool, quiet: bool) -> Any:
+    from portico.calls import Task
+    from portico.identity import local_operator
+    from portico.server import opened_site
+
+    caller = local_operator()
+    async with opened_site(config, background=wait, embed=False) as parts:
+        outcome = await parts.site.call(wanted, caller)
+        if not wait or not isinstance(outcome, Task):
+            return outcome
+        with Bar(wanted.operation, quiet) as bar:
+            while not outcome.state.is_final:
+                outcome = await parts.site.tasks.wait(outcome.id, caller, 0.3)
+                bar.share(round(outcome.progress * 100), 100, 0.0)
+        return outcome
+
+
+def _show_outcome(outcome: "Outcome | Task") -> None:
+    from portico.calls import Task, TaskState
+    from portico.site import shown_task
+
+    if not isinstance(outcome, Task):
+        _print_json(outcome.result)
+        return
+    if outcome.state == TaskState.COMPLETED:
+        _print_json(outcome.result)
+        return
+    _print_json(shown_task(outcome))
+    if outcome.state.is_final:
+        raise typer.Exit(1)
+
+
+@app.command()
+def check(
+    site: SiteOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Look over a site file and its store, and say in plain words what is wrong.
+
+    portico check --site shop/portico.toml
+    """
+    from portico.checkup import look_over
+
+    findings = _run(look_over(_config(site, store)))
+    wrong = [each for each in findings if not each.is_well]
+    if as_json:
+        _print_json(
+            {
+                "well": not wrong,
+                "findings": [{"what": f.what, "well": f.is_well, "says": f.says} for f in findings],
+            }
+        )
+    else:
+        for each in findings:
+            mark = "[green]✓[/]" if each.is_well else "[red]✗[/]"
+            out.print(f"{mark} {_plain(each.what)}: {_plain(each.says)}", highlight=False, soft_wrap=True)
+    if wrong:
+        raise typer.Exit(1)
+
+
+@keys.command("create")
+def create_key(
+    name: Annotated[str, typer.Option(help="Who or what will use it.")],
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="ask, or KIND:NAME with a collection or operation: read:recipes, execute:*",
+            show_default=False,
+        ),
+    ] = None,
+    days: Annotated[float, typer.Option(help="Days until it expires; 0 for never.")] = 90,
+    danger: Annotated[
+        str, typer.Option(help="The most it may risk: safe, reversible, destructive, dangerous.")
+    ] = "safe",
+    site: SiteOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make an API key. It is shown once and stored only as a hash.
+
+    portico keys create --name "menu importer" --scope create:recipes --scope update:recipes --danger reversible
+    """
+    from portico.catalog import Danger
+    from portico.identity import make_key
+
+    if danger.upper() not in Danger.__members__ or danger == "forbidden":
+        raise ConfigError(f"{danger!r} is not a danger", hint="safe, reversible, destructive or dangerous.")
+    token, key = make_key(name, scope or ["ask", "read:*"], Danger[danger.upper()], days or None)
+
+    async def work() -> None:
+        async with _store(_config(site, store)) as opened:
+            await opened.add_key(key)
+
+    _run(work())
+    if as_json:
+        _print_json({"key": token, **_shown_key(key)})
+        return
+    print(token)
+    err.print(f"[dim]Key {key.id} for {_plain(name)}. This is the only time it is shown.[/]", highlight=False)
+
+
+@keys.command("list")
+def list_keys(site: SiteOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """All keys, with their scopes, never the keys themselves."""
+
+    async def work() -> list[Any]:
+        async with _store(_config(site, store)) as opened:
+            return await opened.keys()
+
+    rows = [_shown_key(key) for key in _run(work())]
+    if as_json:
+        _print_json(rows)
+    else:
+        _table(rows, ["id", "name", "scopes", "danger", "expires", "revoked"])
+
+
+@keys.command("revoke")
+def revoke_key(
+    id: Annotated[str, typer.Argument(help="The key's id, from `portico keys list`.")],
+    site: SiteOption = None,
+    store: StoreOption = None,
+) -> None:
+    """End a key at once."""
+    from datetime import UTC, datetime
+
+    async def work() -> bool:
+        async with _store(_config(site, store)) as opened:
+            return await opened.revoke_key(id, datetime.now(UTC))
+
+    if not _run(work()):
+        raise NotFound(f"There is no key {id!r} to revoke", hint="`portico keys list` shows them.")
+    err.print(f"Key {_plain(id)} is revoked.")
+
+
+def _store(config: Config) -> Any:
+    from contextlib import asynccontextmanager
+
+    from portico.store import open_store
+
+    @asynccontextmanager
+    async def opened() -> Any:
+        store = await open_store(config.store_url)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    return opened()
+
+
+def _shown_key(key: Any) -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "name": key.name,
+        "scopes": sorted(key.scopes),
+        "danger": key.danger.name.lower(),
+        "created": key.created.isoformat(timespec="seconds"),
+        "expires": key.expires.isoformat(timespec="seconds") if key.expires else None,
+        "revoked": key.revoked.isoformat(timespec="seconds") if key.revoked else None,
+    }

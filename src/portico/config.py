@@ -1,0 +1,295 @@
+"""One TOML file to one frozen Config. The only reader of settings, and of the environment for settings."""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import msgspec
+from msgspec import Meta
+
+from portico.catalog import Collection, Danger, Field, FieldType, nearest_hint
+from portico.errors import ConfigError
+from portico.identity import ASK, check_scope
+from portico.limits import Limits
+
+FILE = "portico.toml"
+SITE_VARIABLE = "PORTICO_SITE"
+
+DangerName = Literal["safe", "reversible", "destructive", "dangerous", "forbidden"]
+KindName = Literal["create", "read", "update", "delete", "execute"]
+TypeName = Literal[
+    "string", "integer", "number", "boolean", "timestamp", "duration", "vector", "object", "array", "any"
+]
+
+
+class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Every table of the file: unknown keys are errors."""
+
+
+class About(_Section):
+    """[site]"""
+
+    name: str = "Portico"
+    description: str = ""
+    url: str = ""
+    language: str = "en"
+
+
+class Server(_Section):
+    """[server]"""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8000
+    nwp_port: Annotated[int, Meta(ge=0, le=65535)] = 17433
+
+
+class Search(_Section):
+    """[search]"""
+
+    embedder: str = "local:"
+
+
+class Anonymous(_Section):
+    """[anonymous]: what callers without credentials may do."""
+
+    scopes: tuple[str, ...] = (ASK, "read:*")
+    danger: DangerName = "safe"
+
+
+class FieldSettings(_Section):
+    """[collections.NAME.fields.FIELD]"""
+
+    type: TypeName
+    path: str = ""
+    description: str = ""
+
+
+class CollectionSettings(_Section):
+    """[collections.NAME]"""
+
+    title: str = ""
+    description: str = ""
+    type: str = ""
+    singular: str = ""
+    language: str = ""
+    weights: dict[str, float] = {}
+    private: bool = False
+    fields: dict[str, FieldSettings] = {}
+
+
+class SourceSettings(_Section):
+    """[[source]]"""
+
+    url: str
+    collection: str = ""
+    format: str | None = None
+    id_field: str | None = None
+    table: str | None = None
+    type: str | None = None
+    max_pages: Annotated[int, Meta(ge=1)] = 1000
+    delay: Annotated[float, Meta(ge=0)] = 1.0
+
+
+class ParamSettings(_Section):
+    """[[operation]] params: one parameter of an HTTP endpoint."""
+
+    type: Literal["string", "integer", "number", "boolean", "array", "object"] = "string"
+    description: str = ""
+    required: bool = True
+    location: Literal["path", "query", "header", "body"] = "query"
+
+
+class OperationSettings(_Section):
+    """[[operation]]: an HTTP endpoint elsewhere."""
+
+    name: str
+    url: str
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "GET"
+    kind: KindName = "read"
+    danger: DangerName | None = None
+    description: str = ""
+    params: dict[str, ParamSettings] = {}
+    headers: dict[str, str] = {}
+    timeout: Annotated[float, Meta(gt=0, le=300)] = 30.0
+    long: bool = False
+
+
+class StoreSettings(_Section):
+    """[store]"""
+
+    url: str = "sqlite:///site.db"
+    keep_changes: Annotated[int, Meta(ge=1000)] = 100_000
+
+
+class Config(_Section):
+    """A site file. Every setting has a working default."""
+
+    site: About = About()
+    store: StoreSettings = StoreSettings()
+    server: Server = Server()
+    search: Search = Search()
+    anonymous: Anonymous = Anonymous()
+    limits: Limits = Limits()
+    collections: dict[str, CollectionSettings] = {}
+    source: list[SourceSettings] = []
+    operation: list[OperationSettings] = []
+    operations: list[str] = []  # Python modules or files with @operation functions
+    allow_hosts: list[str] = []  # hosts that may resolve to private addresses
+    folder: str = "."  # set by Portico: where the site file lies; other paths are relative to it
+
+    def collection(self, name: str) -> Collection:
+        """What the site file says of a collection."""
+        said = self.collections.get(name, CollectionSettings())
+        fields = {
+            field: Field(field, FieldType(each.type), each.path, True, each.description)
+            for field, each in said.fields.items()
+        }
+        return Collection(
+            name,
+            fields,
+            said.title,
+            said.description,
+            said.type,
+            said.singular,
+            said.language or self.site.language,
+            said.weights,
+            said.private or name.startswith("_"),
+        )
+
+    @property
+    def store_url(self) -> str:
+        return located(self.store.url, self.folder)
+
+    @property
+    def anonymous_scopes(self) -> frozenset[str]:
+        return frozenset(check_scope(scope) for scope in self.anonymous.scopes)
+
+    @property
+    def anonymous_danger(self) -> Danger:
+        return Danger[self.anonymous.danger.upper()]
+
+
+def located(url: str, folder: str) -> str:
+    """A URL or path with a relative file made relative to the site file."""
+    scheme, separator, path = url.partition(":///")
+    if separator and scheme == "sqlite":
+        return url if path == ":memory:" or path.startswith("/") else f"sqlite:///{Path(folder, path)}"
+    if "://" in url or url.startswith("/"):
+        return url
+    return str(Path(folder, url))
+
+
+def find_site_file(named: str | None) -> Path | None:
+    """The site file a command means: named, in the environment, or here."""
+    if named:
+        path = Path(named)
+        path = path / FILE if path.is_dir() else path
+        if not path.is_file():
+            raise ConfigError(f"There is no site file at {path}", hint=f"Name a {FILE} or a folder with one.")
+        return path
+    said = os.environ.get(SITE_VARIABLE)
+    if said:
+        return find_site_file(said)
+    return Path(FILE) if Path(FILE).is_file() else None
+
+
+def read_config(path: Path) -> Config:
+    try:
+        raw = tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+    if "folder" in raw:
+        raise ConfigError(f"{path}: folder is not a setting; paths are relative to the file")
+    return parse_config({**raw, "folder": str(path.parent)}, str(path))
+
+
+def parse_config(raw: Mapping[str, Any], where: str = FILE) -> Config:
+    try:
+        config = msgspec.convert(raw, Config)
+    except msgspec.ValidationError as error:
+        raise _explained(error, where) from error
+    for scope in config.anonymous.scopes:
+        check_scope(scope)
+    return config
+
+
+def secret(name: str) -> str:
+    """The value of an environment variable that the site file names for a secret."""
+    value = os.environ.get(name)
+    if not value:
+        raise ConfigError(
+            f"The environment variable {name} is not set", hint="The site file names it for a secret."
+        )
+    return value
+
+
+_UNKNOWN = re.compile(r"Object contains unknown field `([^`]+)`")
+
+
+def _explained(error: msgspec.ValidationError, where: str) -> ConfigError:
+    says, _, at = str(error).partition(" - at `$")
+    place = at.rstrip("`").lstrip(".").replace("[...]", ".*") or "the top level"
+    steps = re.sub(r"\[\d+\]", ".*", place)
+    found = _UNKNOWN.match(says)
+    if not found:
+        return ConfigError(f"{where}: {place}: {says}", setting=place)
+    known = _keys_at(steps)
+    hint = nearest_hint(found[1], known).replace("`portico check` lists what there is.", "")
+    return ConfigError(
+        f"{where}: {place} has no setting {found[1]!r}",
+        setting=found[1],
+        hint=hint or f"Known settings: {', '.join(known)}.",
+    )
+
+
+def _keys_at(place: str) -> list[str]:
+    """The settings there are at a place such as `collections.*`."""
+    kind: Any = Config
+    for step in [] if place == "the top level" else place.split("."):
+        kind = _inner(kind, step)
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return [each.name for each in msgspec.structs.fields(kind) if each.name != "folder"]
+    return []
+
+
+def _inner(kind: Any, step: str) -> Any:
+    arguments = getattr(kind, "__args__", ())
+    if step == "*" and arguments:
+        return arguments[-1]
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        found = next((each.type for each in msgspec.structs.fields(kind) if each.encode_name == step), None)
+        return cast("Any", found)
+    return kind
+
+
+def settings() -> dict[str, Any]:
+    """Every setting with its default, by dotted name; documentation is checked against it."""
+    found: dict[str, Any] = {}
+    _collect(Config, "", found)
+    return found
+
+
+def _collect(kind: type[msgspec.Struct], prefix: str, found: dict[str, Any]) -> None:
+    for each in msgspec.structs.fields(kind):
+        if each.name == "folder":
+            continue
+        inner = _section_of(each.type)
+        name = f"{prefix}{each.name}"
+        if inner:
+            _collect(inner, f"{name}.", found)
+        else:
+            found[name] = None if each.required else _default(each)
+
+
+def _section_of(kind: Any) -> type[msgspec.Struct] | None:
+    for candidate in (kind, *getattr(kind, "__args__", ())):
+        if isinstance(candidate, type) and issubclass(candidate, msgspec.Struct):
+            return candidate
+    return None
+
+
+def _default(each: Any) -> Any:
+    return each.default if each.default is not msgspec.NODEFAULT else each.default_factory()

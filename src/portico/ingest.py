@@ -1,0 +1,125 @@
+"""Source to store: give each record an id, write in batches, forget what vanished. Constant memory, safe to repeat."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from portico.catalog import Collection
+from portico.items import content_hash, problem_with
+from portico.sources import BadRecord, Entry, Record, Source
+from portico.store import Load, Put, Store
+
+BATCH_RECORDS = 500
+BATCH_BYTES = 4_000_000
+SHOWN_FAILURES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a load did so far. `failures` holds the first hundred."""
+
+    source: str
+    added: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    removed: int = 0
+    failed: int = 0
+    failures: tuple[BadRecord, ...] = field(default=())
+    seconds: float = 0.0
+    share: float | None = None  # of the source that has been read, where that is known
+
+    @property
+    def read(self) -> int:
+        return self.added + self.changed + self.unchanged + self.failed
+
+
+Told = Callable[[Report], None]
+
+
+async def ingest(
+    store: Store,
+    source: Source,
+    collection: str,
+    *,
+    declared: Callable[[str], Collection] = Collection,
+    told: Told = lambda _: None,
+) -> Report:
+    """Bring a collection up to date with a source. Killed halfway, a repeat ends with exactly the right items."""
+    await store.declare(declared(collection))
+    load = await store.begin_load(collection, source.url)
+    report, started = Report(source.url), time.monotonic()
+    touched = {collection}
+    entries = source.records()
+    while batch := await asyncio.to_thread(_next_batch, entries):
+        report = await _take(store, load, batch, collection, declared, touched, report)
+        report = replace(report, seconds=time.monotonic() - started)
+        told(report)
+    removed = await store.finish_load(load, sorted(touched))
+    for name in touched:
+        await store.optimise(name)
+    report = replace(report, removed=removed, seconds=time.monotonic() - started)
+    told(report)
+    return report
+
+
+def _next_batch(entries: Iterator[Entry]) -> list[Entry]:
+    """Some records: as many as fit, in count and in size."""
+    batch: list[Entry] = []
+    size = 0
+    for entry in entries:
+        batch.append(entry)
+        size += len(msgspec.json.encode(entry.data)) if isinstance(entry, Record) else 0
+        if len(batch) >= BATCH_RECORDS or size >= BATCH_BYTES:
+            break
+    return batch
+
+
+async def _take(
+    store: Store,
+    load: Load,
+    batch: Sequence[Entry],
+    collection: str,
+    declared: Callable[[str], Collection],
+    touched: set[str],
+    report: Report,
+) -> Report:
+    grouped: dict[str, list[tuple[Put, str]]] = {}
+    bad: list[BadRecord] = []
+    for entry in batch:
+        if isinstance(entry, BadRecord):
+            bad.append(entry)
+            continue
+        put = Put(entry.id or f"sha:{content_hash(entry.data)}", entry.data)
+        problem = problem_with(put.id, put.data)
+        if problem:
+            bad.append(BadRecord(entry.where, problem))
+        else:
+            grouped.setdefault(entry.collection or collection, []).append((put, entry.where))
+    for name, puts in grouped.items():
+        if name not in touched:
+            touched.add(name)
+            await store.declare(declared(name))
+        written = await store.load(load, name, [put for put, _ in puts])
+        repeated = set(written.repeated)
+        bad.extend(_repeats(puts, repeated))
+        report = replace(
+            report,
+            added=report.added + written.added,
+            changed=report.changed + written.changed,
+            unchanged=report.unchanged + written.unchanged,
+        )
+    return replace(
+        report,
+        failed=report.failed + len(bad),
+        failures=(*report.failures, *bad)[:SHOWN_FAILURES],
+    )
+
+
+def _repeats(puts: Sequence[tuple[Put, str]], repeated: set[str]) -> Iterator[BadRecord]:
+    """The last record with each repeated id: the one that came too late."""
+    where = {put.id: where for put, where in puts}
+    for id in sorted(repeated):
+        yield BadRecord(where[id], f"another record of this source has the same id {id!r}")

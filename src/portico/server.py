@@ -1,0 +1,246 @@
+"""Config to Site to ASGI application: builds the parts, runs them, serves HTTP."""
+
+import asyncio
+import contextlib
+import importlib
+import importlib.util
+import re
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import uvicorn
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from portico import __version__
+from portico.catalog import Operation
+from portico.config import Config, located, secret
+from portico.endpoints import STORED, described_operation, stored_operations
+from portico.errors import ConfigError, SiteError
+from portico.identity import Identity
+from portico.index.memory import MemoryIndex
+from portico.ingest import Report, ingest
+from portico.models import Embedder, open_embedder
+from portico.observe import Loaded, Metrics, Observe, both, nowhere
+from portico.operations import marked_operations
+from portico.search import Finder
+from portico.site import Site
+from portico.sources import SourceOptions, open_source
+from portico.sources.fetch import Fetcher
+from portico.store import Store, open_store
+from portico.web import home_page
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a running site is made of."""
+
+    config: Config
+    store: Store
+    index: MemoryIndex
+    site: Site
+    metrics: Metrics
+
+
+def open_models(config: Config) -> Embedder | None:
+    return open_embedder(config.search.embedder, secret=secret)
+
+
+@asynccontextmanager
+async def opened_site(
+    config: Config, *, observe: Observe = nowhere, background: bool = True, embed: bool = True
+) -> AsyncGenerator[Parts]:
+    """A site with its parts running. In the background it follows the feed, runs tasks and makes vectors."""
+    metrics = Metrics()
+    async with contextlib.AsyncExitStack() as closing:
+        store = await _opened_store(config)
+        closing.push_async_callback(store.close)
+        embedder = open_models(config)
+        index = MemoryIndex(store, embedder)
+        await index.start(follow=background, embed=background and embed)
+        closing.push_async_callback(index.close)
+        site = await _site(config, Finder(store, index, embedder), both(metrics, observe))
+        if background:
+            site.tasks.open()
+            closing.push_async_callback(site.tasks.close)
+        yield Parts(config, store, index, site, metrics)
+
+
+@asynccontextmanager
+async def opened_store_only(config: Config) -> AsyncGenerator[Parts]:
+    """A site that can be queried but not searched: opens at once, whatever its size."""
+    store = await _opened_store(config)
+    try:
+        site = await _site(config, Finder(store), nowhere)
+        yield Parts(config, store, MemoryIndex(store, None), site, Metrics())
+    finally:
+        await store.close()
+
+
+async def _opened_store(config: Config) -> Store:
+    store = await open_store(config.store_url, keep_changes=config.store.keep_changes)
+    for name in config.collections:
+        await store.declare(config.collection(name))
+    return store
+
+
+async def _site(config: Config, finder: Finder, observe: Observe) -> Site:
+    identity = Identity(finder.store.find_key, config.anonymous_scopes, config.anonymous_danger)
+    operations = [*site_operations(config), *await stored_operations(finder.store, _fetcher(config))]
+    return Site(config.site.name, finder, identity, config.limits, operations, observe)
+
+
+async def embed_everything(config: Config, told: Callable[[int, int, float], None]) -> None:
+    """Make every vector that is missing, saying how far this is."""
+    embedder = open_models(config)
+    if embedder is None:
+        return
+    store = await _opened_store(config)
+    try:
+        index = MemoryIndex(store, embedder)
+        counts = [await store.vector_counts(name, embedder.name) for name in store.schema]
+        done, total = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
+        started, first = time.monotonic(), done
+        for name in store.schema:
+            while made := await index.embed_batch(name):
+                done += made
+                told(done, total, (done - first) / max(time.monotonic() - started, 1e-3))
+    finally:
+        await store.close()
+
+
+def site_operations(config: Config) -> list[Operation]:
+    """The operations of the site file: Python functions and HTTP endpoints."""
+    modules = [_module(name, config.folder) for name in config.operations]
+    own = [operation for module in modules for operation in marked_operations(module)]
+    fetcher = _fetcher(config)
+    return [*own, *(described_operation(each, fetcher, secret) for each in config.operation)]
+
+
+def _fetcher(config: Config) -> Fetcher:
+    return Fetcher(allow_hosts=config.allow_hosts, max_bytes=16 << 20)
+
+
+def _module(name: str, folder: str) -> ModuleType:
+    """A module by its dotted name, or a file beside the site file."""
+    try:
+        if not name.endswith(".py"):
+            return importlib.import_module(name)
+        path = Path(folder, name)
+        spec = importlib.util.spec_from_file_location(f"portico_site_{path.stem}", path)
+        if spec is None or spec.loader is None or not path.is_file():
+            raise ConfigError(f"There is no Python file {path}", hint="`operations` names modules or files.")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        raise ConfigError(f"The operations module {name!r} cannot be imported: {error}") from error
+    return module
+
+
+def collection_for(url: str) -> str:
+    """A name for the items of a source that was given none."""
+    place = re.split(r"[?#]", url)[0].rstrip("/")
+    stem = Path(place).stem or "items"
+    return re.sub(r"[^0-9A-Za-z_-]+", "_", stem).strip("_") or "items"
+
+
+async def load_sources(
+    config: Config, store: Store, observe: Observe, told: Callable[[Report], None] = lambda _: None
+) -> list[Report]:
+    """Bring the store up to date with every [[source]] of the site file."""
+    reports: list[Report] = []
+    for each in config.source:
+        options = SourceOptions(
+            format=each.format,
+            id_field=each.id_field,
+            table=each.table,
+            type=each.type,
+            max_pages=each.max_pages,
+            delay=each.delay,
+            allow_hosts=tuple(config.allow_hosts),
+        )
+        source = open_source(located(each.url, config.folder), options)
+        name = each.collection or collection_for(each.url)
+        report = await ingest(store, source, name, declared=config.collection, told=told)
+        observe(Loaded(each.url, name, report.added, report.changed, report.removed, report.failed))
+        reports.append(report)
+    return reports
+
+
+def application(parts: Parts) -> Starlette:
+    """The HTTP side of a site."""
+
+    async def healthz(_: Request) -> Response:
+        return JSONResponse({"status": "ok", "version": __version__})
+
+    async def readyz(_: Request) -> Response:
+        collections = {
+            name: {"items": p.items, "embedded": p.embedded, "searchable": p.is_ready}
+            for name, p in parts.index.progress().items()
+            if not parts.store.schema[name].private and name != STORED
+        }
+        ready = all(each["searchable"] for each in collections.values())
+        body = {"ready": ready, "collections": collections}
+        return JSONResponse(body, 200 if ready else 503)
+
+    async def metrics(_: Request) -> Response:
+        return Response(generate_latest(parts.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    async def home(_: Request) -> Response:
+        counts = {name: each.items for name, each in parts.index.progress().items()}
+        return HTMLResponse(home_page(parts.site, counts), headers=_PAGE_HEADERS)
+
+    async def failed(_: Request, error: Exception) -> Response:
+        message = error.message if isinstance(error, SiteError) else "The server failed"
+        return JSONResponse({"error": type(error).__name__, "message": message}, 500)
+
+    routes = [
+        Route("/", home),
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+        Route("/metrics", metrics),
+    ]
+    return Starlette(routes=routes, exception_handlers={SiteError: failed})
+
+
+_PAGE_HEADERS = {
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; base-uri 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+}
+
+
+async def serve(config: Config, observe: Observe, started: Callable[[Parts], None]) -> None:
+    """Serve until told to stop. Ctrl-C and SIGTERM end open requests first."""
+    async with opened_site(config, observe=observe) as parts:
+        settings = uvicorn.Config(
+            application(parts),
+            host=config.server.host,
+            port=config.server.port,
+            log_level="warning",
+            loop="uvloop" if sys.platform != "win32" else "asyncio",
+            http="httptools",
+            timeout_graceful_shutdown=10,
+            server_header=False,
+        )
+        server = uvicorn.Server(settings)
+        announcing = asyncio.create_task(_announce(server, lambda: started(parts)))
+        try:
+            await server.serve()
+        finally:
+            announcing.cancel()
+
+
+async def _announce(server: uvicorn.Server, started: Callable[[], None]) -> None:
+    while not server.started:
+        await asyncio.sleep(0.02)
+    started()
