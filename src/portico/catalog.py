@@ -60,9 +60,7 @@ _NWP_TYPES = {
     FieldType.ANY: "object",
 }
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?\Z")
-_DURATION = re.compile(
-    r"P(?=[\dT])(?:(\d+)W)?(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?\Z"
-)
+_DURATION = re.compile(r"P(?=[\dT])(?:(\d+)W)?(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?\Z")
 _SEGMENT = re.compile(r"[\w@$:-]{1,128}\Z")
 _MAX_INTEGER = 2**63 - 1
 
@@ -226,7 +224,7 @@ def widen(known: FieldType, seen: FieldType) -> FieldType:
     if known == seen:
         return known
     both = {known, seen}
-    if both == _NUMERIC:
+    if both <= _NUMERIC:
         return FieldType.NUMBER
     if both <= {FieldType.STRING, FieldType.TIMESTAMP, FieldType.DURATION}:
         return FieldType.STRING

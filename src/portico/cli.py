@@ -1,4 +1,4 @@
-"""The command line: one command a line of the help, tables for people, JSON for programs, exit codes that mean something.
+"""The command line: help that teaches, tables for people, JSON for programs, exit codes that mean something.
 
 Exit codes: 0 done, 1 it failed, 2 wrong usage or site file, 3 not found, 4 refused, 5 conflict, 6 unavailable.
 """
@@ -7,9 +7,10 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from portico.ingest import Report
     from portico.query import Aggregate, Page, Query
     from portico.server import Parts
+    from portico.store import Store
 
 EXIT_CODES: dict[type[SiteError], int] = {
     SiteError: 1,
@@ -175,9 +177,7 @@ def serve(
     store: StoreOption = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default=False)] = None,
     port: Annotated[int | None, typer.Option(help="HTTP port.", show_default=False)] = None,
-    nwp_port: Annotated[
-        int | None, typer.Option(help="Port of the native protocol.", show_default=False)
-    ] = None,
+    nwp_port: Annotated[int | None, typer.Option(help="Port of the native protocol.", show_default=False)] = None,
     load_first: Annotated[bool, typer.Option("--load", help="Load the site file's sources first.")] = False,
 ) -> None:
     """Serve a site until you press Ctrl-C.
@@ -217,9 +217,7 @@ def _announce(parts: "Parts") -> None:
     for face in FACES:
         print(f"  {face.title:<22} {base}{face.path}")
         print(f"  {'':<22} {face.example.format(base=base)}\n")
-    print(
-        'From another terminal:  portico query products --where \'{"price":{"$lt":20}}\' --order price --limit 5'
-    )
+    print('From another terminal:  portico query products --where \'{"price":{"$lt":20}}\' --order price --limit 5')
     print("Stop with Ctrl-C.", flush=True)
 
 
@@ -231,9 +229,7 @@ def load(
     ] = None,
     collection: Annotated[
         str | None,
-        typer.Option(
-            "--collection", "-c", help="Where the items go. Else named after the source.", show_default=False
-        ),
+        typer.Option("--collection", "-c", help="Where the items go. Else named after the source.", show_default=False),
     ] = None,
     site: SiteOption = None,
     store: StoreOption = None,
@@ -241,9 +237,7 @@ def load(
         str | None,
         typer.Option(help="Say the format instead of letting Portico find out.", show_default=False),
     ] = None,
-    id_field: Annotated[
-        str | None, typer.Option(help="The field that names an item.", show_default=False)
-    ] = None,
+    id_field: Annotated[str | None, typer.Option(help="The field that names an item.", show_default=False)] = None,
     table: Annotated[str | None, typer.Option(help="One table of a database.", show_default=False)] = None,
     type: Annotated[
         str | None, typer.Option(help="A schema.org type for records without one.", show_default=False)
@@ -295,10 +289,8 @@ async def _load_some(
     from portico.ingest import ingest
     from portico.server import collection_for
     from portico.sources import open_source
-    from portico.store import open_store
 
-    store = await open_store(config.store_url, keep_changes=config.store.keep_changes)
-    try:
+    async with _store(config) as store:
         reports: list[Report] = []
         for url in urls:
             source = open_source(url, options)
@@ -306,21 +298,15 @@ async def _load_some(
                 name = collection or collection_for(url)
                 reports.append(await ingest(store, source, name, declared=config.collection, told=bar.told))
         return reports
-    finally:
-        await store.close()
 
 
 async def _load_all(config: Config, *, quiet: bool) -> list["Report"]:
     from portico.observe import nowhere
     from portico.server import load_sources
-    from portico.store import open_store
 
-    store = await open_store(config.store_url, keep_changes=config.store.keep_changes)
-    try:
+    async with _store(config) as store:
         with Bar(config.site.name, quiet) as bar:
             return await load_sources(config, store, nowhere, bar.told)
-    finally:
-        await store.close()
 
 
 async def _embed(config: Config, *, quiet: bool) -> None:
@@ -377,39 +363,27 @@ def _show_reports(reports: "Sequence[Report]", as_json: bool) -> None:
         return
     for report in reports:
         says = ", ".join(f"{getattr(report, name):,} {name}" for name in counts)
-        out.print(
-            f"{_plain(report.source)}: {says} in {report.seconds:.1f} s", highlight=False, soft_wrap=True
-        )
+        out.print(f"{_plain(report.source)}: {says} in {report.seconds:.1f} s", highlight=False, soft_wrap=True)
 
 
 @app.command()
 def query(
     collection: Annotated[str, typer.Argument(help="Which collection.")],
-    where: Annotated[
-        str | None, typer.Option(help='A filter: {"price": {"$lt": 20}}', show_default=False)
-    ] = None,
+    where: Annotated[str | None, typer.Option(help='A filter: {"price": {"$lt": 20}}', show_default=False)] = None,
     text: Annotated[str, typer.Option(help="Words to search for, best first.", show_default=False)] = "",
     order: Annotated[
         list[str] | None,
         typer.Option(help="A field to sort by; -price or price:desc for falling.", show_default=False),
     ] = None,
     limit: Annotated[int, typer.Option(help="How many, up to 1000.")] = 20,
-    fields: Annotated[
-        str | None, typer.Option(help="Only these fields: name,offers.price", show_default=False)
-    ] = None,
+    fields: Annotated[str | None, typer.Option(help="Only these fields: name,offers.price", show_default=False)] = None,
     cursor: Annotated[str, typer.Option(help="Go on where the page before ended.", show_default=False)] = "",
     aggregate: Annotated[
         list[str] | None,
-        typer.Option(
-            help="count, sum, avg, min, max or count_distinct: 'avg(price) as mean'", show_default=False
-        ),
+        typer.Option(help="count, sum, avg, min, max or count_distinct: 'avg(price) as mean'", show_default=False),
     ] = None,
-    group_by: Annotated[
-        list[str] | None, typer.Option(help="A field to group by.", show_default=False)
-    ] = None,
-    having: Annotated[
-        str | None, typer.Option(help="A filter over the grouped rows.", show_default=False)
-    ] = None,
+    group_by: Annotated[list[str] | None, typer.Option(help="A field to group by.", show_default=False)] = None,
+    having: Annotated[str | None, typer.Option(help="A filter over the grouped rows.", show_default=False)] = None,
     site: SiteOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -459,9 +433,7 @@ def _json(raw: str, what: str) -> Any:
     try:
         return json.loads(raw)
     except ValueError as error:
-        raise InvalidQuery(
-            f"{what} is not JSON: {error}", hint="Quote it for the shell: '{\"price\": 5}'."
-        ) from None
+        raise InvalidQuery(f"{what} is not JSON: {error}", hint="Quote it for the shell: '{\"price\": 5}'.") from None
 
 
 def _order(raw: str) -> Any:
@@ -492,7 +464,7 @@ def _show_page(page: "Page", asked: "Query", as_json: bool) -> None:
         body: dict[str, Any] = {"rows": list(page.rows)} if asked.aggregate else {"items": found.items}
         _print_json({**body, "total": page.total, "cursor": page.cursor or None, "notes": list(page.notes)})
         return
-    rows = list(page.rows) if asked.aggregate else found.items
+    rows: Sequence[Mapping[str, Any]] = page.rows if asked.aggregate else found.items
     names = list(rows[0]) if asked.aggregate and rows else _columns(rows, asked)
     _table(rows, names)
     shown = f"{len(rows)} of {page.total}" if page.total is not None else str(len(rows))
@@ -501,7 +473,7 @@ def _show_page(page: "Page", asked: "Query", as_json: bool) -> None:
         err.print(f"[dim]More: --cursor {page.cursor}[/]", highlight=False, soft_wrap=True)
 
 
-def _columns(rows: list[dict[str, Any]], asked: "Query") -> list[str]:
+def _columns(rows: Sequence[Mapping[str, Any]], asked: "Query") -> list[str]:
     """The id, a title, and the fields that the query was about."""
     from portico.query import conditions
 
@@ -566,9 +538,7 @@ def ask(
     if as_json:
         from portico.operations import shown
 
-        _print_json(
-            {"items": [{**shown(item, score), "_collection": item.collection} for item, score in found]}
-        )
+        _print_json({"items": [{**shown(item, score), "_collection": item.collection} for item, score in found]})
         return
     if not found:
         err.print("Nothing fits.")
@@ -604,12 +574,8 @@ def call(
         list[str] | None,
         typer.Argument(metavar="[NAME=VALUE]...", help="Parameters, or one JSON object.", show_default=False),
     ] = None,
-    later: Annotated[
-        bool, typer.Option(help="Start it as a task and return; a running server does the work.")
-    ] = False,
-    key: Annotated[
-        str, typer.Option(help="An idempotency key: repeat safely within a day.", show_default=False)
-    ] = "",
+    later: Annotated[bool, typer.Option(help="Start it as a task and return; a running server does the work.")] = False,
+    key: Annotated[str, typer.Option(help="An idempotency key: repeat safely within a day.", show_default=False)] = "",
     site: SiteOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -642,9 +608,7 @@ async def _list_operations(config: Config, as_json: bool) -> None:
             for o in operations
         ]
         if as_json:
-            _print_json(
-                [{**row, "params": schema_of(o.params)} for row, o in zip(rows, operations, strict=True)]
-            )
+            _print_json([{**row, "params": schema_of(o.params)} for row, o in zip(rows, operations, strict=True)])
         else:
             _table(rows, ["operation", "kind", "danger", "does"])
 
@@ -652,7 +616,7 @@ async def _list_operations(config: Config, as_json: bool) -> None:
 def _params(raw: list[str]) -> dict[str, Any]:
     if len(raw) == 1 and raw[0].lstrip().startswith("{"):
         found = _json(raw[0], "The parameter object")
-        return found if isinstance(found, dict) else {}
+        return cast("dict[str, Any]", found)
     params: dict[str, Any] = {}
     for each in raw:
         name, equals, value = each.partition("=")
@@ -805,20 +769,15 @@ def revoke_key(
     err.print(f"Key {_plain(id)} is revoked.")
 
 
-def _store(config: Config) -> Any:
-    from contextlib import asynccontextmanager
-
+@asynccontextmanager
+async def _store(config: Config) -> "AsyncGenerator[Store]":
     from portico.store import open_store
 
-    @asynccontextmanager
-    async def opened() -> Any:
-        store = await open_store(config.store_url)
-        try:
-            yield store
-        finally:
-            await store.close()
-
-    return opened()
+    store = await open_store(config.store_url, keep_changes=config.store.keep_changes)
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 def _shown_key(key: Any) -> dict[str, Any]:

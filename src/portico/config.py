@@ -25,11 +25,7 @@ TypeName = Literal[
 ]
 
 
-class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Every table of the file: unknown keys are errors."""
-
-
-class About(_Section):
+class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """[site]"""
 
     name: str = "Portico"
@@ -38,7 +34,7 @@ class About(_Section):
     language: str = "en"
 
 
-class Server(_Section):
+class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """[server]"""
 
     host: str = "127.0.0.1"
@@ -46,20 +42,20 @@ class Server(_Section):
     nwp_port: Annotated[int, Meta(ge=0, le=65535)] = 17433
 
 
-class Search(_Section):
+class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """[search]"""
 
     embedder: str = "local:"
 
 
-class Anonymous(_Section):
+class Anonymous(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """[anonymous]: what callers without credentials may do."""
 
     scopes: tuple[str, ...] = (ASK, "read:*")
     danger: DangerName = "safe"
 
 
-class FieldSettings(_Section):
+class FieldSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """[collections.NAME.fields.FIELD]"""
 
     type: TypeName
@@ -67,7 +63,7 @@ class FieldSettings(_Section):
     description: str = ""
 
 
-class CollectionSettings(_Section):
+class CollectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """[collections.NAME]"""
 
     title: str = ""
@@ -80,7 +76,7 @@ class CollectionSettings(_Section):
     fields: dict[str, FieldSettings] = {}
 
 
-class SourceSettings(_Section):
+class SourceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """[[source]]"""
 
     url: str
@@ -93,7 +89,7 @@ class SourceSettings(_Section):
     delay: Annotated[float, Meta(ge=0)] = 1.0
 
 
-class ParamSettings(_Section):
+class ParamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """[[operation]] params: one parameter of an HTTP endpoint."""
 
     type: Literal["string", "integer", "number", "boolean", "array", "object"] = "string"
@@ -102,7 +98,7 @@ class ParamSettings(_Section):
     location: Literal["path", "query", "header", "body"] = "query"
 
 
-class OperationSettings(_Section):
+class OperationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """[[operation]]: an HTTP endpoint elsewhere."""
 
     name: str
@@ -117,14 +113,14 @@ class OperationSettings(_Section):
     long: bool = False
 
 
-class StoreSettings(_Section):
+class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """[store]"""
 
     url: str = "sqlite:///site.db"
     keep_changes: Annotated[int, Meta(ge=1000)] = 100_000
 
 
-class Config(_Section):
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A site file. Every setting has a working default."""
 
     site: About = About()
@@ -220,9 +216,7 @@ def secret(name: str) -> str:
     """The value of an environment variable that the site file names for a secret."""
     value = os.environ.get(name)
     if not value:
-        raise ConfigError(
-            f"The environment variable {name} is not set", hint="The site file names it for a secret."
-        )
+        raise ConfigError(f"The environment variable {name} is not set", hint="The site file names it for a secret.")
     return value
 
 
@@ -260,9 +254,8 @@ def _inner(kind: Any, step: str) -> Any:
     if step == "*" and arguments:
         return arguments[-1]
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        found = next((each.type for each in msgspec.structs.fields(kind) if each.encode_name == step), None)
-        return cast("Any", found)
-    return kind
+        return next((each.type for each in msgspec.structs.fields(kind) if each.encode_name == step), None)
+    return cast("Any", kind)
 
 
 def settings() -> dict[str, Any]:

@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -37,13 +37,16 @@ class Endpoint:
 
     def request(self, params: Mapping[str, Any]) -> tuple[str, bytes, dict[str, str]]:
         """URL, body and headers of one call."""
-        url, query, headers, body = self.url, {}, dict(self.headers), {}
+        url, headers = self.url, dict(self.headers)
+        query: dict[str, str | list[str]] = {}
+        body: dict[str, Any] = {}
         for name, value in params.items():
             match self.places.get(name, "body"):
                 case "path":
                     url = url.replace(f"{{{name}}}", quote(_text(value), safe=""))
                 case "query":
-                    query[name] = [_text(each) for each in value] if isinstance(value, list) else _text(value)
+                    several = cast("list[Any]", value) if isinstance(value, list) else None
+                    query[name] = _text(value) if several is None else [_text(each) for each in several]
                 case "header":
                     headers[name] = _text(value).replace("\r", " ").replace("\n", " ")
                 case _:
@@ -63,9 +66,7 @@ class Endpoint:
 
 def described_operation(said: OperationSettings, fetcher: Fetcher, secret: Callable[[str], str]) -> Operation:
     """An [[operation]] of the site file. `${NAME}` in a header is a secret from the environment."""
-    headers = {
-        name: _VARIABLE.sub(lambda found: secret(found[1]), value) for name, value in said.headers.items()
-    }
+    headers = {name: _VARIABLE.sub(lambda found: secret(found[1]), value) for name, value in said.headers.items()}
     endpoint = Endpoint(
         said.name,
         said.method,
@@ -144,9 +145,7 @@ def _send(endpoint: Endpoint, params: Mapping[str, Any], fetcher: Fetcher) -> An
         with fetcher.send(endpoint.method, url, body=body, headers=headers, max_bytes=MAX_ANSWER) as answer:
             raw = answer.read()
     except SourceError as error:
-        raise Unavailable(
-            f"{endpoint.name}: {error.message}", hint=error.hint, operation=endpoint.name
-        ) from error
+        raise Unavailable(f"{endpoint.name}: {error.message}", hint=error.hint, operation=endpoint.name) from error
     if answer.status >= 400:
         raise OperationFailed(
             f"{endpoint.name}: the endpoint answered {answer.status}",

@@ -67,7 +67,7 @@ def merge(old: Data, patch: Data) -> dict[str, Any]:
             merged.pop(key, None)
         elif isinstance(value, Mapping):
             kept = merged.get(key)
-            base = cast("Data", kept) if isinstance(kept, Mapping) else {}
+            base: Data = cast("Data", kept) if isinstance(kept, Mapping) else {}
             merged[key] = merge(base, cast("Data", value))
         else:
             merged[key] = value

@@ -93,9 +93,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._events = Counter("portico_events", "Observations by kind", ["event"], registry=self.registry)
         self._calls = Counter("portico_calls", "Calls", ["operation", "error"], registry=self.registry)
-        self._seconds = Histogram(
-            "portico_seconds", "Time taken", ["door"], registry=self.registry, buckets=_BUCKETS
-        )
+        self._seconds = Histogram("portico_seconds", "Time taken", ["door"], registry=self.registry, buckets=_BUCKETS)
 
     def __call__(self, seen: Observation) -> None:
         self._events.labels(type(seen).__name__).inc()

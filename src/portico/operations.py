@@ -64,9 +64,7 @@ class Context:
     async def put(self, collection: str, id: str, data: Mapping[str, Any], expect: str | None = None) -> Item:
         return await self.write(collection, Put(id, data, expect))
 
-    async def merge(
-        self, collection: str, id: str, data: Mapping[str, Any], expect: str | None = None
-    ) -> Item:
+    async def merge(self, collection: str, id: str, data: Mapping[str, Any], expect: str | None = None) -> Item:
         return await self.write(collection, Merge(id, data, expect))
 
     async def remove(self, collection: str, id: str, expect: str | None = None) -> Item:
@@ -142,11 +140,8 @@ def default_danger(kind: Kind) -> Danger:
 
 def marked_operations(module: object) -> list[Operation]:
     """The operations a module defines."""
-    return [
-        from_function(member, getattr(member, MARK))
-        for member in vars(module).values()
-        if callable(member) and hasattr(member, MARK)
-    ]
+    members: list[Any] = list(vars(module).values())
+    return [from_function(each, getattr(each, MARK)) for each in members if hasattr(each, MARK)]
 
 
 def from_function(function: Callable[..., Awaitable[Any]], marked: Marked) -> Operation:
@@ -158,9 +153,7 @@ def from_function(function: Callable[..., Awaitable[Any]], marked: Marked) -> Op
     if not parameters or hints.get(parameters[0].name) is not Context:
         raise ConfigError(f"The first parameter of the operation {name} is not a Context")
     fields = [_struct_field(name, each, hints) for each in parameters[1:]]
-    params = msgspec.defstruct(
-        f"{name}_params", fields, frozen=True, forbid_unknown_fields=True, kw_only=True
-    )
+    params = msgspec.defstruct(f"{name}_params", fields, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     async def run(context: Context, given: Any) -> Any:
         return await function(context, **{each.name: getattr(given, each.name) for each in parameters[1:]})
@@ -345,9 +338,7 @@ def collection_operations(collection: Collection) -> list[Operation]:
 
     found = dict[str, Any]
     return [
-        made(
-            "list", Kind.READ, f"List {title}: filtered, sorted, page by page.", ListParams, Found, list_items
-        ),
+        made("list", Kind.READ, f"List {title}: filtered, sorted, page by page.", ListParams, Found, list_items),
         made("get", Kind.READ, f"One of {title}, by id.", GetParams, found, get_item),
         made("search", Kind.READ, f"Search {title} in words, best first.", SearchParams, Found, search_items),
         made("create", Kind.CREATE, f"Add one to {title}.", CreateParams, found, create_item),
@@ -395,7 +386,7 @@ async def run(permit: Permit, given: Any, context: Context, observe: Observe) ->
         raise
     except TimeoutError as error:
         raise TimedOut(f"{operation.name} took too long", operation=operation.name) from error
-    except Exception as error:  # noqa: BLE001 - the site's own code may raise anything
+    except Exception as error:
         observe(Broke(operation.name, repr(error)))
         raise OperationFailed(
             f"{operation.name} failed", operation=operation.name, hint="The operator's log says why."

@@ -196,7 +196,7 @@ def _parse_entry(key: str, value: Any, depth: int, bare: bool, budget: list[int]
 
 def _parse_conditions(name: str, raw: Any, bare: bool, budget: list[int]) -> Iterator[Filter]:
     segments(name)
-    tests = cast("Mapping[str, Any]", raw) if isinstance(raw, Mapping) else None
+    tests: Mapping[str, Any] | None = cast("Mapping[str, Any]", raw) if isinstance(raw, Mapping) else None
     if tests is None or not any(key.startswith("$") for key in tests):
         if not bare:
             raise InvalidQuery(
@@ -204,7 +204,7 @@ def _parse_conditions(name: str, raw: Any, bare: bool, budget: list[int]) -> Ite
                 field=name,
                 hint=f'Write {{"{name}": {{"$eq": …}}}}.',
             )
-        tests = {"$eq": raw}
+        tests = {"$eq": cast("Any", raw)}
     for key, value in tests.items():
         budget[0] -= 1
         if budget[0] < 0:
@@ -219,14 +219,14 @@ FUNCTIONS: tuple[Function, ...] = ("count", "sum", "avg", "min", "max", "count_d
 def parse_aggregation(text: str) -> Aggregation:
     """The aggregation that a text such as `avg(price) as mean` means."""
     found = _AGGREGATION.match(text)
-    name = found[1].lower() if found else ""
-    function = next((each for each in FUNCTIONS if each == name), None)
+    name = (found[1] or "").lower() if found else ""
+    function: Function | None = next((each for each in FUNCTIONS if each == name), None)
     if found is None or function is None:
         raise InvalidQuery(
             f"{text!r} is not an aggregate",
             hint=f"Write one of {', '.join(FUNCTIONS)}: 'avg(price) as mean'.",
         )
-    of = "" if found[2] in {None, "*"} else found[2]
+    of = (found[2] or "").removeprefix("*")
     return Aggregation(function, found[3] or (f"{function}_{of}" if of else function), of)
 
 
@@ -286,9 +286,7 @@ def _check_regex(name: str, op: str, value: Any) -> str:
     if not isinstance(value, str):
         raise InvalidQuery(f"${op} on {name!r} needs a pattern", field=name)
     if len(value) > MAX_REGEX:
-        raise UnsafeRegex(
-            f"The pattern on {name!r} is longer than {MAX_REGEX} characters", field=name, limit=MAX_REGEX
-        )
+        raise UnsafeRegex(f"The pattern on {name!r} is longer than {MAX_REGEX} characters", field=name, limit=MAX_REGEX)
     compiled(value)
     return value
 
@@ -304,7 +302,7 @@ _CHECKS: dict[str, Callable[[str, str, Any], Any]] = {
 
 
 @lru_cache(maxsize=512)
-def compiled(pattern: str) -> Any:
+def compiled(pattern: str) -> "re2.Pattern":
     """A pattern in RE2: its time is linear in the text, whatever the pattern (NWP 13.5)."""
     options = re2.Options()
     options.log_errors = False
@@ -312,7 +310,8 @@ def compiled(pattern: str) -> Any:
     try:
         return re2.compile(pattern, options)
     except re2.error as error:
-        reason = error.args[0].decode() if error.args and isinstance(error.args[0], bytes) else str(error)
+        told: object = error.args[0] if error.args else ""
+        reason = told.decode() if isinstance(told, bytes) else str(told)
         kind = UnsafeRegex if "too large" in reason else InvalidQuery
         raise kind(
             f"The pattern {pattern!r} cannot be used: {reason}",
@@ -531,9 +530,7 @@ def _check_aggregation(each: Aggregation, collection: Collection) -> None:
         known = collection.field(each.field)
         numeric = {FieldType.INTEGER, FieldType.NUMBER, FieldType.DURATION, FieldType.ANY}
         if each.function in {"sum", "avg"} and known.type not in numeric:
-            raise InvalidQuery(
-                f"{each.function} needs a number; {each.field} is a {known.type}", field=each.field
-            )
+            raise InvalidQuery(f"{each.function} needs a number; {each.field} is a {known.type}", field=each.field)
     elif each.function != "count":
         raise InvalidQuery(f"{each.function} needs a field", function=each.function)
 
@@ -585,7 +582,7 @@ def _plain(value: Any) -> Any:
 
 
 def similarity(near: Near, matrix: NDArray[np.float32]) -> NDArray[np.float32]:
-    """How near each row lies: greater is nearer, -inf is beyond the threshold. Euclidean ranks are negated distances."""
+    """How near each row lies: greater is nearer, -inf is beyond the threshold. Euclidean distances are negated."""
     wanted = np.asarray(near.vector, dtype=np.float32)
     match near.metric:
         case "euclidean":

@@ -1,4 +1,4 @@
-"""find(): the one way to a Page, with or without text. Asks index and store, checks what they say against each other."""
+"""find(): the one way to a Page, with or without text. Asks index and store, and checks the one by the other."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -115,17 +115,13 @@ class Finder:
         ranked = index.rank(query.collection, search, MAX_ORDERED)
         found = await self._still_matching(query.collection, ranked.ids, query.where)
         scores = dict(zip(ranked.ids, ranked.scores, strict=True))
-        items = _sorted(
-            sorted(found.values(), key=lambda item: item.id), query, self._collection(query.collection)
-        )
+        items = _sorted(sorted(found.values(), key=lambda item: item.id), query, self._collection(query.collection))
         start = 0
         if query.cursor:
             last = read_cursor(query, self.store.secret)[0]
             start = next((i + 1 for i, item in enumerate(items) if item.id == last), -1)
             if start < 0:
-                raise InvalidCursor(
-                    "The item this cursor stood at is gone", hint="Start again without a cursor."
-                )
+                raise InvalidCursor("The item this cursor stood at is gone", hint="Start again without a cursor.")
         shown = items[start : start + query.limit]
         more = start + query.limit < len(items)
         collection = self._collection(query.collection)
@@ -189,7 +185,7 @@ def _sorted(items: list[Item], query: Query, collection: Collection) -> list[Ite
         values = {item.id: sort_key(_value(item, field)) for item in items}
         present = [item for item in items if values[item.id][0] < 3]
         absent = [item for item in items if values[item.id][0] == 3]
-        present.sort(key=lambda item: values[item.id], reverse=key.descending)  # noqa: B023 - used at once
+        present.sort(key=lambda item: values[item.id], reverse=key.descending)
         items = present + absent
     return items
 

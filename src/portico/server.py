@@ -241,6 +241,6 @@ async def serve(config: Config, observe: Observe, started: Callable[[Parts], Non
 
 
 async def _announce(server: uvicorn.Server, started: Callable[[], None]) -> None:
-    while not server.started:
+    while not server.started:  # noqa: ASYNC110 - uvicorn offers a flag, not an event
         await asyncio.sleep(0.02)
     started()

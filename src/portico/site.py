@@ -229,7 +229,5 @@ def _task_operations(site: Site) -> list[Operation]:
     shape = dict[str, Any]
     return [
         Operation("get_task", Kind.READ, "How a task is getting on.", TaskParams, shape, get_task, open=True),
-        Operation(
-            "cancel_task", Kind.EXECUTE, "Stop a task of your own.", TaskParams, shape, cancel_task, open=True
-        ),
+        Operation("cancel_task", Kind.EXECUTE, "Stop a task of your own.", TaskParams, shape, cancel_task, open=True),
     ]

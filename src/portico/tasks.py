@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeAlias
 
 from portico.calls import Call, Caller, Task, TaskState
@@ -58,9 +59,7 @@ class Tasks:
                 hint="Wait for one to finish, or cancel one.",
             )
         now = datetime.now(UTC)
-        task = Task(
-            secrets.token_urlsafe(24), call, caller, TaskState.PENDING, now, now, estimate=operation.estimate
-        )
+        task = Task(secrets.token_urlsafe(24), call, caller, TaskState.PENDING, now, now, estimate=operation.estimate)
         await self._store.add_task(task)
         self._observe(TaskMoved(task.id, call.operation, task.state))
         self._wake.set()
@@ -69,9 +68,7 @@ class Tasks:
     async def get(self, id: str, caller: Caller) -> Task:
         task = await self._store.get_task(id)
         if task is None or not _owns(caller, task):
-            raise UnknownTask(
-                "There is no such task", task=id, hint="Task ids are known only to their caller."
-            )
+            raise UnknownTask("There is no such task", task=id, hint="Task ids are known only to their caller.")
         return task
 
     async def cancel(self, id: str, caller: Caller) -> Task:
@@ -151,14 +148,12 @@ class Tasks:
             permit = self._gate.resume(task)
             operation = permit.operation
             if operation is None or task.attempts > operation.attempts:
-                await self._end(
-                    _failed(task, "Interrupted", "The server stopped while this task was running.")
-                )
+                await self._end(_failed(task, "Interrupted", "The server stopped while this task was running."))
                 return
             if task.cancelling:
                 await self._end(replace(task, state=TaskState.CANCELLED))
                 return
-            handle = Handle(lambda *report: self._report(task.id, *report), task.saved)
+            handle = Handle(partial(self._report, task.id), task.saved)
             limit = task.call.timeout or operation.timeout * TIMEOUT_FACTOR
             async with asyncio.timeout(limit):
                 result = await self._run(permit, handle)
@@ -217,10 +212,8 @@ class Tasks:
 
 
 def _owns(caller: Caller, task: Task) -> bool:
-    if caller.id != task.caller.id:
-        return False
     # Anonymous callers share an id: what tells them apart is that a task's id cannot be guessed.
-    return True
+    return caller.id == task.caller.id
 
 
 def _failed(

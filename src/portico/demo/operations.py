@@ -4,7 +4,7 @@ import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import msgspec
 from msgspec import Meta
@@ -71,14 +71,10 @@ async def add_to_cart(context: Context, product: str, quantity: Quantity = 1, ca
     """Put a product into a cart. Keep the cart's id: whoever has it can order."""
     item = await context.get("products", product)
     if item.data["stock"] < quantity:
-        raise Conflict(
-            f"Only {item.data['stock']} of {item.data['name']} are in stock", stock=item.data["stock"]
-        )
+        raise Conflict(f"Only {item.data['stock']} of {item.data['name']} are in stock", stock=item.data["stock"])
     known = await context.get("carts", cart) if cart else None
     lines = _with(_lines(known), product, item, quantity)
-    stored = await context.put(
-        "carts", cart or secrets.token_urlsafe(12), {"lines": msgspec.to_builtins(lines)}
-    )
+    stored = await context.put("carts", cart or secrets.token_urlsafe(12), {"lines": msgspec.to_builtins(lines)})
     return _cart(stored)
 
 
@@ -93,9 +89,7 @@ async def remove_from_cart(context: Context, cart: str, product: str) -> Cart:
     """Take a product out of a cart."""
     known = await context.get("carts", cart)
     lines = [line for line in _lines(known) if line.product != product]
-    return _cart(
-        await context.put("carts", cart, {"lines": msgspec.to_builtins(lines)}, expect=known.version)
-    )
+    return _cart(await context.put("carts", cart, {"lines": msgspec.to_builtins(lines)}, expect=known.version))
 
 
 @operation(kind="execute", danger="reversible", long=True, attempts=3, estimate=8.0)
@@ -121,9 +115,7 @@ async def place_order(context: Context, cart: str) -> Order:
         await asyncio.sleep(2)
         await context.progress((step + 1) / (len(PACKING) + 1), message)
     total = _total(lines)
-    await context.put(
-        "orders", order, {"lines": msgspec.to_builtins(lines), "total": total, "status": "sent"}
-    )
+    await context.put("orders", order, {"lines": msgspec.to_builtins(lines), "total": total, "status": "sent"})
     await context.put("carts", cart, {"lines": []})
     return Order(order, "sent", lines, total)
 
@@ -174,7 +166,7 @@ async def plan_day(
 ) -> Plan:
     """Plan a day in the town around your interests. Takes its time, and goes on where it was after a restart."""
     day = _day(date)
-    stops: list[Stop] = [msgspec.convert(each, Stop) for each in context.saved or []]
+    stops: list[Stop] = [msgspec.convert(each, Stop) for each in cast("list[Any]", context.saved or [])]
     slots = _slots(interests)
     for number, (hour, collection, wish) in enumerate(slots):
         if number < len(stops):

@@ -241,9 +241,7 @@ class Columns:
         self.columns = columns
         self._masks: dict[tuple[str, str, Any, FieldType], Mask] = {}
 
-    def mask(
-        self, where: Filter, collection: Collection, resolved: Mapping[Condition, frozenset[str]]
-    ) -> Mask:
+    def mask(self, where: Filter, collection: Collection, resolved: Mapping[Condition, frozenset[str]]) -> Mask:
         match where:
             case And(parts):
                 masks = [self.mask(part, collection, resolved) for part in parts]
@@ -304,9 +302,7 @@ def _storage(kind: FieldType) -> str:
     return kind if kind.is_scalar else "json"
 
 
-def build_columns(
-    documents: Sequence[tuple[str, Mapping[str, Any]]], collection: Collection
-) -> dict[str, Column]:
+def build_columns(documents: Sequence[tuple[str, Mapping[str, Any]]], collection: Collection) -> dict[str, Column]:
     builders: dict[str, ColumnBuilder] = {}
     types: dict[str, FieldType] = {name: f.type for name, f in collection.fields.items()}
     for doc, (_, data) in enumerate(documents):

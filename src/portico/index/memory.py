@@ -5,7 +5,6 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 
-
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -194,9 +193,7 @@ class MemoryIndex:
     def unresolved(self, collection: str, where: Filter) -> list[Condition]:
         return self._snapshot(collection).unresolved(where)
 
-    def rank(
-        self, collection: str, search: Search, limit: int, after: tuple[float, str] | None = None
-    ) -> Ranked:
+    def rank(self, collection: str, search: Search, limit: int, after: tuple[float, str] | None = None) -> Ranked:
         return self._snapshot(collection).rank(search, limit, after)
 
     def progress(self) -> Mapping[str, Progress]:
@@ -283,9 +280,7 @@ class MemoryIndex:
         changed = False
         for field in self._vector_fields(name):
             model = "" if field else self._model()
-            while rows := await self._store.vectors(
-                name, field, model, part.vector_seq.get(field, 0), VECTOR_BATCH
-            ):
+            while rows := await self._store.vectors(name, field, model, part.vector_seq.get(field, 0), VECTOR_BATCH):
                 size = len(rows[-1].vector) // 4
                 if field and field not in part.vectors:
                     part.vectors[field] = Vectors(size)

@@ -165,19 +165,13 @@ def merge_segments(segments: Sequence[Segment], live: Sequence[NDArray[np.bool_]
     sizes = np.concatenate([np.diff(s.starts)[mask] for s, mask in zip(segments, live, strict=True)])
     paths = dict.fromkeys(path for s in segments for path in s.columns.columns)
     return _assemble(
-        [
-            id
-            for s, mask in zip(segments, live, strict=True)
-            for id in itertools.compress(s.ids, mask.tolist())
-        ],
+        [id for s, mask in zip(segments, live, strict=True) for id in itertools.compress(s.ids, mask.tolist())],
         frozenset[str]().union(*(s.languages for s in segments)),
         np.concatenate([s.tokens[kept] for s, kept in zip(segments, kept_tokens, strict=True)]),
         np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         np.concatenate([s.quarters[kept] for s, kept in zip(segments, kept_tokens, strict=True)]),
         {
-            path: merge_columns(
-                [(s.columns.columns.get(path), r) for s, r in zip(segments, renumbers, strict=True)]
-            )
+            path: merge_columns([(s.columns.columns.get(path), r) for s, r in zip(segments, renumbers, strict=True)])
             for path in paths
         },
         np.concatenate([s.slots[mask] for s, mask in zip(segments, live, strict=True)]),

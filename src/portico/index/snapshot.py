@@ -40,9 +40,7 @@ class Snapshot:
 
     @property
     def languages(self) -> tuple[str, ...]:
-        others = sorted(
-            frozenset[str]().union(*(s.languages for s in self.segments)) - {self.collection.language}
-        )
+        others = sorted(frozenset[str]().union(*(s.languages for s in self.segments)) - {self.collection.language})
         return (self.collection.language, *others)
 
     def unresolved(self, where: Filter) -> list[Condition]:
@@ -65,7 +63,7 @@ class Snapshot:
         return self._best(parts, limit, after)
 
     def _allowed(self, search: Search) -> Mask:
-        masks = [mask for mask in self.live]
+        masks = list(self.live)
         if search.where != And(()):
             masks = [
                 mask & segment.columns.mask(search.where, self.collection, search.resolved)
@@ -103,8 +101,7 @@ class Snapshot:
         """BM25 over all segments, as if they were one."""
         count = self.count
         total = sum(
-            float(s.lengths[mask].sum(dtype=np.float64))
-            for s, mask in zip(self.segments, self.live, strict=True)
+            float(s.lengths[mask].sum(dtype=np.float64)) for s, mask in zip(self.segments, self.live, strict=True)
         )
         mean = total / count if count and total else 1.0
         scores = [np.zeros(len(s), np.float64) for s in self.segments]
@@ -164,9 +161,7 @@ class Snapshot:
                 edge = -np.inf  # many ties with the last item seen: look at all of them
             keep = scores >= edge
             docs, scores = docs[keep], scores[keep]
-        pairs = sorted(
-            (-score, self._id(doc), doc) for doc, score in zip(docs.tolist(), scores.tolist(), strict=True)
-        )
+        pairs = sorted((-score, self._id(doc), doc) for doc, score in zip(docs.tolist(), scores.tolist(), strict=True))
         if after:
             pairs = [pair for pair in pairs if pair[:2] > (-after[0], after[1])]
         best = pairs[:limit]

@@ -17,9 +17,7 @@ VERSION = 1  # of everything here that decides which words an item has; a stored
 TITLES = ("name", "headline", "title", "alternateName")
 TITLE_WEIGHT = 2.0
 # What names, links or draws a thing, but does not speak of it.
-SILENT = frozenset(
-    {"@context", "@id", "@type", "id", "url", "image", "logo", "sameAs", "inLanguage", "contentUrl"}
-)
+SILENT = frozenset({"@context", "@id", "@type", "id", "url", "image", "logo", "sameAs", "inLanguage", "contentUrl"})
 MAX_DEPTH = 6
 MAX_WORDS = 4000  # of one field; the rest of a very long text is not searched word by word
 MAX_WORD = 64
@@ -208,7 +206,7 @@ def _stopwords(found: list[str], languages: tuple[str, ...]) -> frozenset[str]:
     """Those of the language the question seems to be in: the one whose stopwords it uses most."""
     lowered = {word.lower() for word in found}
     known = [STOPWORDS.get(language, frozenset[str]()) for language in languages]
-    return max(known, key=lambda words: len(words & lowered), default=frozenset())
+    return max(known, key=lambda words: len(words & lowered), default=frozenset[str]())
 
 
 def _terms(found: list[str], languages: tuple[str, ...]) -> tuple[Term, ...]:

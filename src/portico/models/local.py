@@ -105,9 +105,7 @@ def open_local(url: SplitResult) -> OnnxEmbedder | None:
     folder = _wheel_folder()
     if folder is None:
         return None
-    hint = (
-        f"Reinstall {LOCAL_PACKAGE}=={LOCAL_VERSION}, or name another embedder; none: is text search alone."
-    )
+    hint = f"Reinstall {LOCAL_PACKAGE}=={LOCAL_VERSION}, or name another embedder; none: is text search alone."
     for file, expected in LOCAL_SHA256.items():
         _verified(folder / file, expected, hint=hint)
     return OnnxEmbedder(LOCAL_NAME, folder, "cls", options)
@@ -117,9 +115,7 @@ def open_folder(url: SplitResult) -> OnnxEmbedder:
     options = read_options(url, FolderOptions)
     folder = Path(unquote(url.path))
     if url.netloc or not folder.is_absolute():
-        raise ConfigError(
-            "An onnx: model URL must name an absolute folder", hint="Write onnx:///srv/models/name."
-        )
+        raise ConfigError("An onnx: model URL must name an absolute folder", hint="Write onnx:///srv/models/name.")
     hint = f"The folder needs {MODEL_FILE}, the one that sha256= names if it is given, and {VOCABULARY_FILE}."
     digest = _verified(folder / MODEL_FILE, options.sha256, hint=hint)
     _verified(folder / VOCABULARY_FILE, None, hint=hint)
@@ -141,9 +137,7 @@ def _verified(file: Path, expected: str | None, *, hint: str) -> str:
     except OSError as error:
         raise ConfigError(f"The model file {file} cannot be read", hint=hint) from error
     if digest != (expected or digest):
-        raise ConfigError(
-            f"The model file {file} is not the expected one", hint=hint, sha256=digest, expected=expected
-        )
+        raise ConfigError(f"The model file {file} is not the expected one", hint=hint, sha256=digest, expected=expected)
     return digest
 
 
@@ -158,9 +152,7 @@ class _Port(Protocol):
 class _Session(Protocol):
     def get_inputs(self) -> list[_Port]: ...
     def get_outputs(self) -> list[_Port]: ...
-    def run(
-        self, outputs: list[str], inputs: Mapping[str, NDArray[np.int64]], /
-    ) -> list[NDArray[np.float32]]: ...
+    def run(self, outputs: list[str], inputs: Mapping[str, NDArray[np.int64]], /) -> list[NDArray[np.float32]]: ...
 
 
 _runtime = cast("Any", onnxruntime)
@@ -210,9 +202,7 @@ def _open_session(file: Path) -> _Session:
     try:
         session = _runtime.InferenceSession(str(file), settings, providers=["CPUExecutionProvider"])
     except RUNTIME_ERRORS as error:
-        raise ConfigError(
-            f"{file} is not a model that onnxruntime can open", hint="Export it again."
-        ) from error
+        raise ConfigError(f"{file} is not a model that onnxruntime can open", hint="Export it again.") from error
     return cast("_Session", session)
 
 

@@ -134,9 +134,7 @@ class ServiceEmbedder:
 def open_service(url: SplitResult, secret: Callable[[str], str] | None) -> ServiceEmbedder:
     options = read_options(url, ServiceOptions)
     if "@" in url.netloc:
-        raise ConfigError(
-            "A model URL must not hold a user or a key", hint="Name the key's variable with key_env=."
-        )
+        raise ConfigError("A model URL must not hold a user or a key", hint="Name the key's variable with key_env=.")
     path, _, model = url.path.rpartition("/")
     if not url.hostname or not model:
         raise ConfigError(
@@ -190,9 +188,7 @@ class _Answer(msgspec.Struct, frozen=True):
 class _Setback(Exception):
     """A failure that may pass. `wait` is what the service asks for, in seconds."""
 
-    def __init__(
-        self, message: str, *, kind: type[Unavailable] = Unavailable, wait: float | None = None
-    ) -> None:
+    def __init__(self, message: str, *, kind: type[Unavailable] = Unavailable, wait: float | None = None) -> None:
         super().__init__(message)
         self.kind = kind
         self.wait = wait
@@ -203,9 +199,7 @@ def _refuse_failure(response: httpx.Response) -> None:
     if response.is_success:
         return
     if status in {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS} or response.is_server_error:
-        raise _Setback(
-            f"answers with status {status}", wait=_seconds(response.headers.get("Retry-After", ""))
-        )
+        raise _Setback(f"answers with status {status}", wait=_seconds(response.headers.get("Retry-After", "")))
     raise Unavailable(
         f"The embedding service refuses with status {status}",
         hint=HINTS.get(status),

@@ -35,9 +35,7 @@ class Permit:
 class Gate:
     """Checks, in this order: rate, that the thing exists, scopes, danger, size."""
 
-    def __init__(
-        self, catalog: Callable[[], Catalog], limits: Limits, rates: Rates, observe: Observe
-    ) -> None:
+    def __init__(self, catalog: Callable[[], Catalog], limits: Limits, rates: Rates, observe: Observe) -> None:
         self._catalog = catalog
         self._limits = limits
         self._rates = rates
@@ -53,7 +51,7 @@ class Gate:
             raise
 
     def resume(self, task: Task) -> Permit:
-        """A Permit for work that was admitted before and goes on after a restart: what is forbidden now stays undone."""
+        """A Permit for work that was admitted before and goes on later. What is forbidden by now stays undone."""
         operation = self._admitted_operation(task.call, task.caller)
         return Permit(task.call, task.caller, operation, None, _SEAL)
 
@@ -101,9 +99,7 @@ class Gate:
 
     def _admitted_operation(self, call: Call, caller: Caller) -> Operation:
         operation = self._catalog().operation(call.operation)
-        if not operation.open and not allows(
-            caller.scopes, operation.kind, operation.collection, operation.name
-        ):
+        if not operation.open and not allows(caller.scopes, operation.kind, operation.collection, operation.name):
             raise _refusal(caller, f"{operation.kind}:{operation.collection or operation.name}")
         if operation.danger == Danger.FORBIDDEN:
             raise Forbidden(f"{operation.name} is forbidden on this site", operation=operation.name)

@@ -39,7 +39,7 @@ class Dialect(Protocol):
 
     def contains(self, text: str, part: str) -> str: ...
 
-    def reaches(self, path: tuple[str, ...], build: "ElementTest") -> str:
+    def reaches(self, path: tuple[str, ...], build: "Callable[[Element], str]") -> str:
         """True if the test holds for one of the values that a path leads to."""
         ...
 
@@ -58,10 +58,6 @@ class Dialect(Protocol):
     def json_text(self, path: tuple[str, ...]) -> str:
         """The value as JSON; NULL where it is missing or null."""
         ...
-
-
-class ElementTest(Protocol):
-    def __call__(self, element: "Element") -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +124,7 @@ class Statement:
                 )
                 return f"({ends[0]} AND {ends[1]})"
             case "contains" | "regex":
-                return self._text_test(
-                    op, f"({column} IS NOT NULL)", column, wanted, kind == FieldType.STRING
-                )
+                return self._text_test(op, f"({column} IS NOT NULL)", column, wanted, kind == FieldType.STRING)
             case _:
                 if wanted is None or isinstance(wanted, Unmatchable):
                     return FALSE
@@ -220,9 +214,7 @@ class Statement:
                 equal.append(f"({term.sql} IS NULL)")
                 continue
             bound = self.bind(value)
-            behind.append(
-                _join(" AND ", [*equal, f"({term.sql} {'<' if term.descending else '>'} {bound})"], TRUE)
-            )
+            behind.append(_join(" AND ", [*equal, f"({term.sql} {'<' if term.descending else '>'} {bound})"], TRUE))
             equal.append(f"({term.sql} = {bound})")
         return _join(" OR ", behind, FALSE)
 
@@ -295,6 +287,4 @@ def _shown_aggregate(each: Aggregation, collection: Collection, value: Any) -> A
     if not each.field or each.function in {"count", "count_distinct"}:
         return value
     known = collection.field(each.field)
-    return (
-        value if each.function in {"sum", "avg"} and known.type != FieldType.DURATION else known.shown(value)
-    )
+    return value if each.function in {"sum", "avg"} and known.type != FieldType.DURATION else known.shown(value)

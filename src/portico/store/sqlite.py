@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import apsw
 import msgspec
@@ -41,14 +41,16 @@ from portico.query import (
 )
 from portico.store import Kept, Load, Merge, Put, Remove, VectorRow, Write, Written
 from portico.store.ledger import decode_key, decode_task, encode_key, encode_task, micros, moment
-from portico.store.sql import MAX_GROUPS, Element, ElementTest, Statement, shown_row
-from portico.store.sqlite_engine import Engine
+from portico.store.sql import MAX_GROUPS, Element, Statement, shown_row
+from portico.store.sqlite_engine import Database, Engine
 
 MAX_COLUMNS = 200  # further fields are kept and found as JSON
 INDEXED_FROM = 1000  # items, before columns are worth an index
 BLOB_PART = 8 << 20
 POLL_SECONDS = 0.25  # how soon a change of another process is seen
 SCAN_BATCH = 1000
+
+T = TypeVar("T")
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -100,9 +102,7 @@ class SqliteStore:
 
     @classmethod
     async def open(cls, path: str, *, keep_changes: int = 100_000) -> "SqliteStore":
-        store = await asyncio.get_running_loop().run_in_executor(
-            None, lambda: cls(path, keep_changes=keep_changes)
-        )
+        store = await asyncio.get_running_loop().run_in_executor(None, lambda: cls(path, keep_changes=keep_changes))
         await store.refresh()
         return store
 
@@ -121,7 +121,7 @@ class SqliteStore:
         await self._engine.read(self._see_schema)
         return self._schema
 
-    def _see_schema(self, db: apsw.Connection) -> None:
+    def _see_schema(self, db: Database) -> None:
         """Reload what is known of collections if any process changed it."""
         number = _one(db, "SELECT value FROM meta WHERE key = 'schema'")
         if number == self._schema_number:
@@ -131,7 +131,7 @@ class SqliteStore:
         self._tables, self._schema_number = tables, number
         self._schema = {name: table.collection for name, table in tables.items()}
 
-    def _table(self, db: apsw.Connection, name: str) -> Table:
+    def _table(self, db: Database, name: str) -> Table:
         self._see_schema(db)
         table = self._tables.get(name)
         if table is None:
@@ -145,7 +145,7 @@ class SqliteStore:
     # Collections
 
     async def declare(self, collection: Collection) -> Collection:
-        def work(db: apsw.Connection) -> Collection:
+        def work(db: Database) -> Collection:
             self._see_schema(db)
             known = self._tables.get(collection.name)
             wanted = _combined(known.collection, collection) if known else collection
@@ -157,11 +157,9 @@ class SqliteStore:
 
         return await self._write(work)
 
-    def _create(self, db: apsw.Connection, name: str) -> Table:
+    def _create(self, db: Database, name: str) -> Table:
         if not name or len(name) > 128 or not name.replace("_", "a").replace("-", "a").isalnum():
-            raise ConfigError(
-                f"{name!r} cannot name a collection", hint="Use letters, digits, - and _ (at most 128)."
-            )
+            raise ConfigError(f"{name!r} cannot name a collection", hint="Use letters, digits, - and _ (at most 128).")
         db.execute("INSERT INTO collections (name, about) VALUES (?, '{}')", (name,))
         number = db.last_insert_rowid()
         db.execute(
@@ -171,7 +169,7 @@ class SqliteStore:
         db.execute(f"CREATE INDEX items_{number}_source ON items_{number} (source)")
         return Table(number, Collection(name), {})
 
-    def _reshape(self, db: apsw.Connection, table: Table, wanted: Collection) -> Table:
+    def _reshape(self, db: Database, table: Table, wanted: Collection) -> Table:
         """Store a collection's new description, adding and refilling columns as its fields demand."""
         about = {k: getattr(wanted, k) for k in ABOUT}
         db.execute("UPDATE collections SET about = ? WHERE number = ?", (_text(about), table.number))
@@ -207,7 +205,7 @@ class SqliteStore:
         self._see_schema(db)
         return reshaped
 
-    async def _write(self, work: Callable[[apsw.Connection], Any]) -> Any:
+    async def _write(self, work: Callable[[Database], T]) -> T:
         """A transaction; if it fails, what was learnt of the schema inside it is forgotten again."""
         try:
             return await self._engine.write(work)
@@ -221,14 +219,14 @@ class SqliteStore:
         return (await self.get_many(collection, [id])).get(id)
 
     async def get_many(self, collection: str, ids: Sequence[str]) -> dict[str, Item]:
-        def work(db: apsw.Connection) -> dict[str, Item]:
+        def work(db: Database) -> dict[str, Item]:
             table = self._table(db, collection)
             return {row.item.id: row.item for row in _rows(db, table, ids)}
 
         return await self._engine.read(work)
 
     async def find(self, query: Query) -> Page:
-        def work(db: apsw.Connection) -> Page:
+        def work(db: Database) -> Page:
             table = self._table(db, query.collection)
             asked = checked(query, table.collection)
             if asked.aggregate:
@@ -239,7 +237,7 @@ class SqliteStore:
 
         return await self._engine.read(work)
 
-    def _page(self, db: apsw.Connection, table: Table, query: Query) -> Page:
+    def _page(self, db: Database, table: Table, query: Query) -> Page:
         sql = _statement(table)
         where = sql.where(query.where)
         total = None
@@ -260,7 +258,7 @@ class SqliteStore:
         items = tuple(project(_row(table, *row[:4]).item, query.fields, table.collection) for row in shown)
         return Page(items, total=total, cursor=cursor)
 
-    def _group(self, db: apsw.Connection, table: Table, query: Query, aggregate: Aggregate) -> Page:
+    def _group(self, db: Database, table: Table, query: Query, aggregate: Aggregate) -> Page:
         sql = _statement(table)
         where = sql.where(query.where)
         keys, computed = sql.group(aggregate)
@@ -278,7 +276,7 @@ class SqliteStore:
         named = [shown_row(aggregate, table.collection, row, _from_json) for row in rows]
         return finish_rows(named, query, self._secret)
 
-    def _near(self, db: apsw.Connection, table: Table, query: Query, near: Near) -> Page:
+    def _near(self, db: Database, table: Table, query: Query, near: Near) -> Page:
         sql = _statement(table)
         where = sql.where(query.where)
         number, wanted = sql.bind(table.number), sql.bind(near.field)
@@ -293,7 +291,7 @@ class SqliteStore:
         return Page(items[: query.limit], scores=tuple(scores[: query.limit]), total=len(ids))
 
     async def count(self, collection: str, where: Filter) -> int:
-        def work(db: apsw.Connection) -> int:
+        def work(db: Database) -> int:
             table = self._table(db, collection)
             checked(Query(collection, where=where), table.collection)
             sql = _statement(table)
@@ -302,13 +300,10 @@ class SqliteStore:
         return await self._engine.read(work)
 
     async def matching(self, collection: str, where: Filter) -> list[str]:
-        def work(db: apsw.Connection) -> list[str]:
+        def work(db: Database) -> list[str]:
             table = self._table(db, collection)
             sql = _statement(table)
-            return [
-                id
-                for (id,) in db.execute(f"SELECT id FROM {table.name} WHERE {sql.where(where)}", sql.params)
-            ]
+            return [id for (id,) in db.execute(f"SELECT id FROM {table.name} WHERE {sql.where(where)}", sql.params)]
 
         return await self._engine.read(work)
 
@@ -316,7 +311,7 @@ class SqliteStore:
         last = 0
         while True:
 
-            def work(db: apsw.Connection, after: int = last) -> tuple[list[Item], int]:
+            def work(db: Database, after: int = last) -> tuple[list[Item], int]:
                 table = self._table(db, collection)
                 rows = db.execute(
                     f"SELECT rowid, id, data, revision, digest FROM {table.name} WHERE rowid > ?"
@@ -333,7 +328,7 @@ class SqliteStore:
     # Writing
 
     async def write(self, collection: str, writes: Sequence[Write]) -> list[Change]:
-        def work(db: apsw.Connection) -> list[Change]:
+        def work(db: Database) -> list[Change]:
             table = self._table(db, collection)
             before = {row.item.id: row for row in _rows(db, table, [w.id for w in writes])}
             changes: list[Change] = []
@@ -342,13 +337,11 @@ class SqliteStore:
                 changes.extend(change)
             return changes
 
-        changes = cast("list[Change]", await self._write(work))
+        changes = await self._write(work)
         self._announce(changes[-1].seq if changes else 0)
         return changes
 
-    def _apply(
-        self, db: apsw.Connection, table: Table, write: Write, before: dict[str, Row]
-    ) -> tuple[Table, list[Change]]:
+    def _apply(self, db: Database, table: Table, write: Write, before: dict[str, Row]) -> tuple[Table, list[Change]]:
         old = before.get(write.id)
         _check_expected(table, write, old)
         if isinstance(write, Remove):
@@ -368,14 +361,14 @@ class SqliteStore:
         before[write.id] = row
         return table, [change]
 
-    def _room_for(self, db: apsw.Connection, table: Table, puts: Iterable[Put]) -> Table:
+    def _room_for(self, db: Database, table: Table, puts: Iterable[Put]) -> Table:
         wanted = table.collection
         for put in puts:
             wanted = wanted.widened(put.data)
         return table if wanted is table.collection else self._reshape(db, table, wanted)
 
     def _put(
-        self, db: apsw.Connection, table: Table, put: Put, digest: str, old: Row | None, source: str | None
+        self, db: Database, table: Table, put: Put, digest: str, old: Row | None, source: str | None
     ) -> tuple[Row, Change]:
         revision = old.revision + 1 if old else 1
         item = Item(put.id, table.collection.name, put.data, version_of(revision, digest))
@@ -396,14 +389,14 @@ class SqliteStore:
         change = self._append(db, table, "update" if old else "create", item, patch, text, now)
         return Row(item, revision, digest), change
 
-    def _remove(self, db: apsw.Connection, table: Table, old: Row) -> Change:
+    def _remove(self, db: Database, table: Table, old: Row) -> Change:
         db.execute(f"DELETE FROM {table.name} WHERE id = ?", (old.item.id,))
         db.execute("DELETE FROM vectors WHERE collection = ? AND id = ?", (table.number, old.item.id))
         return self._append(db, table, "delete", old.item, (), _text(old.item.data), _now())
 
     def _append(
         self,
-        db: apsw.Connection,
+        db: Database,
         table: Table,
         kind: ChangeKind,
         item: Item,
@@ -423,7 +416,7 @@ class SqliteStore:
     # Loading
 
     async def begin_load(self, collection: str, source: str) -> Load:
-        def work(db: apsw.Connection) -> Load:
+        def work(db: Database) -> Load:
             self._see_schema(db)
             if collection not in self._tables:
                 self._reshape(db, self._create(db, collection), Collection(collection))
@@ -436,20 +429,18 @@ class SqliteStore:
         return await self._write(work)
 
     async def load(self, load: Load, collection: str, puts: Sequence[Put]) -> Written:
-        def work(db: apsw.Connection) -> tuple[Written, int]:
+        def work(db: Database) -> tuple[Written, int]:
             self._see_schema(db)
             if collection not in self._tables:
                 self._reshape(db, self._create(db, collection), Collection(collection))
             table = self._room_for(db, self._table(db, collection), puts)
             return self._load(db, table, load, puts)
 
-        written, seq = cast("tuple[Written, int]", await self._write(work))
+        written, seq = await self._write(work)
         self._announce(seq)
         return written
 
-    def _load(
-        self, db: apsw.Connection, table: Table, load: Load, puts: Sequence[Put]
-    ) -> tuple[Written, int]:
+    def _load(self, db: Database, table: Table, load: Load, puts: Sequence[Put]) -> tuple[Written, int]:
         seen = _already_seen(db, table, load, puts)
         before = {row.item.id: row for row in _rows(db, table, [put.id for put in puts])}
         counts = {"added": 0, "changed": 0, "unchanged": 0}
@@ -474,7 +465,7 @@ class SqliteStore:
         )
         return Written(**counts, repeated=tuple(repeated)), seq
 
-    def _claim(self, db: apsw.Connection, table: Table, id: str, source: str) -> None:
+    def _claim(self, db: Database, table: Table, id: str, source: str) -> None:
         db.execute(f"UPDATE {table.name} SET source = ? WHERE id = ? AND source <> ?", (source, id, source))
 
     async def finish_load(self, load: Load, collections: Sequence[str]) -> int:
@@ -483,7 +474,7 @@ class SqliteStore:
             while count := await self._forget(load, name):
                 removed += count
 
-        def work(db: apsw.Connection) -> None:
+        def work(db: Database) -> None:
             db.execute("DELETE FROM seen WHERE run = ?", (load.run,))
             db.execute("DELETE FROM runs WHERE run = ?", (load.run,))
 
@@ -491,7 +482,7 @@ class SqliteStore:
         return removed
 
     async def _forget(self, load: Load, collection: str) -> int:
-        def work(db: apsw.Connection) -> list[Change]:
+        def work(db: Database) -> list[Change]:
             table = self._table(db, collection)
             gone = db.execute(
                 f"SELECT id FROM {table.name} i WHERE source = ? AND NOT EXISTS (SELECT 1 FROM seen s"
@@ -500,12 +491,12 @@ class SqliteStore:
             ).fetchall()
             return [self._remove(db, table, row) for row in _rows(db, table, [id for (id,) in gone])]
 
-        changes = cast("list[Change]", await self._write(work))
+        changes = await self._write(work)
         self._announce(changes[-1].seq if changes else 0)
         return len(changes)
 
     async def optimise(self, collection: str) -> None:
-        def work(db: apsw.Connection) -> None:
+        def work(db: Database) -> None:
             table = self._table(db, collection)
             if _one(db, f"SELECT COUNT(*) FROM {table.name}") < INDEXED_FROM:
                 return
@@ -521,7 +512,7 @@ class SqliteStore:
         return await self._engine.read(_newest)
 
     async def changes(self, since: int, limit: int = 1000, collection: str | None = None) -> list[Change]:
-        def work(db: apsw.Connection) -> list[Change]:
+        def work(db: Database) -> list[Change]:
             self._see_schema(db)
             newest = _newest(db)
             oldest = _one(db, "SELECT min(seq) FROM changes") or newest + 1
@@ -564,7 +555,7 @@ class SqliteStore:
     # Vectors
 
     async def unembedded(self, collection: str, model: str, limit: int) -> list[tuple[Item, str]]:
-        def work(db: apsw.Connection) -> list[tuple[Item, str]]:
+        def work(db: Database) -> list[tuple[Item, str]]:
             table = self._table(db, collection)
             rows = db.execute(
                 f"SELECT i.id, i.data, i.revision, i.digest FROM {table.name} i LEFT JOIN vectors v"
@@ -577,7 +568,7 @@ class SqliteStore:
         return await self._engine.read(work)
 
     async def put_vectors(self, collection: str, model: str, rows: Sequence[tuple[str, str, bytes]]) -> None:
-        def work(db: apsw.Connection) -> None:
+        def work(db: Database) -> None:
             table = self._table(db, collection)
             db.executemany(
                 # An item that changed or went while its text was being embedded gets no vector.
@@ -588,10 +579,8 @@ class SqliteStore:
 
         await self._write(work)
 
-    async def vectors(
-        self, collection: str, field: str, model: str, after: int, limit: int
-    ) -> list[VectorRow]:
-        def work(db: apsw.Connection) -> list[VectorRow]:
+    async def vectors(self, collection: str, field: str, model: str, after: int, limit: int) -> list[VectorRow]:
+        def work(db: Database) -> list[VectorRow]:
             table = self._table(db, collection)
             rows = db.execute(
                 "SELECT seq, id, digest, vector FROM vectors WHERE collection = ? AND field = ? AND model = ?"
@@ -603,7 +592,7 @@ class SqliteStore:
         return await self._engine.read(work)
 
     async def vector_counts(self, collection: str, model: str) -> tuple[int, int]:
-        def work(db: apsw.Connection) -> tuple[int, int]:
+        def work(db: Database) -> tuple[int, int]:
             table = self._table(db, collection)
             current = _one(
                 db,
@@ -618,7 +607,7 @@ class SqliteStore:
     # Blobs
 
     async def save_blob(self, name: str, data: bytes) -> None:
-        def work(db: apsw.Connection) -> None:
+        def work(db: Database) -> None:
             db.execute("DELETE FROM blobs WHERE name = ?", (name,))
             db.executemany(
                 "INSERT INTO blobs VALUES (?, ?, ?)",
@@ -628,7 +617,7 @@ class SqliteStore:
         await self._write(work)
 
     async def load_blob(self, name: str) -> bytes | None:
-        def work(db: apsw.Connection) -> bytes | None:
+        def work(db: Database) -> bytes | None:
             rows = db.execute("SELECT data FROM blobs WHERE name = ? ORDER BY part", (name,)).fetchall()
             return b"".join(part for (part,) in rows) if rows else None
 
@@ -637,7 +626,7 @@ class SqliteStore:
     # Tasks
 
     async def add_task(self, task: Task) -> None:
-        def work(db: apsw.Connection) -> None:
+        def work(db: Database) -> None:
             db.execute(
                 "INSERT INTO tasks (id, caller, state, created, task) VALUES (?, ?, ?, ?, ?)",
                 (task.id, task.caller.id, task.state, micros(task.created), encode_task(task)),
@@ -649,7 +638,7 @@ class SqliteStore:
         return await self._engine.read(lambda db: _task(db, id))
 
     async def tasks(self, caller: str, limit: int = 100) -> list[Task]:
-        def work(db: apsw.Connection) -> list[Task]:
+        def work(db: Database) -> list[Task]:
             rows = db.execute(
                 "SELECT task, cancelling FROM tasks WHERE caller = ? ORDER BY created DESC, id LIMIT ?",
                 (caller, limit),
@@ -659,7 +648,7 @@ class SqliteStore:
         return await self._engine.read(work)
 
     async def claim_task(self, owner: str, lease: float, id: str | None = None) -> Task | None:
-        def work(db: apsw.Connection) -> Task | None:
+        def work(db: Database) -> Task | None:
             now = _now()
             only = "" if id is None else "AND id = ?3"
             params: tuple[Any, ...] = (now, owner) if id is None else (now, owner, id)
@@ -681,7 +670,7 @@ class SqliteStore:
         return await self._write(work)
 
     async def renew_lease(self, owner: str, id: str, lease: float) -> Task | None:
-        def work(db: apsw.Connection) -> Task | None:
+        def work(db: Database) -> Task | None:
             db.execute(
                 "UPDATE tasks SET lease = ? WHERE id = ? AND owner = ? AND state = 'running'",
                 (_now() + int(lease * 1e6), id, owner),
@@ -691,7 +680,7 @@ class SqliteStore:
         return await self._write(work)
 
     async def update_task(self, task: Task, owner: str) -> bool:
-        def work(db: apsw.Connection) -> bool:
+        def work(db: Database) -> bool:
             db.execute(
                 "UPDATE tasks SET state = ?, task = ? WHERE id = ? AND owner = ? AND state = 'running'",
                 (task.state, encode_task(task), task.id, owner),
@@ -701,13 +690,11 @@ class SqliteStore:
         return await self._write(work)
 
     async def cancel_task(self, id: str) -> Task | None:
-        def work(db: apsw.Connection) -> Task | None:
+        def work(db: Database) -> Task | None:
             task = _task(db, id)
             if task and task.state == TaskState.PENDING:
                 ended = replace(task, state=TaskState.CANCELLED, updated=moment(_now()))
-                db.execute(
-                    "UPDATE tasks SET state = ?, task = ? WHERE id = ?", (ended.state, encode_task(ended), id)
-                )
+                db.execute("UPDATE tasks SET state = ?, task = ? WHERE id = ?", (ended.state, encode_task(ended), id))
                 return ended
             db.execute("UPDATE tasks SET cancelling = 1 WHERE id = ? AND state = 'running'", (id,))
             return _task(db, id)
@@ -717,7 +704,7 @@ class SqliteStore:
     # Idempotency
 
     async def keep(self, scope: str, digest: str, expires: datetime) -> Kept | None:
-        def work(db: apsw.Connection) -> Kept | None:
+        def work(db: Database) -> Kept | None:
             db.execute("DELETE FROM kept WHERE expires < ?", (_now(),))
             row = db.execute("SELECT digest, task, result FROM kept WHERE scope = ?", (scope,)).fetchone()
             if row:
@@ -728,46 +715,47 @@ class SqliteStore:
         return await self._write(work)
 
     async def settle(self, scope: str, kept: Kept) -> None:
-        def work(db: apsw.Connection) -> None:
-            db.execute(
-                "UPDATE kept SET task = ?, result = ? WHERE scope = ?", (kept.task, kept.result, scope)
-            )
+        def work(db: Database) -> None:
+            db.execute("UPDATE kept SET task = ?, result = ? WHERE scope = ?", (kept.task, kept.result, scope))
 
         await self._write(work)
 
     async def release(self, scope: str) -> None:
-        await self._write(lambda db: db.execute("DELETE FROM kept WHERE scope = ?", (scope,)) and None)
+        def work(db: Database) -> None:
+            db.execute("DELETE FROM kept WHERE scope = ?", (scope,))
+
+        await self._write(work)
 
     # Keys
 
     async def add_key(self, key: Key) -> None:
-        def work(db: apsw.Connection) -> None:
+        def work(db: Database) -> None:
             db.execute("INSERT INTO keys VALUES (?, ?, ?, NULL)", (key.id, key.digest, encode_key(key)))
 
         await self._write(work)
 
     async def find_key(self, digest: str) -> Key | None:
-        def work(db: apsw.Connection) -> Key | None:
+        def work(db: Database) -> Key | None:
             row = db.execute("SELECT key, revoked FROM keys WHERE digest = ?", (digest,)).fetchone()
             return decode_key(*row) if row else None
 
         return await self._engine.read(work)
 
     async def keys(self) -> list[Key]:
-        def work(db: apsw.Connection) -> list[Key]:
+        def work(db: Database) -> list[Key]:
             return [decode_key(*row) for row in db.execute("SELECT key, revoked FROM keys ORDER BY id")]
 
         return await self._engine.read(work)
 
     async def revoke_key(self, id: str, at: datetime) -> bool:
-        def work(db: apsw.Connection) -> bool:
+        def work(db: Database) -> bool:
             db.execute("UPDATE keys SET revoked = ? WHERE id = ? AND revoked IS NULL", (micros(at), id))
             return db.changes() > 0
 
         return await self._write(work)
 
     async def check(self) -> list[str]:
-        def work(db: apsw.Connection) -> list[str]:
+        def work(db: Database) -> list[str]:
             return [str(row[0]) for row in db.execute("PRAGMA quick_check(10)") if row[0] != "ok"]
 
         return await self._engine.read(work, seconds=600)
@@ -788,7 +776,7 @@ class SqliteDialect:
     def contains(self, text: str, part: str) -> str:
         return f"(instr({text}, {part}) > 0)"
 
-    def reaches(self, path: tuple[str, ...], build: ElementTest) -> str:
+    def reaches(self, path: tuple[str, ...], build: Callable[[Element], str]) -> str:
         opened, source = _opened(path)
         last = f"e{len(path)}"
         element = Element(
@@ -864,12 +852,12 @@ def _from_json(value: str | None) -> Any:
     return None if value is None else _decode(value)
 
 
-def _one(db: apsw.Connection, sql: str, params: Sequence[Any] = ()) -> Any:
+def _one(db: Database, sql: str, params: Sequence[Any] = ()) -> Any:
     row = db.execute(sql, params).fetchone()
     return row[0] if row else None
 
 
-def _newest(db: apsw.Connection) -> int:
+def _newest(db: Database) -> int:
     return _one(db, "SELECT seq FROM sqlite_sequence WHERE name = 'changes'") or 0
 
 
@@ -878,7 +866,7 @@ def _row(table: Table, id: str, data: str, revision: int, digest: str) -> Row:
     return Row(item, revision, digest)
 
 
-def _rows(db: apsw.Connection, table: Table, ids: Sequence[str]) -> Iterator[Row]:
+def _rows(db: Database, table: Table, ids: Sequence[str]) -> Iterator[Row]:
     rows = db.execute(
         f"SELECT id, data, revision, digest FROM {table.name} WHERE id IN (SELECT value FROM json_each(?))",
         (_text(list(ids)),),
@@ -901,15 +889,13 @@ def _change(
     return Change(seq, kind, item, tuple(_decode(patch)), moment(at))
 
 
-def _task(db: apsw.Connection, id: str) -> Task | None:
+def _task(db: Database, id: str) -> Task | None:
     row = db.execute("SELECT task, cancelling FROM tasks WHERE id = ?", (id,)).fetchone()
     return decode_task(row[0], cancelling=bool(row[1])) if row else None
 
 
-def _read_tables(db: apsw.Connection) -> Iterator[Table]:
-    for number, name, about in db.execute(
-        "SELECT number, name, about FROM collections ORDER BY number"
-    ).fetchall():
+def _read_tables(db: Database) -> Iterator[Table]:
+    for number, name, about in db.execute("SELECT number, name, about FROM collections ORDER BY number").fetchall():
         fields: dict[str, Field] = {}
         columns: dict[str, str] = {}
         rows = db.execute(
@@ -937,13 +923,13 @@ def _same_storage(before: Field | None, now: Field) -> bool:
     return before.type == now.type or {before.type, now.type} == numbers
 
 
-def _add_column(db: apsw.Connection, table: str, column: str) -> None:
+def _add_column(db: Database, table: str, column: str) -> None:
     known = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
     if column not in known:
         db.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
 
 
-def _refill(db: apsw.Connection, table: Table, names: Sequence[str]) -> None:
+def _refill(db: Database, table: Table, names: Sequence[str]) -> None:
     """Compute columns anew from the data, in pieces so that memory stays bounded."""
     fields = [table.collection.fields[name] for name in names]
     sets = ", ".join(f"{table.columns[name]} = ?" for name in names)
@@ -953,20 +939,19 @@ def _refill(db: apsw.Connection, table: Table, names: Sequence[str]) -> None:
     ).fetchall():
         last = rows[-1][0]
         values = [([f.typed_value(_decode(data)) for f in fields], rowid) for rowid, data in rows]
-        db.executemany(
-            f"UPDATE {table.name} SET {sets} WHERE rowid = ?", [(*v, rowid) for v, rowid in values]
-        )
+        db.executemany(f"UPDATE {table.name} SET {sets} WHERE rowid = ?", [(*v, rowid) for v, rowid in values])
 
 
-def _worth_indexing(db: apsw.Connection, table: Table) -> Iterator[str]:
+def _worth_indexing(db: Database, table: Table) -> Iterator[str]:
     for name, column in list(table.columns.items())[:16]:
-        if table.collection.fields[name].type != FieldType.STRING:
-            yield column
-        elif (_one(db, f"SELECT max(length({column})) FROM {table.name}") or 0) <= 80:
+        if (
+            table.collection.fields[name].type != FieldType.STRING
+            or (_one(db, f"SELECT max(length({column})) FROM {table.name}") or 0) <= 80
+        ):
             yield column
 
 
-def _already_seen(db: apsw.Connection, table: Table, load: Load, puts: Sequence[Put]) -> set[str]:
+def _already_seen(db: Database, table: Table, load: Load, puts: Sequence[Put]) -> set[str]:
     rows = db.execute(
         "SELECT id FROM seen WHERE run = ? AND collection = ? AND id IN (SELECT value FROM json_each(?))",
         (load.run, table.number, _text([put.id for put in puts])),
@@ -1004,13 +989,12 @@ def _missing(table: Table, id: str) -> UnknownItem:
     return UnknownItem(f"{table.collection.name} has no item {id!r}", collection=table.collection.name, id=id)
 
 
-def _put_vector_field(db: apsw.Connection, table: Table, item: Item, known: Field) -> None:
+def _put_vector_field(db: Database, table: Table, item: Item, known: Field) -> None:
     value = item.data.get(known.name)
     if isinstance(value, list):
         vector = np.asarray(value, dtype=np.float32).tobytes()
         db.execute(
-            "INSERT OR REPLACE INTO vectors (collection, field, id, model, digest, vector)"
-            " VALUES (?, ?, ?, '', '', ?)",
+            "INSERT OR REPLACE INTO vectors (collection, field, id, model, digest, vector) VALUES (?, ?, ?, '', '', ?)",
             (table.number, known.name, item.id, vector),
         )
     else:
@@ -1030,9 +1014,7 @@ def _nearest(rows: Iterable[tuple[str, bytes]], near: Near) -> tuple[list[str], 
         if kept:
             matrix = np.frombuffer(b"".join(v for _, v in kept), dtype=np.float32).reshape(len(kept), -1)
             ranks = similarity(near, matrix)
-            best.extend(
-                (float(rank), id) for rank, (id, _) in zip(ranks, kept, strict=True) if np.isfinite(rank)
-            )
+            best.extend((float(rank), id) for rank, (id, _) in zip(ranks, kept, strict=True) if np.isfinite(rank))
             best.sort(key=lambda pair: (-pair[0], pair[1]))
             del best[near.top :]
         elif block:

@@ -7,10 +7,10 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import apsw
 
@@ -65,6 +65,42 @@ MIGRATIONS = (
 )
 
 
+class Rows(Protocol):
+    def fetchone(self) -> tuple[Any, ...] | None: ...
+
+    def fetchall(self) -> list[tuple[Any, ...]]: ...
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]: ...
+
+
+class Database(Protocol):
+    """What work may do with a connection."""
+
+    def execute(self, sql: str, params: Sequence[Any] = ()) -> Rows: ...
+
+    def executemany(self, sql: str, params: Sequence[Sequence[Any]]) -> Rows: ...
+
+    def last_insert_rowid(self) -> int: ...
+
+    def changes(self) -> int: ...
+
+
+class Connection(Database, Protocol):
+    """What the engine does with one besides."""
+
+    in_transaction: bool
+
+    def close(self) -> None: ...
+
+    def set_busy_timeout(self, milliseconds: int) -> None: ...
+
+    def set_progress_handler(self, callable: Callable[[], bool], steps: int) -> None: ...
+
+    def create_scalar_function(
+        self, name: str, callable: Callable[..., Any], arguments: int, *, deterministic: bool
+    ) -> None: ...
+
+
 class Token:
     """Tells a running statement when to stop."""
 
@@ -85,7 +121,7 @@ class Engine:
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="sqlite-read")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="sqlite-write")
         self._local = threading.local()
-        self._open: list[apsw.Connection] = []
+        self._open: list[Connection] = []
         self._lock = threading.Lock()
         try:
             self._writer.submit(self._migrate).result()
@@ -96,7 +132,7 @@ class Engine:
             self._shut()
             raise
 
-    async def read(self, work: Callable[[apsw.Connection], T], seconds: float = READ_SECONDS) -> T:
+    async def read(self, work: Callable[[Database], T], seconds: float = READ_SECONDS) -> T:
         """Run work on a consistent snapshot. A cancelled caller stops the statement."""
         token = Token(seconds)
         try:
@@ -105,7 +141,7 @@ class Engine:
             token.cancelled = True
             raise
 
-    async def write(self, work: Callable[[apsw.Connection], T]) -> T:
+    async def write(self, work: Callable[[Database], T]) -> T:
         """Run work in one transaction: all of it is kept, or none."""
         return await asyncio.get_running_loop().run_in_executor(self._writer, self._write, work)
 
@@ -121,7 +157,7 @@ class Engine:
         if self._scratch:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def _read(self, work: Callable[[apsw.Connection], T], token: Token) -> T:
+    def _read(self, work: Callable[[Database], T], token: Token) -> T:
         try:
             connection = self._connection(read_only=True)
             connection.set_progress_handler(token.is_over, STEPS_BETWEEN_CHECKS)
@@ -133,7 +169,7 @@ class Engine:
         except apsw.Error as error:
             raise _explained(error, self.path) from error
 
-    def _write(self, work: Callable[[apsw.Connection], T]) -> T:
+    def _write(self, work: Callable[[Database], T]) -> T:
         try:
             connection = self._connection(read_only=False)
             connection.execute("BEGIN IMMEDIATE")
@@ -148,8 +184,8 @@ class Engine:
             raise _explained(error, self.path) from error
         return result
 
-    def _connection(self, *, read_only: bool) -> apsw.Connection:
-        connection: apsw.Connection | None = getattr(self._local, "connection", None)
+    def _connection(self, *, read_only: bool) -> Connection:
+        connection: Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = connect(self.path, read_only=read_only)
             self._local.connection = connection
@@ -171,8 +207,8 @@ class Engine:
             raise
 
 
-def connect(path: str, *, read_only: bool) -> apsw.Connection:
-    connection = apsw.Connection(path)
+def connect(path: str, *, read_only: bool) -> Connection:
+    connection = cast("Connection", apsw.Connection(path))
     connection.set_busy_timeout(BUSY_MS)
     # FULL: an acknowledged write survives a power cut, not only a killed process.
     connection.execute("PRAGMA synchronous=FULL; PRAGMA temp_store=MEMORY; PRAGMA cache_size=-32000")
@@ -186,8 +222,9 @@ def _regex(text: Any, pattern: Any) -> bool:
     return isinstance(text, str) and bool(compiled(pattern).search(text))
 
 
-def _bring_up_to_date(connection: apsw.Connection, path: str) -> None:
-    version = int(connection.pragma("user_version") or 0)
+def _bring_up_to_date(connection: Connection, path: str) -> None:
+    found = connection.execute("PRAGMA user_version").fetchone()
+    version = int(found[0]) if found else 0
     if version > len(MIGRATIONS):
         raise ConfigError(
             f"{path} was made by a newer Portico (schema {version}; this one knows {len(MIGRATIONS)})",
@@ -203,9 +240,7 @@ def _bring_up_to_date(connection: apsw.Connection, path: str) -> None:
             if statement.strip():
                 connection.execute(statement)
         connection.execute(f"PRAGMA user_version={number + 1}")
-    connection.execute(
-        "INSERT OR IGNORE INTO meta VALUES ('secret', ?), ('schema', 0)", (secrets.token_bytes(32),)
-    )
+    connection.execute("INSERT OR IGNORE INTO meta VALUES ('secret', ?), ('schema', 0)", (secrets.token_bytes(32),))
 
 
 def _explained(error: apsw.Error, path: str) -> Exception:
@@ -219,8 +254,6 @@ def _explained(error: apsw.Error, path: str) -> Exception:
         case apsw.NotADBError() | apsw.CorruptError():
             return Unavailable(f"{path} is not a sound SQLite database", path=path, hint=str(error))
         case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.IOError() | apsw.PermissionsError():
-            return Unavailable(
-                f"{path} cannot be used: {error}", path=path, hint="Check path and permissions."
-            )
+            return Unavailable(f"{path} cannot be used: {error}", path=path, hint="Check path and permissions.")
         case _:
             return error
