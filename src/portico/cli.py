@@ -212,8 +212,7 @@ def _announce(parts: "Parts") -> None:
 
     server = parts.config.server
     base = f"http://{server.host}:{server.port}"
-    items = sum(each.items for each in parts.index.progress().values())
-    print(f"\n{parts.site.name} is open: {items} items in {len(parts.site.catalog.public)} collections.\n")
+    print(f"\n{parts.site.name} is open, with {len(parts.site.catalog.public)} collections.\n")
     for face in FACES:
         print(f"  {face.title:<22} {base}{face.path}")
         print(f"  {'':<22} {face.example.format(base=base)}\n")

@@ -55,7 +55,7 @@ async def ingest(
     entries = source.records()
     while batch := await asyncio.to_thread(_next_batch, entries):
         report = await _take(store, load, batch, collection, declared, touched, report)
-        report = replace(report, seconds=time.monotonic() - started)
+        report = replace(report, seconds=time.monotonic() - started, share=source.share())
         told(report)
     removed = await store.finish_load(load, sorted(touched))
     for name in touched:

@@ -65,8 +65,11 @@ async def opened_site(
         closing.push_async_callback(store.close)
         embedder = open_models(config)
         index = MemoryIndex(store, embedder)
-        await index.start(follow=background, embed=background and embed)
         closing.push_async_callback(index.close)
+        if background:
+            index.run(embed=embed)
+        else:
+            await index.start()
         site = await _site(config, Finder(store, index, embedder), both(metrics, observe))
         if background:
             site.tasks.open()
@@ -184,13 +187,12 @@ def application(parts: Parts) -> Starlette:
 
     async def readyz(_: Request) -> Response:
         collections = {
-            name: {"items": p.items, "embedded": p.embedded, "searchable": p.is_ready}
+            name: {"items": p.items, "embedded": p.embedded}
             for name, p in parts.index.progress().items()
             if not parts.store.schema[name].private and name != STORED
         }
-        ready = all(each["searchable"] for each in collections.values())
-        body = {"ready": ready, "collections": collections}
-        return JSONResponse(body, 200 if ready else 503)
+        body = {"ready": parts.index.is_ready, "collections": collections}
+        return JSONResponse(body, 200 if parts.index.is_ready else 503)
 
     async def metrics(_: Request) -> Response:
         return Response(generate_latest(parts.metrics.registry), media_type=CONTENT_TYPE_LATEST)

@@ -44,16 +44,18 @@ class Progress:
 
     items: int
     embedded: int
-    is_ready: bool
 
 
 class Index(Protocol):
-    async def start(self) -> None: ...
+    @property
+    def is_ready(self) -> bool:
+        """Whether every collection has been read."""
+        ...
 
     async def close(self) -> None: ...
 
     async def sync(self, seq: int) -> None:
-        """Return once every change up to seq can be found."""
+        """Return once every change up to seq can be found; Unavailable if that takes too long."""
         ...
 
     def unresolved(self, collection: str, where: Filter) -> list[Condition]:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from portico.catalog import ID, Collection, FieldType
+from portico.catalog import ID, Collection, Field, FieldType
 from portico.query import (
     NEGATIONS,
     TEXT_BEHIND,
@@ -204,15 +204,14 @@ def merge_columns(parts: Sequence[tuple[Column | None, NDArray[np.int32]]]) -> C
     )
 
 
-def leaves(data: Mapping[str, Any], collection: Collection) -> Iterator[Leaf]:
-    """Every value of an item under its path; typed fields in their comparable form."""
-    typed = {f.name: f for f in collection.fields.values() if f.is_typed}
+def leaves(data: Mapping[str, Any], typed: Mapping[str, Field], loose: frozenset[str]) -> Iterator[Leaf]:
+    """Every value of an item under its path: typed fields in their comparable form, loose ones as they are."""
     for name, known in typed.items():
         value = known.typed_value(data)
         if value is not None:
             yield name, value, False
     for name, value in data.items():
-        if name not in typed and collection.fields.get(name, None) is not None:
+        if name in loose:
             yield from _leaves(name, value, 1)
 
 
@@ -302,13 +301,21 @@ def _storage(kind: FieldType) -> str:
     return kind if kind.is_scalar else "json"
 
 
-def build_columns(documents: Sequence[tuple[str, Mapping[str, Any]]], collection: Collection) -> dict[str, Column]:
-    builders: dict[str, ColumnBuilder] = {}
-    types: dict[str, FieldType] = {name: f.type for name, f in collection.fields.items()}
-    for doc, (_, data) in enumerate(documents):
-        for path, value, inside in leaves(data, collection):
-            builder = builders.get(path)
+class ColumnsBuilder:
+    """Collects the values of items, one after the other."""
+
+    def __init__(self, collection: Collection) -> None:
+        self._typed = {f.name: f for f in collection.fields.values() if f.is_typed}
+        self._loose = frozenset(collection.fields) - self._typed.keys()
+        self._types = {name: f.type for name, f in collection.fields.items()}
+        self._builders: dict[str, ColumnBuilder] = {}
+
+    def add(self, doc: int, data: Mapping[str, Any]) -> None:
+        for path, value, inside in leaves(data, self._typed, self._loose):
+            builder = self._builders.get(path)
             if builder is None:
-                builder = builders[path] = ColumnBuilder(types.get(path, FieldType.ANY))
+                builder = self._builders[path] = ColumnBuilder(self._types.get(path, FieldType.ANY))
             builder.add(doc, value, inside)
-    return {path: builder.build() for path, builder in builders.items()}
+
+    def build(self) -> dict[str, Column]:
+        return {path: builder.build() for path, builder in self._builders.items()}

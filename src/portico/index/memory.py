@@ -3,17 +3,18 @@
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from portico.catalog import Collection
-from portico.errors import FeedExpired, SiteError, UnknownCollection
+from portico.errors import FeedExpired, Unavailable, UnknownCollection
 from portico.index import Progress, Ranked, Search
 from portico.index.segment import (
     Segment,
+    SegmentBuilder,
     Vocabulary,
     build_segment,
     dump_segment,
@@ -23,7 +24,7 @@ from portico.index.segment import (
 from portico.index.snapshot import Snapshot
 from portico.index.text import VERSION, embedding_text
 from portico.index.vectors import Vectors
-from portico.items import Change, Item
+from portico.items import Change
 from portico.models import Embedder
 from portico.query import Condition, Filter
 from portico.store import Store
@@ -34,6 +35,7 @@ EMBED_BATCH = 64
 BIG = 20_000  # items: merging this many is done beside the feed, not in it
 SAVE_FROM = 2_000  # items: below this, building is as quick as loading
 IDLE_SECONDS = 0.5
+READY_SECONDS = 30.0
 
 
 class CollectionIndex:
@@ -157,21 +159,26 @@ class MemoryIndex:
         self._embedder = embedder
         self._parts: dict[str, CollectionIndex] = {}
         self._seq = 0
-        self._ready = False
+        self._ready = asyncio.Event()
         self._lock = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
-        self._on_error: Callable[[SiteError], None] = lambda _: None
 
-    async def start(self, *, follow: bool = True, embed: bool = True) -> None:
-        """Read every collection; then, in the background, follow the feed and make vectors."""
+    @property
+    def is_ready(self) -> bool:
+        return self._ready.is_set()
+
+    async def start(self) -> None:
+        """Read every collection, once."""
         async with self._lock:
             self._seq = await self._store.head()
             for name in await self._store.refresh():
                 await self._open(name)
-            self._ready = True
+        self._ready.set()
         await self.sync(await self._store.head())
-        if follow:
-            self._tasks.append(asyncio.create_task(self._follow()))
+
+    def run(self, *, embed: bool = True) -> None:
+        """In the background: read every collection, then follow the feed and make vectors until closed."""
+        self._tasks.append(asyncio.create_task(self._follow()))
         if embed and self._embedder:
             self._tasks.append(asyncio.create_task(self._embed()))
 
@@ -184,11 +191,24 @@ class MemoryIndex:
         self._tasks.clear()
 
     async def sync(self, seq: int) -> None:
+        if not self.is_ready:
+            await self._wait_until_ready()
         if self._seq >= seq:
             return
         async with self._lock:
             while self._seq < seq and await self._catch_up():
                 pass
+
+    async def _wait_until_ready(self) -> None:
+        for task in self._tasks:
+            if task.done() and not task.cancelled() and task.exception():
+                raise Unavailable("The search index could not be built", hint="The operator's log says why.")
+        try:
+            await asyncio.wait_for(self._ready.wait(), READY_SECONDS)
+        except TimeoutError:
+            raise Unavailable(
+                "Search is still reading the store", hint="Try again in a moment; /readyz says when it is done."
+            ) from None
 
     def unresolved(self, collection: str, where: Filter) -> list[Condition]:
         return self._snapshot(collection).unresolved(where)
@@ -198,7 +218,7 @@ class MemoryIndex:
 
     def progress(self) -> Mapping[str, Progress]:
         return {
-            name: Progress(len(part.places), len(part.vectors[""]) if "" in part.vectors else 0, self._ready)
+            name: Progress(len(part.places), len(part.vectors[""]) if "" in part.vectors else 0)
             for name, part in self._parts.items()
         }
 
@@ -225,19 +245,12 @@ class MemoryIndex:
             await self._save(part, collection)
 
     async def _build(self, part: CollectionIndex, collection: Collection) -> None:
-        pending: list[Item] = []
+        builder = SegmentBuilder(collection, part.vocabulary)
         async for items in self._store.scan(collection.name):
-            pending.extend(items)
-            if len(pending) >= BIG:
-                await asyncio.to_thread(self._add, part, pending, collection)
-                pending = []
-        await asyncio.to_thread(self._add, part, pending, collection)
-        if len(part.segments) > 1:
-            await asyncio.to_thread(part.replace_tail, len(part.segments))
-
-    def _add(self, part: CollectionIndex, items: list[Item], collection: Collection) -> None:
-        if items:
-            part.adopt(build_segment(items, collection, part.vocabulary))
+            await asyncio.to_thread(builder.add, items)
+        segment = await asyncio.to_thread(builder.build)
+        if len(segment):
+            part.adopt(segment)
 
     async def _load(self, part: CollectionIndex, collection: Collection) -> bool:
         """Start from the segment that an earlier process saved, and catch up from there."""
@@ -337,6 +350,8 @@ class MemoryIndex:
             await self._open(name)
 
     async def _follow(self) -> None:
+        if not self.is_ready:
+            await self.start()
         while True:
             head = await self._store.wait(self._seq, 5.0)
             await self.sync(head)
@@ -363,6 +378,7 @@ class MemoryIndex:
 
     async def _embed(self) -> None:
         """Give every item a vector, a few at a time, for as long as the process runs."""
+        await self._ready.wait()
         while True:
             busy = False
             for name in list(self._store.schema):

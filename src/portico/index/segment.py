@@ -1,7 +1,8 @@
 """A fixed set of items, ready to be searched: postings, token runs, columns. Immutable once built."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from portico.catalog import Collection, FieldType
-from portico.index.columns import PRESENT, Column, Columns, build_columns, merge_columns
-from portico.index.text import language_of, passages, words
+from portico.index.columns import PRESENT, Column, Columns, ColumnsBuilder, merge_columns
+from portico.index.text import language_of, passages, stemmer, words
 from portico.items import Item
 
 GAP = -1  # between two passages, so that no phrase spans them
@@ -82,30 +83,66 @@ class Segment:
         return mask
 
 
-def build_segment(items: Sequence[Item], collection: Collection, vocabulary: Vocabulary) -> Segment:
-    runs: list[int] = []
-    quarters = bytearray()
-    starts = [0]
-    languages: set[str] = set()
-    for item in items:
-        language = language_of(item, collection)
-        languages.add(language)
-        for passage in passages(item, collection):
-            stems = words(passage.text, language)
-            runs.extend(map(vocabulary.number, stems))
-            runs.append(GAP)
-            quarters += bytes([min(255, round(passage.weight / WEIGHT_STEP))]) * len(stems) + b"\0"
-        starts.append(len(runs))
-    columns = build_columns([(item.id, item.data) for item in items], collection)
-    return _assemble(
-        [item.id for item in items],
-        frozenset(languages),
-        np.asarray(runs, np.int32),
-        np.asarray(starts, np.int64),
-        np.frombuffer(bytes(quarters), np.uint8),
-        columns,
-        np.full(len(items), -1, np.int32),
-    )
+class Numbers(dict[str, int]):
+    """Words of one language to the numbers of their stems, remembered: texts repeat their words."""
+
+    def __init__(self, language: str, vocabulary: Vocabulary) -> None:
+        super().__init__()
+        self._stem = stemmer(language)
+        self._vocabulary = vocabulary
+
+    def __missing__(self, word: str) -> int:
+        number = self[word] = self._vocabulary.number(self._stem(word))
+        return number
+
+
+class SegmentBuilder:
+    """Collects items, one after the other, into one segment."""
+
+    def __init__(self, collection: Collection, vocabulary: Vocabulary) -> None:
+        self._collection = collection
+        self._vocabulary = vocabulary
+        self._numbers: dict[str, Numbers] = {}
+        self._ids: list[str] = []
+        self._tokens = array("i")
+        self._quarters = bytearray()
+        self._starts = array("q", [0])
+        self._columns = ColumnsBuilder(collection)
+
+    def add(self, items: Iterable[Item]) -> None:
+        for item in items:
+            numbers = self._numbers_of(language_of(item, self._collection))
+            for passage in passages(item, self._collection):
+                found = words(passage.text)
+                self._tokens.extend(map(numbers.__getitem__, found))
+                self._tokens.append(GAP)
+                self._quarters += bytes([min(255, round(passage.weight / WEIGHT_STEP))]) * len(found) + b"\0"
+            self._columns.add(len(self._ids), item.data)
+            self._starts.append(len(self._tokens))
+            self._ids.append(item.id)
+
+    def _numbers_of(self, language: str) -> Numbers:
+        found = self._numbers.get(language)
+        if found is None:
+            found = self._numbers[language] = Numbers(language, self._vocabulary)
+        return found
+
+    def build(self) -> Segment:
+        return _assemble(
+            self._ids,
+            frozenset(self._numbers),
+            np.frombuffer(self._tokens, np.int32) if self._tokens else np.zeros(0, np.int32),
+            np.frombuffer(self._starts, np.int64),
+            np.frombuffer(bytes(self._quarters), np.uint8),
+            self._columns.build(),
+            np.full(len(self._ids), -1, np.int32),
+        )
+
+
+def build_segment(items: Iterable[Item], collection: Collection, vocabulary: Vocabulary) -> Segment:
+    builder = SegmentBuilder(collection, vocabulary)
+    builder.add(items)
+    return builder.build()
 
 
 def _assemble(

@@ -131,7 +131,10 @@ def _texts(value: Any, depth: int) -> Iterator[str]:
 def _is_mute(text: str) -> bool:
     if text.startswith(("http://", "https://", "data:", "/")) and " " not in text:
         return True
-    return len(text) <= 40 and type_of(text) in {FieldType.TIMESTAMP, FieldType.DURATION}
+    # A date or a duration begins with a digit or a P; most texts need no closer look.
+    if len(text) > 40 or not (text[:1].isdigit() or text[:1] == "P"):
+        return False
+    return type_of(text) in {FieldType.TIMESTAMP, FieldType.DURATION}
 
 
 def embedding_text(item: Item, collection: Collection) -> str:
@@ -140,42 +143,28 @@ def embedding_text(item: Item, collection: Collection) -> str:
     return ". ".join(part.text for part in parts)[:EMBEDDED_CHARACTERS]
 
 
-def words(text: str, language: str) -> list[str]:
-    """The stems of a text, in order."""
-    found = _WORD.findall(text if text.isascii() else unicodedata.normalize("NFC", text))
-    stem = stemmer(language)
+def words(text: str) -> list[str]:
+    """The words of a text, in order, as they are written. Scripts without spaces are cut into pairs of characters."""
     if text.isascii():
-        return [stem(word) for word in found[:MAX_WORDS]]
-    return [each for word in found[:MAX_WORDS] for each in _stems(word, stem)]
+        return _WORD.findall(text)[:MAX_WORDS]
+    found = _WORD.findall(unicodedata.normalize("NFC", text))[:MAX_WORDS]
+    return [each for word in found for each in _cut(word)] if _CJK.search(text) else found
 
 
-def _stems(word: str, stem: "Stem") -> Iterator[str]:
-    """Scripts without spaces are cut into pairs of characters."""
-    if not _CJK.search(word):
-        yield stem(word)
-        return
-    yield from (word[i : i + 2] for i in range(len(word) - 1))
-    if len(word) == 1:
-        yield word
+def _cut(word: str) -> list[str]:
+    if len(word) == 1 or not _CJK.search(word):
+        return [word]
+    return [word[i : i + 2] for i in range(len(word) - 1)]
 
 
 class Stem:
-    """Word to stem, remembered: texts repeat their words."""
+    """Word to stem, in one language."""
 
     def __init__(self, language: str) -> None:
         name = STEMMERS.get(language)
         self._stemmer = Stemmer.Stemmer(name) if name else None
-        self._known: dict[str, str] = {}
 
     def __call__(self, word: str) -> str:
-        known = self._known.get(word)
-        if known is None:
-            if len(self._known) > 200_000:
-                self._known.clear()
-            known = self._known[word] = self._stem(word)
-        return known
-
-    def _stem(self, word: str) -> str:
         lower = word[:MAX_WORD].lower()
         return fold(self._stemmer.stemWord(lower) if self._stemmer else lower)
 
@@ -196,8 +185,8 @@ def fold(word: str) -> str:
 def wanted(text: str, languages: tuple[str, ...]) -> Wanted:
     """A question as terms and phrases. Stopwords are dropped unless nothing else is left."""
     quoted = [a or b for a, b in _PHRASE.findall(text)]
-    phrases = tuple(terms for terms in (_terms(_WORD.findall(part), languages) for part in quoted) if terms)
-    found = _WORD.findall(unicodedata.normalize("NFC", text))[:MAX_QUESTION]
+    phrases = tuple(terms for terms in (_terms(words(part), languages) for part in quoted) if terms)
+    found = words(text)[:MAX_QUESTION]
     kept = [word for word in found if word.lower() not in _stopwords(found, languages)] or found
     return Wanted(tuple(dict.fromkeys(_terms(kept, languages))), phrases)
 
@@ -210,11 +199,4 @@ def _stopwords(found: list[str], languages: tuple[str, ...]) -> frozenset[str]:
 
 
 def _terms(found: list[str], languages: tuple[str, ...]) -> tuple[Term, ...]:
-    return tuple(term for word in found for term in _variants(word, languages))
-
-
-def _variants(word: str, languages: tuple[str, ...]) -> Iterator[Term]:
-    if _CJK.search(word):
-        yield from (Term((stem,)) for stem in _stems(word, stemmer("")))
-        return
-    yield Term(tuple(dict.fromkeys(stemmer(language)(word) for language in languages)))
+    return tuple(Term(tuple(dict.fromkeys(stemmer(each)(word) for each in languages))) for word in found)

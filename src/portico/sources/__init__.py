@@ -24,6 +24,7 @@ from portico.sources.records import (
     BadRecord,
     Document,
     Entry,
+    Meter,
     Record,
     Source,
     SourceOptions,
@@ -59,7 +60,8 @@ def open_source(url: str, options: SourceOptions, *, fetcher: Fetcher | None = N
     """The source behind a path, a glob, a folder or a URL. Raises SourceError when nothing fits."""
     kind, place = _kind_and_place(url, options)
     web = fetcher or Fetcher(allow_hosts=options.allow_hosts, max_bytes=options.max_bytes, timeout=options.timeout)
-    return _Reading(url, options, _plan(kind, place, options, web))
+    meter = Meter()
+    return _Reading(url, options, _plan(kind, place, options, web, meter), meter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,10 @@ class _Reading:
     url: str
     options: SourceOptions
     start: Callable[[], Iterator[Entry]]
+    meter: Meter
+
+    def share(self) -> float | None:
+        return self.meter.share()
 
     def records(self) -> Iterator[Entry]:
         for entry in self.start():
@@ -104,7 +110,9 @@ def _kind_and_place(url: str, options: SourceOptions) -> tuple[str | None, str]:
     return kind, place
 
 
-def _plan(kind: str | None, place: str, options: SourceOptions, web: Fetcher) -> Callable[[], Iterator[Entry]]:
+def _plan(
+    kind: str | None, place: str, options: SourceOptions, web: Fetcher, meter: Meter
+) -> Callable[[], Iterator[Entry]]:
     if kind == "sql":
         return lambda: _read_sql(place, options)
     if place.startswith(_WEB):
@@ -118,7 +126,8 @@ def _plan(kind: str | None, place: str, options: SourceOptions, web: Fetcher) ->
     if not paths:
         raise SourceError(f"There is nothing at {place!r}.", path=place)
     kinds = [(one, kind or _kind_of_file(one)) for one in paths]
-    return lambda: _read_files(kinds, options, web)
+    meter.total = sum(one.stat().st_size for one, kind in kinds if kind != "sql")
+    return lambda: _read_files(kinds, options, web, meter)
 
 
 def _kind_of_file(path: Path) -> str:
@@ -131,12 +140,15 @@ def _kind_of_file(path: Path) -> str:
     return kind
 
 
-def _read_files(files: list[tuple[Path, str]], options: SourceOptions, web: Fetcher) -> Iterator[Entry]:
+def _read_files(files: list[tuple[Path, str]], options: SourceOptions, web: Fetcher, meter: Meter) -> Iterator[Entry]:
     for path, kind in files:
         if kind == "sql":
             yield from _read_sql(str(path), options)
-        else:
-            yield from _read_document(open_file(path, str(path)), kind, options, web)
+            continue
+        with open_file(path, str(path)) as document:
+            meter.file = document.file
+            yield from _READERS[_document_kind(kind, document)](document, options, web)
+        meter.done += path.stat().st_size
 
 
 def _read_folder(root: Path, options: SourceOptions, web: Fetcher) -> Iterator[Entry]:

@@ -38,6 +38,25 @@ class Source(Protocol):
 
     def records(self) -> Iterator[Entry]: ...
 
+    def share(self) -> float | None:
+        """How much of it has been read, from 0 to 1, where that can be known."""
+        ...
+
+
+@dataclass(slots=True)
+class Meter:
+    """How far the reading of files on disk has come, in bytes."""
+
+    total: int = 0
+    done: int = 0
+    file: BinaryIO | None = None
+
+    def share(self) -> float | None:
+        if not self.total:
+            return None
+        current = self.file.tell() if self.file and not self.file.closed else 0
+        return min((self.done + current) / self.total, 1.0)
+
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
