@@ -27,6 +27,11 @@ class Caller:
         return self.id == "anonymous"
 
     @property
+    def is_operator(self) -> bool:
+        """Whoever sits at the machine; sees private collections too."""
+        return self.id.startswith("operator:")
+
+    @property
     def rate_key(self) -> str:
         return f"{self.id}@{self.address}" if self.is_anonymous else self.id
 

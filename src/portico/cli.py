@@ -32,7 +32,7 @@ from portico.errors import (
 )
 
 if TYPE_CHECKING:
-    from portico.calls import Outcome, Task
+    from portico.calls import Caller, Outcome, Task
     from portico.ingest import Report
     from portico.query import Aggregate, Page, Query
     from portico.server import Parts
@@ -75,6 +75,10 @@ SiteOption = Annotated[
 ]
 StoreOption = Annotated[
     str | None, typer.Option("--store", help="A store URL, as in sqlite:///shop.db.", show_default=False)
+]
+KeyOption = Annotated[
+    str | None,
+    typer.Option("--api-key", help="Act as the holder of this key, not as the operator.", show_default=False),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
@@ -385,6 +389,7 @@ def query(
     having: Annotated[str | None, typer.Option(help="A filter over the grouped rows.", show_default=False)] = None,
     site: SiteOption = None,
     store: StoreOption = None,
+    api_key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Look into a collection: filter, search, sort, count.
@@ -409,17 +414,23 @@ def query(
         cursor=cursor,
         count=True,
     )
-    page: Page = _run(_query(_config(site, store), asked))
+    page: Page = _run(_query(_config(site, store), asked, api_key))
     _show_page(page, asked, as_json)
 
 
-async def _query(config: Config, asked: "Query") -> "Page":
-    from portico.identity import local_operator
+async def _query(config: Config, asked: "Query", api_key: str | None) -> "Page":
     from portico.server import opened_site, opened_store_only
 
     opened = opened_site(config, background=False) if asked.text else opened_store_only(config)
     async with opened as parts:
-        return await parts.site.query(asked, local_operator())
+        return await parts.site.query(asked, await _caller(parts, api_key))
+
+
+async def _caller(parts: "Parts", api_key: str | None) -> "Caller":
+    """Who a command acts for: the operator at this machine, or the holder of a key."""
+    from portico.identity import Credentials, local_operator
+
+    return local_operator() if api_key is None else await parts.site.identity.caller(Credentials(api_key))
 
 
 def _filter(raw: str | None) -> Any:
@@ -524,6 +535,7 @@ def ask(
     ] = None,
     site: SiteOption = None,
     store: StoreOption = None,
+    api_key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Ask the site in plain words; prints the best items of all collections.
@@ -533,7 +545,7 @@ def ask(
     from portico.calls import Ask
 
     asked = Ask(question, tuple(collection or ()), limit=max(1, min(limit, 100)))
-    found: list[tuple[Any, float]] = _run(_ask(_config(site, store), asked))
+    found: list[tuple[Any, float]] = _run(_ask(_config(site, store), asked, api_key))
     if as_json:
         from portico.operations import shown
 
@@ -549,14 +561,13 @@ def ask(
             out.print(f"  {_plain(says[:200])}", highlight=False)
 
 
-async def _ask(config: Config, asked: Any) -> list[tuple[Any, float]]:
+async def _ask(config: Config, asked: Any, api_key: str | None) -> list[tuple[Any, float]]:
     from portico.ask.events import Failed, Found
-    from portico.identity import local_operator
     from portico.server import opened_site
 
     found: list[tuple[Any, float]] = []
     async with opened_site(config, background=False) as parts:
-        async for event in parts.site.ask(asked, local_operator()):
+        async for event in parts.site.ask(asked, await _caller(parts, api_key)):
             if isinstance(event, Found):
                 found.append((event.item, event.score))
             if isinstance(event, Failed):
@@ -577,6 +588,7 @@ def call(
     key: Annotated[str, typer.Option(help="An idempotency key: repeat safely within a day.", show_default=False)] = "",
     site: SiteOption = None,
     store: StoreOption = None,
+    api_key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run an operation of the site.
@@ -592,7 +604,7 @@ def call(
         _run(_list_operations(config, as_json))
         return
     wanted = Call(operation, _params(params or []), run="later" if later else "auto", key=key)
-    outcome: Outcome | Task = _run(_call(config, wanted, wait=not later, quiet=as_json))
+    outcome: Outcome | Task = _run(_call(config, wanted, api_key, wait=not later, quiet=as_json))
     _show_outcome(outcome)
 
 
@@ -633,13 +645,12 @@ def _value(raw: str) -> Any:
         return raw
 
 
-async def _call(config: Config, wanted: Any, *, wait: bool, quiet: bool) -> Any:
+async def _call(config: Config, wanted: Any, api_key: str | None, *, wait: bool, quiet: bool) -> Any:
     from portico.calls import Task
-    from portico.identity import local_operator
     from portico.server import opened_site
 
-    caller = local_operator()
     async with opened_site(config, background=wait, embed=False) as parts:
+        caller = await _caller(parts, api_key)
         outcome = await parts.site.call(wanted, caller)
         if not wait or not isinstance(outcome, Task):
             return outcome

@@ -119,13 +119,13 @@ class Site:
         """The changes of a collection as they happen. An update that leaves or enters the filter is shown too."""
         self.gate.admit(watch, caller)
         store = self.finder.store
-        checked(Query(watch.collection, where=watch.where), self.catalog.collection(watch.collection))
+        checked(Query(watch.collection, where=watch.where), self.catalog.collections[watch.collection])
         seq = await store.head() if watch.since is None else watch.since
         while True:
             changes = await store.changes(seq, 500, watch.collection)
             for change in changes:
                 seq = change.seq
-                if matches(watch.where, change.item, self.catalog.collection(watch.collection)):
+                if matches(watch.where, change.item, self.catalog.collections[watch.collection]):
                     yield change
             if not changes:
                 seq = max(seq, await self._nothing_until(seq, watch.collection))

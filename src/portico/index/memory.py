@@ -54,7 +54,7 @@ class CollectionIndex:
     def publish(self, collection: Collection, seq: int) -> None:
         self.snapshot = Snapshot(
             collection, self.vocabulary, tuple(self.segments), tuple(self.live), dict(self.vectors), seq
-        )
+        ).counted()
 
     def adopt(self, segment: Segment) -> None:
         """Add a segment whose items are new or replace older ones."""
@@ -381,7 +381,7 @@ class MemoryIndex:
         await self._ready.wait()
         while True:
             busy = False
-            for name in list(self._store.schema):
+            for name in [each.name for each in self._store.schema.values() if not each.private]:
                 busy = await self.embed_batch(name) > 0 or busy
             if not busy:
                 await asyncio.sleep(IDLE_SECONDS)

@@ -1,7 +1,7 @@
 """Ranks the items of one collection as they were at one moment. Pure: the same snapshot gives the same answer."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,10 +33,15 @@ class Snapshot:
     live: tuple[Mask, ...] = ()
     vectors: dict[str, Vectors] = field(default_factory=dict[str, Vectors])
     seq: int = 0
+    count: int = 0  # of living items
+    mean: float = 1.0  # length of an item, in weighted words
 
-    @property
-    def count(self) -> int:
-        return sum(int(mask.sum()) for mask in self.live)
+    def counted(self) -> "Snapshot":
+        """With what every search needs to know of the whole, worked out once."""
+        parts = list(zip(self.segments, self.live, strict=True))
+        count = sum(int(mask.sum()) for _, mask in parts)
+        total = sum(float(segment.lengths[mask].sum(dtype=np.float64)) for segment, mask in parts)
+        return replace(self, count=count, mean=total / count if count and total else 1.0)
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -99,25 +104,20 @@ class Snapshot:
 
     def _text(self, asked: Wanted) -> Doubles:
         """BM25 over all segments, as if they were one."""
-        count = self.count
-        total = sum(
-            float(s.lengths[mask].sum(dtype=np.float64)) for s, mask in zip(self.segments, self.live, strict=True)
-        )
-        mean = total / count if count and total else 1.0
         scores = [np.zeros(len(s), np.float64) for s in self.segments]
         for term in asked.terms:
-            self._add_term(term, scores, count, mean)
+            self._add_term(term, scores)
         return np.concatenate(scores)
 
-    def _add_term(self, term: Term, scores: Sequence[Doubles], count: int, mean: float) -> None:
+    def _add_term(self, term: Term, scores: Sequence[Doubles]) -> None:
         stems = self._numbers(term)
         runs = [(i, *s.postings.of(stem)) for i, s in enumerate(self.segments) for stem in sorted(stems)]
         runs = [(i, docs, weights) for i, docs, weights in runs if len(docs)]
         frequency = sum(int(np.count_nonzero(self.live[i][docs])) for i, docs, _ in runs)
-        rarity = np.log1p((count - frequency + 0.5) / (frequency + 0.5))
+        rarity = np.log1p((self.count - frequency + 0.5) / (frequency + 0.5))
         for i, docs, weights in runs:
             lengths = self.segments[i].lengths[docs]
-            scores[i][docs] += rarity * weights * (K1 + 1) / (weights + K1 * (1 - B + B * lengths / mean))
+            scores[i][docs] += rarity * weights * (K1 + 1) / (weights + K1 * (1 - B + B * lengths / self.mean))
 
     def _numbers(self, term: Term) -> frozenset[int]:
         known = self.vocabulary.numbers
