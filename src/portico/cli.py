@@ -194,8 +194,8 @@ def serve(
 def _serve(config: Config, host: str | None, port: int | None, nwp_port: int | None, *, load: bool) -> None:
     import msgspec
 
+    from portico.http import serve as run_server
     from portico.observe import Log
-    from portico.server import serve as run_server
 
     server = msgspec.structs.replace(
         config.server,

@@ -7,12 +7,12 @@ none:                                 no embedder: text search alone
 """
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Protocol
 from urllib.parse import urlsplit
 
 from portico.errors import ConfigError
 from portico.models.local import local_model_available, open_folder, open_local
-from portico.models.openai import open_service
 from portico.models.vectors import Vectors
 
 __all__ = ["SCHEMES", "Embedder", "Vectors", "local_model_available", "open_embedder"]
@@ -54,7 +54,8 @@ def open_embedder(url: str, *, secret: Callable[[str], str] | None) -> Embedder 
         case "onnx":
             return open_folder(parts)
         case "openai" | "openai+http":
-            return open_service(parts, secret)
+            # Half a second to import, for those who use a service.
+            return import_module("portico.models.openai").open_service(parts, secret)
         case _:
             raise ConfigError(
                 f"No embedder has the scheme {parts.scheme!r}",

@@ -1,0 +1,89 @@
+"""A site over HTTP: the application, and the server around it."""
+
+import asyncio
+import sys
+from collections.abc import Callable
+
+import uvicorn
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from portico import __version__
+from portico.config import Config
+from portico.endpoints import STORED
+from portico.errors import SiteError
+from portico.observe import Observe
+from portico.server import Parts, opened_site
+from portico.web import home_page
+
+
+def application(parts: Parts) -> Starlette:
+    """The HTTP side of a site."""
+
+    async def healthz(_: Request) -> Response:
+        return JSONResponse({"status": "ok", "version": __version__})
+
+    async def readyz(_: Request) -> Response:
+        collections = {
+            name: {"items": p.items, "embedded": p.embedded}
+            for name, p in parts.index.progress().items()
+            if not parts.store.schema[name].private and name != STORED
+        }
+        body = {"ready": parts.index.is_ready, "collections": collections}
+        return JSONResponse(body, 200 if parts.index.is_ready else 503)
+
+    async def metrics(_: Request) -> Response:
+        return Response(generate_latest(parts.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    async def home(_: Request) -> Response:
+        counts = {name: each.items for name, each in parts.index.progress().items()}
+        return HTMLResponse(home_page(parts.site, counts), headers=_PAGE_HEADERS)
+
+    async def failed(_: Request, error: Exception) -> Response:
+        message = error.message if isinstance(error, SiteError) else "The server failed"
+        return JSONResponse({"error": type(error).__name__, "message": message}, 500)
+
+    routes = [
+        Route("/", home),
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+        Route("/metrics", metrics),
+    ]
+    return Starlette(routes=routes, exception_handlers={SiteError: failed})
+
+
+_PAGE_HEADERS = {
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; base-uri 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+}
+
+
+async def serve(config: Config, observe: Observe, started: Callable[[Parts], None]) -> None:
+    """Serve until told to stop. Ctrl-C and SIGTERM end open requests first."""
+    async with opened_site(config, observe=observe) as parts:
+        settings = uvicorn.Config(
+            application(parts),
+            host=config.server.host,
+            port=config.server.port,
+            log_level="warning",
+            loop="uvloop" if sys.platform != "win32" else "asyncio",
+            http="httptools",
+            timeout_graceful_shutdown=10,
+            server_header=False,
+        )
+        server = uvicorn.Server(settings)
+        announcing = asyncio.create_task(_announce(server, lambda: started(parts)))
+        try:
+            await server.serve()
+        finally:
+            announcing.cancel()
+
+
+async def _announce(server: uvicorn.Server, started: Callable[[], None]) -> None:
+    while not server.started:  # noqa: ASYNC110 - uvicorn offers a flag, not an event
+        await asyncio.sleep(0.02)
+    started()
