@@ -107,9 +107,7 @@ def test_several_threads_get_the_vectors_that_one_gets(embedder: Embedder) -> No
 def test_what_lies_beyond_max_tokens_does_not_count() -> None:
     short = open_local("local:?max_tokens=8&threads=1")
 
-    one, other = short.embed(
-        ["one two three four five six seven", "one two three four five six eleven twelve"]
-    )
+    one, other = short.embed(["one two three four five six seven", "one two three four five six eleven twelve"])
 
     np.testing.assert_array_equal(one, other)
 

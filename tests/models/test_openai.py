@@ -262,9 +262,7 @@ def no_secret(name: str) -> str:
     raise KeyError(name)
 
 
-@pytest.mark.parametrize(
-    "secret", [None, no_secret, lambda name: "", lambda name: "kéy", lambda name: "a\nb"]
-)
+@pytest.mark.parametrize("secret", [None, no_secret, lambda name: "", lambda name: "kéy", lambda name: "a\nb"])
 def test_a_missing_or_unusable_key_is_refused_before_any_request(
     service: Service, secret: Callable[[str], str] | None
 ) -> None:

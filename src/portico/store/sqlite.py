@@ -145,6 +145,10 @@ class SqliteStore:
     # Collections
 
     async def declare(self, collection: Collection) -> Collection:
+        known = (await self.refresh()).get(collection.name)
+        if known and known == _combined(known, collection):
+            return known
+
         def work(db: Database) -> Collection:
             self._see_schema(db)
             known = self._tables.get(collection.name)
