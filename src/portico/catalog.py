@@ -6,6 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from enum import IntEnum, StrEnum
 from math import isfinite
 from typing import Any, cast
@@ -15,6 +16,8 @@ import msgspec
 from portico.errors import UnknownCollection, UnknownField, UnknownOperation
 
 ID = "id"  # names an item's id in filters, orders and projections
+MAX_COLUMNS = 1000  # fields of a collection with a type of their own; further ones are kept as they come
+MAX_FIELDS = 2000  # fields of a collection that can be named at all
 VECTOR_AT_LEAST = 16  # a list of this many numbers is read as a vector, not as an array
 
 
@@ -63,6 +66,11 @@ _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)
 _DURATION = re.compile(r"P(?=[\dT])(?:(\d+)W)?(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?\Z")
 _SEGMENT = re.compile(r"[\w@$:-]{1,128}\Z")
 _MAX_INTEGER = 2**63 - 1
+_MAX_FLOAT32 = 3.4e38
+_MAX_NUMBER = 10**308
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_INSTANT = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+_LAST_INSTANT = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +95,25 @@ class Field:
         """The comparable value of this field in an item, or None."""
         return comparable(self.type, scalar_at(data, self.where))
 
+    def vector(self, data: Mapping[str, Any]) -> list[float] | None:
+        """The vector of this field in an item, if it has one that can be compared."""
+        value = scalar_at(data, self.where)
+        if not isinstance(value, list) or not value:
+            return None
+        numbers = cast("list[Any]", value)
+        return numbers if all(type(x) in {int, float} and abs(x) < _MAX_FLOAT32 for x in numbers) else None
+
     def shown(self, value: Any) -> Any:
         """A comparable value in the form that people write it."""
         if value is None:
             return None
         match self.type:
             case FieldType.TIMESTAMP:
-                moment = datetime.fromtimestamp(value / 1_000_000, UTC)
-                return moment.isoformat().replace("+00:00", "Z")
+                # A zone can push a time of the first or the last year out of what a calendar can write.
+                within = min(max(value, _FIRST_INSTANT), _LAST_INSTANT)
+                return (_EPOCH + timedelta(microseconds=within)).isoformat().replace("+00:00", "Z")
             case FieldType.DURATION:
-                return _iso_duration(float(value))
+                return _iso_duration(Decimal(repr(float(value))))
             case FieldType.BOOLEAN:
                 return bool(value)
             case _:
@@ -131,8 +148,13 @@ def _number(value: Any) -> int | float | None:
         except ValueError:
             return None
     if isinstance(value, int):
-        return value if -_MAX_INTEGER <= value <= _MAX_INTEGER else float(value)
+        return storable(value) if abs(value) <= _MAX_NUMBER else None
     return value if isinstance(value, float) and isfinite(value) else None
+
+
+def storable(value: int) -> int | float:
+    """An integer as databases keep it: exact up to 64 bits, rounded beyond."""
+    return value if -_MAX_INTEGER <= value <= _MAX_INTEGER else float(value)
 
 
 def instant(text: str) -> int | None:
@@ -144,7 +166,7 @@ def instant(text: str) -> int | None:
     except ValueError:
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 def seconds(text: str) -> float | None:
@@ -153,13 +175,15 @@ def seconds(text: str) -> float | None:
     if not found:
         return None
     weeks, days, hours, minutes, secs = (float(part or 0) for part in found.groups())
-    return ((weeks * 7 + days) * 24 + hours) * 3600 + minutes * 60 + secs
+    length = ((weeks * 7 + days) * 24 + hours) * 3600 + minutes * 60 + secs
+    return length if isfinite(length) else None
 
 
-def _iso_duration(length: float) -> str:
+def _iso_duration(length: Decimal) -> str:
     minutes, secs = divmod(length, 60)
     hours, minutes = divmod(int(minutes), 60)
-    parts = [f"{hours}H" if hours else "", f"{minutes}M" if minutes else "", f"{secs:g}S" if secs else ""]
+    exact = f"{secs.normalize():f}"
+    parts = [f"{hours}H" if hours else "", f"{minutes}M" if minutes else "", f"{exact}S" if secs else ""]
     return f"PT{''.join(parts) or '0S'}"
 
 
@@ -260,11 +284,11 @@ class Collection:
 
     def field(self, path: str) -> Field:
         """The field a path names; below an object, an array or an unknown kind any path may exist."""
+        if path == ID:
+            return Field(ID, FieldType.STRING)
         known = self.fields.get(path)
         if known:
             return known
-        if path == ID:
-            return Field(ID, FieldType.STRING)
         head, *rest = segments(path)
         top = self.fields.get(head)
         if top is None or (rest and top.type.is_scalar):
@@ -282,10 +306,12 @@ class Collection:
         for name, value in data.items():
             known = self.fields.get(name)
             seen = type_of(value)
-            if (known and known.declared) or seen is None or not _SEGMENT.match(name):
+            if (known and known.declared) or seen is None or name == ID or not _SEGMENT.match(name):
                 continue
             kind = widen(known.type, seen) if known else seen
-            if known is None or kind != known.type:
+            if known is None and len(self.fields) + len(grown) >= MAX_COLUMNS:
+                kind = FieldType.ANY
+            if (known is None and len(self.fields) + len(grown) < MAX_FIELDS) or (known and kind != known.type):
                 grown[name] = Field(name, kind)
         return replace(self, fields={**self.fields, **grown}) if grown else self
 
@@ -294,7 +320,7 @@ def singular(name: str) -> str:
     for ending, one in (("ies", "y"), ("sses", "ss"), ("shes", "sh"), ("ches", "ch"), ("xes", "x")):
         if name.endswith(ending) and len(name) > len(ending) + 1:
             return name[: -len(ending)] + one
-    if name.endswith("s") and not name.endswith(("ss", "us", "is", "news")):
+    if len(name) > 1 and name.endswith("s") and not name.endswith(("ss", "us", "is", "news")):
         return name[:-1]
     return name
 

@@ -44,7 +44,7 @@ def make_key(
 
 def key_digest(token: str) -> str:
     # A key has 256 random bits: a plain hash cannot be reversed by guessing, and is fast enough for every request.
-    return hashlib.sha256(token.encode()).hexdigest()
+    return hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
 
 
 def check_scope(scope: str) -> str:

@@ -42,6 +42,7 @@ def content_hash(data: Data) -> str:
 
 
 MAX_ID = 1024
+_MAX_FLOAT = 1.7976931348623157e308
 
 
 def problem_with(id: str, data: Data) -> str | None:
@@ -49,10 +50,38 @@ def problem_with(id: str, data: Data) -> str | None:
     if not id or len(id) > MAX_ID:
         return f"the id has {len(id)} characters; 1 to {MAX_ID} are allowed"
     try:
-        encoded = _encoder.encode([id, data])
-    except (UnicodeEncodeError, RecursionError, TypeError, ValueError) as error:
-        return f"it is not JSON ({error})"
-    return "it contains a NUL character" if b"\\u0000" in encoded else None
+        return _problem(id) or _problem(data)
+    except RecursionError:
+        return "it is nested too deeply"
+
+
+def _problem(value: Any) -> str | None:
+    match value:
+        case str():
+            return _text_problem(value)
+        case None | bool():
+            return None
+        case int() | float():
+            return None if abs(value) <= _MAX_FLOAT else "a number is not finite or too large"
+        case Mapping():
+            pairs = cast("Mapping[Any, Any]", value).items()
+            return next((said for key, each in pairs if (said := _key_problem(key) or _problem(each))), None)
+        case list() | tuple():
+            return next((said for each in cast("list[Any]", value) if (said := _problem(each))), None)
+        case _:
+            return f"a {type(value).__name__} is not JSON"
+
+
+def _key_problem(key: Any) -> str | None:
+    return _text_problem(key) if isinstance(key, str) else "a key is not a text"
+
+
+def _text_problem(text: str) -> str | None:
+    if text.isascii():
+        return "it contains a NUL character" if "\0" in text else None
+    if "\0" in text:
+        return "it contains a NUL character"
+    return "it contains half a surrogate pair" if any("\ud800" <= c <= "\udfff" for c in text) else None
 
 
 def version_of(revision: int, digest: str) -> str:
@@ -95,7 +124,7 @@ def _differences(old: Data, new: Data, path: str) -> Iterator[dict[str, Any]]:
 
 def _unlike(a: Any, b: Any) -> bool:
     # 1 == 1.0 == True in Python, but they are different JSON.
-    return type(a) is not type(b) or a != b
+    return type(a) is not type(b) or _encoder.encode(a) != _encoder.encode(b)
 
 
 def _escape(key: str) -> str:

@@ -12,7 +12,7 @@ import hmac
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import lru_cache
+from functools import cmp_to_key, lru_cache
 from math import isfinite
 from typing import Any, Literal, TypeAlias, cast
 
@@ -21,7 +21,7 @@ import numpy as np
 import re2
 from numpy.typing import NDArray
 
-from portico.catalog import ID, Collection, Field, FieldType, comparable, segments
+from portico.catalog import ID, Collection, Field, FieldType, comparable, segments, storable
 from portico.errors import InvalidCursor, InvalidQuery, TooLarge, UnsafeRegex
 from portico.items import Item
 
@@ -66,11 +66,22 @@ OPERATORS: dict[str, Operator] = {
 NEGATIONS = {"ne": "eq", "nin": "in"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Condition:
+    """One test of one field. Equal to another only if their values are the same JSON: 1 is not true."""
+
     field: str
     op: str
     value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Condition) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[str, str, str]:
+        return self.field, self.op, repr(self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +256,10 @@ def condition(name: str, op: str, value: Any) -> Condition:
 def _check_plain(name: str, op: str, value: Any) -> Any:
     if isinstance(value, float) and not isfinite(value):
         raise InvalidQuery(f"${op} on {name!r} needs a finite number", field=name)
+    if isinstance(value, int) and abs(value) > 10**308:
+        raise InvalidQuery(f"${op} on {name!r} needs a smaller number", field=name)
+    if isinstance(value, str) and not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+        raise InvalidQuery(f"${op} on {name!r} needs whole characters", field=name)
     if isinstance(value, list | dict):
         raise InvalidQuery(
             f"${op} on {name!r} needs a single value",
@@ -377,13 +392,17 @@ def _operand(known: Field, wanted: Any) -> Any:
 
 def compare(op: str, value: Any, wanted: Any) -> bool:
     """One comparison of one value, which may be None for an absent one."""
+    if type(value) is int:
+        value = storable(value)
+    if type(wanted) is int:
+        wanted = storable(wanted)
     match op:
         case "exists":
             return (value is not None) == wanted
         case "eq":
             return same(value, wanted)
         case "in":
-            return any(same(value, each) for each in wanted)
+            return any(compare("eq", value, each) for each in wanted)
         case "between":
             return compare("gte", value, wanted[0]) and compare("lte", value, wanted[1])
         case "contains" | "regex":
@@ -441,7 +460,7 @@ def _any_holds(op: str, wanted: Any, found: list[Any]) -> bool:
 
 def _contains(value: Any, wanted: Any) -> bool:
     if isinstance(value, list):
-        return any(same(each, wanted) for each in cast("list[Any]", value))
+        return any(compare("eq", each, wanted) for each in cast("list[Any]", value))
     return isinstance(value, str) and isinstance(wanted, str) and wanted in value
 
 
@@ -458,7 +477,10 @@ def sort_key(value: Any) -> tuple[int, Any]:
         case str():
             return (1, value)
         case _:
-            return (3, 0)
+            return (_ABSENT, 0)
+
+
+_ABSENT = 3
 
 
 def checked(query: Query, collection: Collection) -> Query:
@@ -472,7 +494,7 @@ def checked(query: Query, collection: Collection) -> Query:
     if query.aggregate:
         _check_aggregate(query, query.aggregate, collection)
     if query.near:
-        _check_near(query.near)
+        _check_near(query.near, collection)
     return replace(query, limit=min(query.limit or DEFAULT_LIMIT, MAX_LIMIT))
 
 
@@ -492,7 +514,9 @@ def conditions(where: Filter) -> Iterator[Condition]:
             yield where
 
 
-def _check_near(near: Near) -> None:
+def _check_near(near: Near, collection: Collection) -> None:
+    if near.field and collection.field(near.field).type != FieldType.VECTOR:
+        raise InvalidQuery(f"{near.field} holds no vectors", field=near.field)
     if not near.vector or not all(isfinite(x) for x in near.vector):
         raise InvalidQuery("A vector needs finite numbers", field=near.field)
     if not 1 <= near.top <= MAX_LIMIT:
@@ -638,43 +662,56 @@ def _copy_each(values: list[Any], target: dict[str, Any], head: str, rest: tuple
 # Rows of an aggregate, once a store has grouped them.
 
 
-def finish_rows(rows: list[dict[str, Any]], query: Query, secret: bytes) -> Page:
+def finish_rows(rows: list[dict[str, Any]], query: Query, collection: Collection, secret: bytes) -> Page:
     """Having, order, cursor and limit over grouped rows, the same for every store."""
     aggregate = cast("Aggregate", query.aggregate)
-    kept = [row for row in rows if _row_matches(aggregate.having, row)]
+    shape = _shape_of_rows(aggregate, collection)
     order = (*query.order, *(Order(name) for name in aggregate.group_by))
-    for key in reversed(order):
-        kept = _sorted_rows(kept, key)
-    total = len(kept)
+    kept = [row for row in rows if matches(aggregate.having, Item("", shape.name, row), shape)]
+    kept.sort(key=cmp_to_key(lambda a, b: _order_rows(a, b, order, shape)))
     start = 0
     if query.cursor:
-        last = read_cursor(query, secret)
-        start = next((i + 1 for i, row in enumerate(kept) if _position(row, aggregate) == last), total)
+        last = dict(zip((key.field for key in order), read_cursor(query, secret), strict=True))
+        start = sum(1 for row in kept if _order_rows(row, last, order, shape) <= 0)
     shown = kept[start : start + query.limit]
-    more = start + query.limit < total
-    cursor = make_cursor(query, _position(shown[-1], aggregate), secret) if more else ""
-    return Page(rows=tuple(shown), total=total, cursor=cursor)
+    more = start + query.limit < len(kept)
+    cursor = make_cursor(query, [shown[-1][key.field] for key in order], secret) if more else ""
+    return Page(rows=tuple(shown), total=len(kept), cursor=cursor)
 
 
-def _position(row: Mapping[str, Any], aggregate: Aggregate) -> list[Any]:
-    return [row[name] for name in aggregate.group_by]
+def _shape_of_rows(aggregate: Aggregate, collection: Collection) -> Collection:
+    """The columns of the result as fields: times and lengths keep their meaning, the rest is what it is."""
+    kept = {name: collection.field(name).type for name in aggregate.group_by}
+    for each in aggregate.operations:
+        counts = not each.field or each.function in {"count", "count_distinct"}
+        kept[each.alias] = FieldType.ANY if counts else collection.field(each.field).type
+    timely = {name: kind if kind in TEXT_BEHIND else FieldType.ANY for name, kind in kept.items()}
+    # An alias may have any name, `id` and dotted ones included, so rows are looked up by whole names.
+    return RowShape("rows", {name: Field(name, kind) for name, kind in timely.items()})
 
 
-def _sorted_rows(rows: list[dict[str, Any]], key: Order) -> list[dict[str, Any]]:
-    present = [row for row in rows if row[key.field] is not None]
-    absent = [row for row in rows if row[key.field] is None]
-    return sorted(present, key=lambda row: sort_key(row[key.field]), reverse=key.descending) + absent
+class RowShape(Collection):
+    """Fields of rows: every name is a whole name."""
+
+    def field(self, path: str) -> Field:
+        return self.fields[path]
 
 
-def _row_matches(having: Filter, row: Mapping[str, Any]) -> bool:
-    match having:
-        case And(parts):
-            return all(_row_matches(part, row) for part in parts)
-        case Or(parts):
-            return any(_row_matches(part, row) for part in parts)
-        case Not(part):
-            return not _row_matches(part, row)
-        case Condition(name, op, value) if op in NEGATIONS:
-            return not _any_holds(NEGATIONS[op], value, [row.get(name)])
-        case Condition(name, op, value):
-            return _any_holds(op, value, [row.get(name)])
+def _order_rows(a: Mapping[str, Any], b: Mapping[str, Any], order: Sequence[Order], shape: Collection) -> int:
+    for key in order:
+        mine, other = (_row_key(row, shape.fields[key.field]) for row in (a, b))
+        if mine == other:
+            continue
+        if mine is None or other is None:
+            return -1 if other is None else 1
+        return -1 if (mine < other) != key.descending else 1
+    return 0
+
+
+def _row_key(row: Mapping[str, Any], known: Field) -> tuple[int, Any] | None:
+    """Sorts as items do; arrays and objects come behind, by their JSON."""
+    value = row[known.name]
+    if isinstance(value, list | dict):
+        return _ABSENT, msgspec.json.encode(value, order="sorted")
+    value = comparable(known.type, value) if known.is_typed else value
+    return None if value is None else sort_key(value)

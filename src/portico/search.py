@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from portico.catalog import ID, Collection, Field, scalar_at
-from portico.errors import InvalidCursor, InvalidQuery, Unavailable, Unsupported
+from portico.errors import InvalidCursor, InvalidQuery, Unavailable, UnknownCollection, Unsupported
 from portico.index import Index, Search
 from portico.items import Item
 from portico.models import Embedder
@@ -57,7 +57,9 @@ class Finder:
 
     def _collection(self, name: str) -> Collection:
         found = self.store.schema.get(name)
-        return found or Collection(name)
+        if found is None:
+            raise UnknownCollection(f"There is no collection {name!r}", collection=name)
+        return found
 
     async def _search(self, index: Index, query: Query) -> tuple[Search, tuple[str, ...]]:
         vector, notes = await self._vector(query.text)
@@ -99,7 +101,7 @@ class Finder:
         collection = self._collection(query.collection)
         return Page(
             tuple(project(item, query.fields, collection) for item in shown),
-            scores=tuple(scores[: len(shown)]),
+            scores=tuple(_shown_score(query, score) for score in scores[: len(shown)]),
             total=total if query.count else None,
             cursor=cursor,
         )
@@ -170,6 +172,11 @@ def _on_one_scale(hits: list[Hit]) -> Iterator[tuple[Item, float]]:
         # What has no vector yet is judged by its words alone.
         meaning = word if hit.by_meaning <= -1 else max(hit.by_meaning - furthest, 0.0) / span
         yield hit.item, share * word + (1 - share) * meaning
+
+
+def _shown_score(query: Query, score: float) -> float:
+    """Ranks fall, distances grow: a euclidean rank is a negated distance."""
+    return -score if query.near and query.near.metric == "euclidean" else score
 
 
 def _position(query: Query, secret: bytes) -> tuple[float, str] | None:

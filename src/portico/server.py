@@ -54,7 +54,7 @@ async def opened_site(
         store = await _opened_store(config)
         closing.push_async_callback(store.close)
         embedder = open_models(config)
-        index = MemoryIndex(store, embedder)
+        index = MemoryIndex(store, embedder, both(metrics, observe))
         closing.push_async_callback(index.close)
         if background:
             index.run(embed=embed)

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from portico.catalog import ID, Collection, Field, FieldType
+from portico.catalog import ID, Collection, Field, FieldType, storable
 from portico.query import (
     NEGATIONS,
     TEXT_BEHIND,
@@ -104,7 +104,7 @@ class Column:
                 return np.fromiter(self._tests(op, wanted), bool, len(self.values))
 
     def _numeric_hits(self, op: str, wanted: float) -> Mask:
-        if abs(wanted) > _EXACT:
+        if abs(wanted) >= _EXACT:
             raise NeedsStore
         with np.errstate(invalid="ignore"):
             return _SCALE[op](self._numbers, wanted)
@@ -162,6 +162,8 @@ class ColumnBuilder:
         if isinstance(value, str) and len(value) > MAX_TEXT:
             self.partial = True
             value = value[:MAX_TEXT]
+        elif type(value) is int:
+            value = storable(value)
         entry = self.known.setdefault(entry_key(value, inside), len(self.known))
         self.docs.append(doc)
         self.entries.append(entry)
@@ -227,7 +229,8 @@ def _leaves(path: str, value: Any, depth: int) -> Iterator[Leaf]:
         yield path, PRESENT, False
         if depth < MAX_DEPTH:
             for name, inner in cast("Mapping[str, Any]", value).items():
-                yield from _leaves(f"{path}.{name}", inner, depth + 1)
+                if "." not in name:  # no path can reach it
+                    yield from _leaves(f"{path}.{name}", inner, depth + 1)
     else:
         yield path, value, False
 
@@ -238,7 +241,7 @@ class Columns:
     def __init__(self, ids: Sequence[str], columns: Mapping[str, Column]) -> None:
         self.ids = ids
         self.columns = columns
-        self._masks: dict[tuple[str, str, Any, FieldType], Mask] = {}
+        self._masks: dict[tuple[Condition, FieldType], Mask] = {}
 
     def mask(self, where: Filter, collection: Collection, resolved: Mapping[Condition, frozenset[str]]) -> Mask:
         match where:
@@ -261,11 +264,11 @@ class Columns:
         known = collection.field(condition.field)
         negated = condition.op in NEGATIONS
         op = NEGATIONS.get(condition.op, condition.op)
-        key = (condition.field, op, condition.value, known.type)
+        key = (Condition(condition.field, op, condition.value), known.type)
         mask = self._masks.get(key)
         if mask is None:
             value = operand(known, op, condition.value) if known.is_typed else condition.value
-            mask = self._test(known.name, known.type, op, value)
+            mask = self._test(known.name if known.is_typed else known.where, known.type, op, value)
             if len(self._masks) >= 64:
                 self._masks.pop(next(iter(self._masks)), None)
             self._masks[key] = mask

@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from portico.catalog import Collection
-from portico.errors import FeedExpired, Unavailable, UnknownCollection
+from portico.catalog import Collection, Field, FieldType
+from portico.errors import FeedExpired, SiteError, Unavailable, UnknownCollection
 from portico.index import Progress, Ranked, Search
 from portico.index.segment import (
     Segment,
@@ -24,8 +24,9 @@ from portico.index.segment import (
 from portico.index.snapshot import Snapshot
 from portico.index.text import VERSION, embedding_text
 from portico.index.vectors import Vectors
-from portico.items import Change
+from portico.items import Change, Item
 from portico.models import Embedder
+from portico.observe import Broke, Observe, nowhere
 from portico.query import Condition, Filter
 from portico.store import Store
 
@@ -36,6 +37,7 @@ BIG = 20_000  # items: merging this many is done beside the feed, not in it
 SAVE_FROM = 2_000  # items: below this, building is as quick as loading
 IDLE_SECONDS = 0.5
 READY_SECONDS = 30.0
+RETRY_SECONDS = 1.0
 
 
 class CollectionIndex:
@@ -84,13 +86,26 @@ class CollectionIndex:
         newest = {change.item.id: change for change in changes}
         deleted = [id for id, change in newest.items() if change.kind == "delete"]
         self.bury(deleted)
-        for vectors in self.vectors.values():
-            for id in deleted:
+        for field, vectors in self.vectors.items():
+            # Vectors that stand in the data come back with the data, if they still do.
+            for id in newest if field else deleted:
                 vectors.remove(id)
         kept = [change.item for change in newest.values() if change.kind != "delete"]
         if kept:
             self.adopt(build_segment(kept, collection, self.vocabulary))
+            for known in collection.fields.values():
+                if known.type == FieldType.VECTOR:
+                    self._adopt_vectors(kept, known)
         self.merge_small()
+
+    def _adopt_vectors(self, items: Sequence[Item], known: Field) -> None:
+        for item in items:
+            vector = known.vector(item.data)
+            if vector is not None:
+                row = np.asarray([vector], np.float32)
+                vectors = self.vectors.setdefault(known.name, Vectors(row.shape[1]))
+                if vectors.dimensions == row.shape[1]:
+                    vectors.put([item.id], row)
 
     def merge_small(self) -> None:
         """Keep segments few: each at least twice the one behind it, up to those too big to merge in passing."""
@@ -154,9 +169,10 @@ class CollectionIndex:
 class MemoryIndex:
     """See `Index`. Text can be searched as soon as a collection is read; vectors follow as they are made."""
 
-    def __init__(self, store: Store, embedder: Embedder | None) -> None:
+    def __init__(self, store: Store, embedder: Embedder | None, observe: Observe = nowhere) -> None:
         self._store = store
         self._embedder = embedder
+        self._observe = observe
         self._parts: dict[str, CollectionIndex] = {}
         self._seq = 0
         self._ready = asyncio.Event()
@@ -200,9 +216,6 @@ class MemoryIndex:
                 pass
 
     async def _wait_until_ready(self) -> None:
-        for task in self._tasks:
-            if task.done() and not task.cancelled() and task.exception():
-                raise Unavailable("The search index could not be built", hint="The operator's log says why.")
         try:
             await asyncio.wait_for(self._ready.wait(), READY_SECONDS)
         except TimeoutError:
@@ -239,7 +252,8 @@ class MemoryIndex:
         part = self._parts[name] = CollectionIndex(collection, fields)
         if not await self._load(part, collection):
             await self._build(part, collection)
-        await self._read_vectors(name, part)
+        for field in self._vector_fields(collection):
+            await self._read_vectors(part, collection, field)
         part.publish(collection, self._seq)
         if len(part.places) > max(SAVE_FROM, part.saved_at * 1.2):
             await self._save(part, collection)
@@ -288,27 +302,26 @@ class MemoryIndex:
         await self._store.save_blob(_blob(collection), header + raw)
         part.saved_at = len(part.places)
 
-    async def _read_vectors(self, name: str, part: CollectionIndex) -> bool:
+    async def _read_vectors(self, part: CollectionIndex, collection: Collection, field: str = "") -> bool:
         """Take in vectors written since the last look, by whichever process."""
+        if not field and not self._embedder:
+            return False
         changed = False
-        for field in self._vector_fields(name):
-            model = "" if field else self._model()
-            while rows := await self._store.vectors(name, field, model, part.vector_seq.get(field, 0), VECTOR_BATCH):
-                size = len(rows[-1].vector) // 4
-                if field and field not in part.vectors:
-                    part.vectors[field] = Vectors(size)
-                fitting = [row for row in rows if len(row.vector) == 4 * part.vectors[field].dimensions]
-                if fitting:
-                    matrix = np.frombuffer(b"".join(row.vector for row in fitting), np.float32)
-                    part.put_vectors(field, [row.id for row in fitting], matrix.reshape(len(fitting), -1))
-                part.vector_seq[field] = rows[-1].seq
-                changed = True
+        model = "" if field else self._model()
+        after = part.vector_seq.get(field, 0)
+        while rows := await self._store.vectors(collection.name, field, model, after, VECTOR_BATCH):
+            vectors = part.vectors.setdefault(field, Vectors(len(rows[-1].vector) // 4))
+            fitting = [row for row in rows if len(row.vector) == 4 * vectors.dimensions]
+            if fitting:
+                matrix = np.frombuffer(b"".join(row.vector for row in fitting), np.float32)
+                part.put_vectors(field, [row.id for row in fitting], matrix.reshape(len(fitting), -1))
+            after = part.vector_seq[field] = rows[-1].seq
+            changed = True
         return changed
 
-    def _vector_fields(self, name: str) -> list[str]:
-        collection = self._store.schema[name]
-        declared = [f.name for f in collection.fields.values() if f.type == "vector"]
-        return [*([""] if self._embedder else []), *declared]
+    def _vector_fields(self, collection: Collection) -> list[str]:
+        """The site's own vectors, and those that stand in the data. The latter then follow from the changes."""
+        return ["", *(f.name for f in collection.fields.values() if f.type == FieldType.VECTOR)]
 
     # Following
 
@@ -340,8 +353,6 @@ class MemoryIndex:
             await asyncio.to_thread(part.apply, changes, collection)
         else:
             part.apply(changes, collection)
-        if any(f.type == "vector" for f in collection.fields.values()):
-            await self._read_vectors(name, part)
         part.publish(collection, seq)
 
     async def _rebuild(self) -> None:
@@ -350,13 +361,16 @@ class MemoryIndex:
             await self._open(name)
 
     async def _follow(self) -> None:
-        if not self.is_ready:
-            await self.start()
         while True:
-            head = await self._store.wait(self._seq, 5.0)
-            await self.sync(head)
-            async with self._lock:
-                await self._tidy()
+            try:
+                if not self.is_ready:
+                    await self.start()
+                await self.sync(await self._store.wait(self._seq, 5.0))
+                async with self._lock:
+                    await self._tidy()
+            except SiteError as error:
+                self._observe(Broke("index", str(error)))
+                await asyncio.sleep(RETRY_SECONDS)
 
     async def _tidy(self) -> None:
         """Publish new vectors and collections, and merge what has become too much."""
@@ -366,7 +380,7 @@ class MemoryIndex:
                 await self._open(name)
                 continue
             part = self._parts[name]
-            if await self._read_vectors(name, part) or part.snapshot.collection is not collection:
+            if await self._read_vectors(part, collection) or part.snapshot.collection is not collection:
                 part.publish(collection, self._seq)
             plan = part.big_merge()
             if plan:
@@ -381,8 +395,12 @@ class MemoryIndex:
         await self._ready.wait()
         while True:
             busy = False
-            for name in [each.name for each in self._store.schema.values() if not each.private]:
-                busy = await self.embed_batch(name) > 0 or busy
+            try:
+                for name in [each.name for each in self._store.schema.values() if not each.private]:
+                    busy = await self.embed_batch(name) > 0 or busy
+            except SiteError as error:
+                self._observe(Broke("embedder", str(error)))
+                await asyncio.sleep(RETRY_SECONDS)
             if not busy:
                 await asyncio.sleep(IDLE_SECONDS)
 
@@ -402,7 +420,7 @@ class MemoryIndex:
         part = self._parts.get(name)
         if part:
             async with self._lock:
-                if await self._read_vectors(name, part):
+                if await self._read_vectors(part, collection):
                     part.publish(part.snapshot.collection, part.snapshot.seq)
         return len(waiting)
 

@@ -137,9 +137,11 @@ class Snapshot:
         docs = np.flatnonzero(allowed & (slots >= 0))
         ranks = vectors.nearness(slots[docs], near).astype(np.float64)
         if len(docs) > near.top:
-            # Ties at the edge are settled by id, below.
             edge = np.partition(ranks, -near.top)[-near.top]
-            ranks[ranks < edge] = -np.inf
+            best = sorted((-ranks[at], self._id(int(docs[at])), at) for at in np.flatnonzero(ranks >= edge).tolist())
+            kept = np.zeros(len(docs), bool)
+            kept[[at for _, _, at in best[: near.top]]] = True
+            ranks[~kept] = -np.inf
         scores[docs] = ranks
         return scores
 
@@ -153,18 +155,13 @@ class Snapshot:
         total = len(docs)
         scores = np.round(parts.scores[docs], DIGITS)
         if after:
-            keep = scores <= after[0]
+            keep = self._behind(docs, scores, after)
             docs, scores = docs[keep], scores[keep]
         if len(docs) > 4 * limit + 64:
-            edge = np.partition(scores, -limit - 1)[-limit - 1]
-            if after and edge == after[0]:
-                edge = -np.inf  # many ties with the last item seen: look at all of them
-            keep = scores >= edge
+            keep = scores >= np.partition(scores, -limit - 1)[-limit - 1]
             docs, scores = docs[keep], scores[keep]
-        pairs = sorted((-score, self._id(doc), doc) for doc, score in zip(docs.tolist(), scores.tolist(), strict=True))
-        if after:
-            pairs = [pair for pair in pairs if pair[:2] > (-after[0], after[1])]
-        best = pairs[:limit]
+        pairs = zip(docs.tolist(), scores.tolist(), strict=True)
+        best = sorted((-score, self._id(doc), doc) for doc, score in pairs)[:limit]
         chosen = [doc for _, _, doc in best]
         return Ranked(
             [id for _, id, _ in best],
@@ -173,6 +170,13 @@ class Snapshot:
             parts.by_word[chosen].tolist(),
             parts.by_meaning[chosen].tolist(),
         )
+
+    def _behind(self, docs: NDArray[np.int64], scores: Doubles, after: tuple[float, str]) -> Mask:
+        """Which of these come after a position: a lower score, or the same and a later id."""
+        keep = scores < after[0]
+        for at in np.flatnonzero(scores == after[0]).tolist():
+            keep[at] = self._id(int(docs[at])) > after[1]
+        return keep
 
     def _id(self, doc: int) -> str:
         for segment in self.segments:

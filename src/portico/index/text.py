@@ -12,7 +12,7 @@ import Stemmer
 from portico.catalog import Collection, FieldType, type_of
 from portico.items import Item
 
-VERSION = 1  # of everything here that decides which words an item has; a stored index of another version is unusable
+VERSION = 2  # of everything here that decides which words an item has; a stored index of another version is unusable
 
 TITLES = ("name", "headline", "title", "alternateName")
 TITLE_WEIGHT = 2.0
@@ -24,7 +24,11 @@ MAX_WORD = 64
 MAX_QUESTION = 256  # words
 EMBEDDED_CHARACTERS = 2000
 
-_WORD = re.compile(r"[^\W_]+")
+# Letters and digits, with the vowel signs that Indic scripts write as marks of their own.
+_WORD = re.compile(
+    r"[^\W_](?:[^\W_]|[\u0300-\u036f\u0900-\u0903\u093a-\u094f\u0980-\u0983\u09bc-\u09cd\u0a01-\u0a4d"
+    r"\u0a81-\u0acd\u0b01-\u0b4d\u0b82-\u0bcd\u0c00-\u0c4d\u0c81-\u0ccd\u0d00-\u0d4d\u0e31\u0e34-\u0e4e])*"
+)
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
 _PHRASE = re.compile(r'"([^"]+)"|“([^”]+)”')
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from portico.catalog import ID, Collection, Field, FieldType, segments
+from portico.catalog import ID, Collection, Field, FieldType, segments, storable
 from portico.query import (
     NEGATIONS,
     TEXT_BEHIND,
@@ -39,6 +39,10 @@ class Dialect(Protocol):
 
     def contains(self, text: str, part: str) -> str: ...
 
+    def one_of(self, value: str, statement: "Statement", wanted: Sequence[Any]) -> str:
+        """True if a value, which is not NULL, is one of these; all are of one kind."""
+        ...
+
     def reaches(self, path: tuple[str, ...], build: "Callable[[Element], str]") -> str:
         """True if the test holds for one of the values that a path leads to."""
         ...
@@ -55,8 +59,8 @@ class Dialect(Protocol):
 
     def json_number(self, path: tuple[str, ...]) -> str: ...
 
-    def json_text(self, path: tuple[str, ...]) -> str:
-        """The value as JSON; NULL where it is missing or null."""
+    def json_key(self, path: tuple[str, ...]) -> str:
+        """Equal for equal values: a number as it is, else JSON text; NULL where the value is missing or null."""
         ...
 
 
@@ -82,7 +86,7 @@ class Statement:
     params: list[Any] = field(default_factory=list[Any])
 
     def bind(self, value: Any) -> str:
-        self.params.append(value)
+        self.params.append(storable(value) if type(value) is int else value)
         return self.dialect.placeholder(len(self.params))
 
     # Filters
@@ -116,7 +120,10 @@ class Statement:
             case "eq":
                 return self._equals(column, wanted)
             case "in":
-                return _join(" OR ", [self._equals(column, each) for each in wanted], FALSE)
+                absent = f"({column} IS NULL)" if None in wanted else FALSE
+                known = [each for each in wanted if each is not None and not isinstance(each, Unmatchable)]
+                found = f"({column} IS NOT NULL AND {self.dialect.one_of(column, self, known)})" if known else FALSE
+                return f"({absent} OR {found})"
             case "between":
                 ends = (
                     self._column_test(column, kind, "gte", wanted[0]),
@@ -159,7 +166,7 @@ class Statement:
             case "eq":
                 return self._element_equals(element, wanted)
             case "in":
-                return _join(" OR ", [self._element_equals(element, each) for each in wanted], FALSE)
+                return self._element_in(element, wanted)
             case "between":
                 ends = [
                     self._element_test(element, "gte", wanted[0]),
@@ -178,6 +185,15 @@ class Statement:
                     return FALSE
                 return f"({guard} AND {element.value} {COMPARISONS[op]} {self.bind(wanted)})"
 
+    def _element_in(self, element: Element, wanted: Sequence[Any]) -> str:
+        groups: dict[str, list[Any]] = {}
+        for each in wanted:
+            guard = _guard(element, each)
+            if guard is not None:
+                groups.setdefault(guard, []).append(each)
+        tests = [f"({guard} AND {self.dialect.one_of(element.value, self, few)})" for guard, few in groups.items()]
+        return _join(" OR ", tests, FALSE)
+
     def _element_equals(self, element: Element, wanted: Any) -> str:
         guard = _guard(element, wanted)
         if guard is None:
@@ -190,6 +206,12 @@ class Statement:
         """The terms to sort by, down to the id, so that every item has one place."""
         terms = [term for key in order for term in self._terms(key)]
         return [*terms, SortTerm("id", False)]
+
+    def kinds(self, order: Sequence[Order]) -> str:
+        """How the sorted fields are stored: a position among them means nothing once that has changed."""
+        known = (self.collection.field(key.field) for key in order)
+        numbers = {FieldType.INTEGER, FieldType.NUMBER}
+        return " ".join("number" if f.type in numbers else f.type for f in known)
 
     def _terms(self, key: Order) -> list["SortTerm"]:
         known = self.collection.field(key.field)
@@ -226,7 +248,7 @@ class Statement:
         return keys, [self._aggregation(each) for each in aggregate.operations]
 
     def _group_key(self, known: Field) -> str:
-        return self._column(known) or self.dialect.json_text(segments(known.where))
+        return self._column(known) or self.dialect.json_key(segments(known.where))
 
     def _aggregation(self, each: Aggregation) -> str:
         if not each.field:
@@ -236,9 +258,9 @@ class Statement:
         path = segments(known.where)
         match each.function:
             case "count":
-                return f"COUNT({column or self.dialect.json_text(path)})"
+                return f"COUNT({column or self.dialect.json_key(path)})"
             case "count_distinct":
-                return f"COUNT(DISTINCT {column or self.dialect.json_text(path)})"
+                return f"COUNT(DISTINCT {column or self.dialect.json_key(path)})"
             case "sum" | "avg" | "min" | "max":
                 return f"{each.function.upper()}({column or self.dialect.json_number(path)})"
 

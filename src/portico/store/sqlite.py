@@ -1,10 +1,12 @@
 """The store on SQLite: typed columns, one writer, many readers, a change with every write."""
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any, TypeVar, cast
 
 import apsw
@@ -12,11 +14,13 @@ import msgspec
 import numpy as np
 
 from portico.calls import Task, TaskState
-from portico.catalog import Collection, Field, FieldType
+from portico.catalog import Collection, Field, FieldType, storable
 from portico.errors import (
     AlreadyExists,
     ConfigError,
+    Conflict,
     FeedExpired,
+    InvalidCursor,
     InvalidParams,
     InvalidQuery,
     TooLarge,
@@ -44,7 +48,6 @@ from portico.store.ledger import decode_key, decode_task, encode_key, encode_tas
 from portico.store.sql import MAX_GROUPS, Element, Statement, shown_row
 from portico.store.sqlite_engine import Database, Engine
 
-MAX_COLUMNS = 200  # further fields are kept and found as JSON
 INDEXED_FROM = 1000  # items, before columns are worth an index
 BLOB_PART = 8 << 20
 POLL_SECONDS = 0.25  # how soon a change of another process is seen
@@ -77,6 +80,18 @@ class Table:
         return [fields[name].typed_value(data) for name in self.columns]
 
 
+@dataclass(frozen=True)
+class Schema:
+    """All tables as of one change of their shape."""
+
+    number: int
+    tables: Mapping[str, Table]
+
+    @cached_property
+    def collections(self) -> Mapping[str, Collection]:
+        return {name: table.collection for name, table in self.tables.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A stored item with what is kept beside it."""
@@ -93,9 +108,8 @@ class SqliteStore:
         self.url = f"sqlite:///{path}"
         self._keep_changes = keep_changes
         self._engine = Engine(path)
-        self._tables: dict[str, Table] = {}
-        self._schema: Mapping[str, Collection] = {}
-        self._schema_number = -1
+        self._known = Schema(-1, {})
+        self._lock = threading.Lock()
         self._secret = b""
         self._head = 0
         self._woken = asyncio.Event()
@@ -103,6 +117,9 @@ class SqliteStore:
     @classmethod
     async def open(cls, path: str, *, keep_changes: int = 100_000) -> "SqliteStore":
         store = await asyncio.get_running_loop().run_in_executor(None, lambda: cls(path, keep_changes=keep_changes))
+        store._secret = await store._engine.read(
+            lambda db: bytes(_one(db, "SELECT value FROM meta WHERE key = 'secret'"))
+        )
         await store.refresh()
         return store
 
@@ -112,33 +129,35 @@ class SqliteStore:
 
     @property
     def schema(self) -> Mapping[str, Collection]:
-        return self._schema
+        return self._known.collections
 
     async def close(self) -> None:
         await self._engine.close()
 
     async def refresh(self) -> Mapping[str, Collection]:
         await self._engine.read(self._see_schema)
-        return self._schema
+        return self._known.collections
 
-    def _see_schema(self, db: Database) -> None:
-        """Reload what is known of collections if any process changed it."""
+    def _see_schema(self, db: Database) -> Mapping[str, Table]:
+        """What is known of collections in the transaction at hand; remembered unless something newer already is."""
+        known = self._known
         number = _one(db, "SELECT value FROM meta WHERE key = 'schema'")
-        if number == self._schema_number:
-            return
-        self._secret = bytes(_one(db, "SELECT value FROM meta WHERE key = 'secret'"))
-        tables = {t.collection.name: t for t in _read_tables(db)}
-        self._tables, self._schema_number = tables, number
-        self._schema = {name: table.collection for name, table in tables.items()}
+        if number == known.number:
+            return known.tables
+        fresh = Schema(number, {table.collection.name: table for table in _read_tables(db)})
+        with self._lock:
+            if number > self._known.number:
+                self._known = fresh
+        return fresh.tables
 
     def _table(self, db: Database, name: str) -> Table:
-        self._see_schema(db)
-        table = self._tables.get(name)
+        tables = self._see_schema(db)
+        table = tables.get(name)
         if table is None:
             raise UnknownCollection(
                 f"There is no collection {name!r}",
                 collection=name,
-                hint=f"Known collections: {', '.join(self._tables) or 'none yet'}.",
+                hint=f"Known collections: {', '.join(tables) or 'none yet'}.",
             )
         return table
 
@@ -150,12 +169,12 @@ class SqliteStore:
             return known
 
         def work(db: Database) -> Collection:
-            self._see_schema(db)
-            known = self._tables.get(collection.name)
+            known = self._see_schema(db).get(collection.name)
             wanted = _combined(known.collection, collection) if known else collection
             if known and known.collection == wanted:
                 return wanted
             table = known or self._create(db, collection.name)
+            wanted = _relearned(db, table, wanted)
             self._reshape(db, table, wanted)
             return wanted
 
@@ -177,44 +196,43 @@ class SqliteStore:
         """Store a collection's new description, adding and refilling columns as its fields demand."""
         about = {k: getattr(wanted, k) for k in ABOUT}
         db.execute("UPDATE collections SET about = ? WHERE number = ?", (_text(about), table.number))
-        refill: list[str] = []
-        columns = dict(table.columns)
-        for position, (name, known) in enumerate(wanted.fields.items(), 1):
-            before = table.collection.fields.get(name)
-            typed = known.is_typed and (name in columns or len(columns) < MAX_COLUMNS)
-            if typed and name not in columns:
-                columns[name] = f"f{position}"
-                _add_column(db, table.name, columns[name])
-            if not typed:
-                columns.pop(name, None)
-            if typed and before != known and not _same_storage(before, known):
-                refill.append(name)
-            db.execute(
-                "INSERT OR REPLACE INTO fields VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    table.number,
-                    position,
-                    name,
-                    known.type,
-                    known.path,
-                    known.declared,
-                    known.description,
-                    typed,
-                ),
-            )
+        columns = self._place_columns(db, table, wanted)
+        db.execute("DELETE FROM fields WHERE collection = ?", (table.number,))
+        db.executemany(
+            "INSERT INTO fields VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (table.number, position, f.name, f.type, f.path, f.declared, f.description, columns.get(f.name))
+                for position, f in enumerate(wanted.fields.values())
+            ],
+        )
         db.execute("UPDATE meta SET value = value + 1 WHERE key = 'schema'")
         reshaped = Table(table.number, wanted, columns)
-        if refill and table.collection.fields:
-            _refill(db, reshaped, refill)
+        before = table.collection.fields
+        fresh = [f for f in wanted.fields.values() if not _same_storage(before.get(f.name), f)]
+        if fresh and _one(db, f"SELECT 1 FROM {table.name} LIMIT 1"):
+            _refill(db, reshaped, [f for f in fresh if f.name in columns])
+            _refill_vectors(db, reshaped, [f for f in fresh if f.type == FieldType.VECTOR])
         self._see_schema(db)
         return reshaped
+
+    def _place_columns(self, db: Database, table: Table, wanted: Collection) -> dict[str, str]:
+        """Which field lies in which column: known ones stay where they are, new ones get a column of their own."""
+        columns = {name: column for name, column in table.columns.items() if _is_placed(wanted, name)}
+        last = max((int(row[1][1:]) for row in _column_rows(db, table.name)), default=0)
+        for name in wanted.fields:
+            if _is_placed(wanted, name) and name not in columns:
+                last += 1
+                columns[name] = f"f{last}"
+                db.execute(f"ALTER TABLE {table.name} ADD COLUMN f{last}")
+        return columns
 
     async def _write(self, work: Callable[[Database], T]) -> T:
         """A transaction; if it fails, what was learnt of the schema inside it is forgotten again."""
         try:
             return await self._engine.write(work)
         except BaseException:
-            self._schema_number = -1
+            with self._lock:
+                self._known = replace(self._known, number=-1)
             raise
 
     # Reading
@@ -223,6 +241,8 @@ class SqliteStore:
         return (await self.get_many(collection, [id])).get(id)
 
     async def get_many(self, collection: str, ids: Sequence[str]) -> dict[str, Item]:
+        ids = [id for id in ids if not problem_with(id, {})]
+
         def work(db: Database) -> dict[str, Item]:
             table = self._table(db, collection)
             return {row.item.id: row.item for row in _rows(db, table, ids)}
@@ -248,8 +268,9 @@ class SqliteStore:
         if query.count:
             total = _one(db, f"SELECT COUNT(*) FROM {table.name} WHERE {where}", sql.params)
         terms = sql.order(query.order)
+        kinds = sql.kinds(query.order)
         if query.cursor:
-            where = f"({where} AND {sql.after(terms, read_cursor(query, self._secret))})"
+            where = f"({where} AND {sql.after(terms, _position(query, kinds, self._secret))})"
         keys = ", ".join(term.sql for term in terms)
         order = ", ".join(str(term) for term in terms)
         rows = db.execute(
@@ -258,7 +279,8 @@ class SqliteStore:
             sql.params,
         ).fetchall()
         shown = rows[: query.limit]
-        cursor = make_cursor(query, shown[-1][4:], self._secret) if len(rows) > query.limit else ""
+        more = len(rows) > query.limit
+        cursor = make_cursor(query, (kinds, *shown[-1][4:]), self._secret) if more else ""
         items = tuple(project(_row(table, *row[:4]).item, query.fields, table.collection) for row in shown)
         return Page(items, total=total, cursor=cursor)
 
@@ -278,7 +300,7 @@ class SqliteStore:
         if len(rows) > MAX_GROUPS:
             raise TooLarge(f"More than {MAX_GROUPS} groups", limit=MAX_GROUPS, hint="Group by fewer fields.")
         named = [shown_row(aggregate, table.collection, row, _from_json) for row in rows]
-        return finish_rows(named, query, self._secret)
+        return finish_rows(named, query, table.collection, self._secret)
 
     def _near(self, db: Database, table: Table, query: Query, near: Near) -> Page:
         sql = _statement(table)
@@ -290,9 +312,19 @@ class SqliteStore:
             sql.params,
         )
         ids, scores = _nearest(rows, near)
-        found = {row.item.id: row.item for row in _rows(db, table, ids)}
-        items = tuple(project(found[id], query.fields, table.collection) for id in ids)
-        return Page(items[: query.limit], scores=tuple(scores[: query.limit]), total=len(ids))
+        start = 0
+        if query.cursor:
+            last = read_cursor(query, self._secret)[0]
+            start = next((i + 1 for i, id in enumerate(ids) if id == last), len(ids))
+        shown = ids[start : start + query.limit]
+        more = start + query.limit < len(ids)
+        found = {row.item.id: row.item for row in _rows(db, table, shown)}
+        return Page(
+            tuple(project(found[id], query.fields, table.collection) for id in shown),
+            scores=tuple(scores[start : start + query.limit]),
+            total=len(ids),
+            cursor=make_cursor(query, (shown[-1],), self._secret) if more else "",
+        )
 
     async def count(self, collection: str, where: Filter) -> int:
         def work(db: Database) -> int:
@@ -334,6 +366,8 @@ class SqliteStore:
     async def write(self, collection: str, writes: Sequence[Write]) -> list[Change]:
         def work(db: Database) -> list[Change]:
             table = self._table(db, collection)
+            for each in writes:
+                _check_id(each.id)
             before = {row.item.id: row for row in _rows(db, table, [w.id for w in writes])}
             changes: list[Change] = []
             for each in writes:
@@ -388,7 +422,7 @@ class SqliteStore:
             values,
         )
         for known in table.vector_fields:
-            _put_vector_field(db, table, item, known)
+            _put_vector_field(db, table, item.id, item.data, known)
         patch = diff(old.item.data, put.data) if old else ()
         change = self._append(db, table, "update" if old else "create", item, patch, text, now)
         return Row(item, revision, digest), change
@@ -421,8 +455,7 @@ class SqliteStore:
 
     async def begin_load(self, collection: str, source: str) -> Load:
         def work(db: Database) -> Load:
-            self._see_schema(db)
-            if collection not in self._tables:
+            if collection not in self._see_schema(db):
                 self._reshape(db, self._create(db, collection), Collection(collection))
             # What a killed run had seen is of no use: this one sees everything again.
             db.execute("DELETE FROM seen WHERE run IN (SELECT run FROM runs WHERE source = ?)", (source,))
@@ -434,8 +467,8 @@ class SqliteStore:
 
     async def load(self, load: Load, collection: str, puts: Sequence[Put]) -> Written:
         def work(db: Database) -> tuple[Written, int]:
-            self._see_schema(db)
-            if collection not in self._tables:
+            _check_not_overtaken(db, load)
+            if collection not in self._see_schema(db):
                 self._reshape(db, self._create(db, collection), Collection(collection))
             table = self._room_for(db, self._table(db, collection), puts)
             return self._load(db, table, load, puts)
@@ -487,6 +520,7 @@ class SqliteStore:
 
     async def _forget(self, load: Load, collection: str) -> int:
         def work(db: Database) -> list[Change]:
+            _check_not_overtaken(db, load)
             table = self._table(db, collection)
             gone = db.execute(
                 f"SELECT id FROM {table.name} i WHERE source = ? AND NOT EXISTS (SELECT 1 FROM seen s"
@@ -517,7 +551,7 @@ class SqliteStore:
 
     async def changes(self, since: int, limit: int = 1000, collection: str | None = None) -> list[Change]:
         def work(db: Database) -> list[Change]:
-            self._see_schema(db)
+            tables = self._see_schema(db)
             newest = _newest(db)
             oldest = _one(db, "SELECT min(seq) FROM changes") or newest + 1
             if since < oldest - 1 or since > newest:
@@ -527,7 +561,7 @@ class SqliteStore:
                     newest=newest,
                     hint="Read the items anew and follow from the newest change.",
                 )
-            names = {table.number: name for name, table in self._tables.items()}
+            names = {table.number: name for name, table in tables.items()}
             only = "" if collection is None else f"AND collection = {self._table(db, collection).number}"
             rows = db.execute(
                 "SELECT seq, collection, id, kind, version, data, patch, at FROM changes"
@@ -615,7 +649,7 @@ class SqliteStore:
             db.execute("DELETE FROM blobs WHERE name = ?", (name,))
             db.executemany(
                 "INSERT INTO blobs VALUES (?, ?, ?)",
-                [(name, i, data[i : i + BLOB_PART]) for i in range(0, len(data), BLOB_PART)],
+                [(name, i, data[i : i + BLOB_PART]) for i in range(0, max(len(data), 1), BLOB_PART)],
             )
 
         await self._write(work)
@@ -780,6 +814,11 @@ class SqliteDialect:
     def contains(self, text: str, part: str) -> str:
         return f"(instr({text}, {part}) > 0)"
 
+    def one_of(self, value: str, statement: Statement, wanted: Sequence[Any]) -> str:
+        # As one parameter: there may be more values than SQLite takes parameters.
+        numbers = [storable(each) if type(each) is int else each for each in wanted]
+        return f"({value} IN (SELECT value FROM json_each({statement.bind(_text(numbers))})))"
+
     def reaches(self, path: tuple[str, ...], build: Callable[[Element], str]) -> str:
         opened, source = _opened(path)
         last = f"e{len(path)}"
@@ -811,8 +850,14 @@ class SqliteDialect:
     def json_number(self, path: tuple[str, ...]) -> str:
         return f"(CASE WHEN {self.json_rank(path)} = 0 THEN data ->> '{_json_path(path)}' END)"
 
-    def json_text(self, path: tuple[str, ...]) -> str:
-        return f"nullif(data -> '{_json_path(path)}', 'null')"
+    def json_key(self, path: tuple[str, ...]) -> str:
+        found = f"data -> '{_json_path(path)}'"
+        return (
+            f"(CASE coalesce(json_type(data, '{_json_path(path)}'), 'null') WHEN 'null' THEN NULL"
+            f" WHEN 'integer' THEN {found} ->> '$' WHEN 'real' THEN {found} ->> '$'"
+            f" WHEN 'object' THEN portico_canonical({found}) WHEN 'array' THEN portico_canonical({found})"
+            f" ELSE {found} END)"
+        )
 
 
 _DIALECT = SqliteDialect()
@@ -852,8 +897,8 @@ def _text(value: Any) -> str:
     return _encode(value).decode()
 
 
-def _from_json(value: str | None) -> Any:
-    return None if value is None else _decode(value)
+def _from_json(value: Any) -> Any:
+    return _decode(value) if isinstance(value, str) else value
 
 
 def _one(db: Database, sql: str, params: Sequence[Any] = ()) -> Any:
@@ -903,14 +948,13 @@ def _read_tables(db: Database) -> Iterator[Table]:
         fields: dict[str, Field] = {}
         columns: dict[str, str] = {}
         rows = db.execute(
-            "SELECT position, name, type, path, declared, description, has_column FROM fields"
-            " WHERE collection = ? ORDER BY position",
+            "SELECT name, type, path, declared, description, place FROM fields WHERE collection = ? ORDER BY position",
             (number,),
         )
-        for position, field, kind, path, declared, description, has_column in rows:
+        for field, kind, path, declared, description, column in rows:
             fields[field] = Field(field, FieldType(kind), path, bool(declared), description)
-            if has_column:
-                columns[field] = f"f{position}"
+            if column:
+                columns[field] = column
         yield Table(number, Collection(name, fields, **_decode(about)), columns)
 
 
@@ -927,23 +971,52 @@ def _same_storage(before: Field | None, now: Field) -> bool:
     return before.type == now.type or {before.type, now.type} == numbers
 
 
-def _add_column(db: Database, table: str, column: str) -> None:
-    known = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
-    if column not in known:
-        db.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
+def _is_placed(collection: Collection, name: str) -> bool:
+    known = collection.fields.get(name)
+    return known is not None and known.is_typed
 
 
-def _refill(db: Database, table: Table, names: Sequence[str]) -> None:
-    """Compute columns anew from the data, in pieces so that memory stays bounded."""
-    fields = [table.collection.fields[name] for name in names]
-    sets = ", ".join(f"{table.columns[name]} = ?" for name in names)
+def _column_rows(db: Database, table: str) -> list[tuple[Any, ...]]:
+    return [row for row in db.execute(f"PRAGMA table_info({table})") if row[1][0] == "f" and row[1][1:].isdigit()]
+
+
+def _relearned(db: Database, table: Table, wanted: Collection) -> Collection:
+    """Fields that are no longer declared have again the type that the data suggests."""
+    gone = [name for name in table.collection.fields if name not in wanted.fields]
+    if not gone:
+        return wanted
+    for _, data in _every_row(db, table):
+        wanted = wanted.widened({name: data[name] for name in gone if name in data})
+    return wanted
+
+
+def _every_row(db: Database, table: Table) -> Iterator[tuple[int, dict[str, Any]]]:
+    """All items with their row numbers, read in pieces so that memory stays bounded."""
     last = 0
     while rows := db.execute(
         f"SELECT rowid, data FROM {table.name} WHERE rowid > ? ORDER BY rowid LIMIT {SCAN_BATCH}", (last,)
     ).fetchall():
         last = rows[-1][0]
-        values = [([f.typed_value(_decode(data)) for f in fields], rowid) for rowid, data in rows]
-        db.executemany(f"UPDATE {table.name} SET {sets} WHERE rowid = ?", [(*v, rowid) for v, rowid in values])
+        yield from ((rowid, _decode(data)) for rowid, data in rows)
+
+
+def _refill(db: Database, table: Table, fields: Sequence[Field]) -> None:
+    """Compute columns anew from the data."""
+    if not fields:
+        return
+    sets = ", ".join(f"{table.columns[f.name]} = ?" for f in fields)
+    for rowid, data in _every_row(db, table):
+        values = [f.typed_value(data) for f in fields]
+        db.execute(f"UPDATE {table.name} SET {sets} WHERE rowid = ?", (*values, rowid))
+
+
+def _refill_vectors(db: Database, table: Table, fields: Sequence[Field]) -> None:
+    if not fields:
+        return
+    for rowid, data in _every_row(db, table):
+        id = _one(db, f"SELECT id FROM {table.name} WHERE rowid = ?", (rowid,))
+        for known in fields:
+            _put_vector_field(db, table, id, data, known)
 
 
 def _worth_indexing(db: Database, table: Table) -> Iterator[str]:
@@ -961,6 +1034,25 @@ def _already_seen(db: Database, table: Table, load: Load, puts: Sequence[Put]) -
         (load.run, table.number, _text([put.id for put in puts])),
     )
     return {id for (id,) in rows}
+
+
+def _check_not_overtaken(db: Database, load: Load) -> None:
+    if not _one(db, "SELECT 1 FROM runs WHERE run = ?", (load.run,)):
+        raise Conflict(f"Another load of {load.source} has begun", source=load.source, hint="Let that one finish.")
+
+
+def _position(query: Query, kinds: str, secret: bytes) -> list[Any]:
+    """Where a cursor stands; refused if a field it sorts by has changed its kind since."""
+    made_for, *position = read_cursor(query, secret)
+    if made_for != kinds:
+        raise InvalidCursor("A field in the order has changed its type", hint="Start again without a cursor.")
+    return position
+
+
+def _check_id(id: str) -> None:
+    problem = problem_with(id, {})
+    if problem:
+        raise InvalidParams(f"{id[:80]!a} cannot be an id: {problem}")
 
 
 def _checked_digest(put: Put) -> str:
@@ -993,19 +1085,15 @@ def _missing(table: Table, id: str) -> UnknownItem:
     return UnknownItem(f"{table.collection.name} has no item {id!r}", collection=table.collection.name, id=id)
 
 
-def _put_vector_field(db: Database, table: Table, item: Item, known: Field) -> None:
-    value = item.data.get(known.name)
-    if isinstance(value, list):
-        vector = np.asarray(value, dtype=np.float32).tobytes()
-        db.execute(
-            "INSERT OR REPLACE INTO vectors (collection, field, id, model, digest, vector) VALUES (?, ?, ?, '', '', ?)",
-            (table.number, known.name, item.id, vector),
-        )
-    else:
-        db.execute(
-            "DELETE FROM vectors WHERE collection = ? AND field = ? AND id = ?",
-            (table.number, known.name, item.id),
-        )
+def _put_vector_field(db: Database, table: Table, id: str, data: Mapping[str, Any], known: Field) -> None:
+    vector = known.vector(data)
+    if vector is None:
+        db.execute("DELETE FROM vectors WHERE collection = ? AND field = ? AND id = ?", (table.number, known.name, id))
+        return
+    db.execute(
+        "INSERT OR REPLACE INTO vectors (collection, field, id, model, digest, vector) VALUES (?, ?, ?, '', '', ?)",
+        (table.number, known.name, id, np.asarray(vector, np.float32).tobytes()),
+    )
 
 
 def _nearest(rows: Iterable[tuple[str, bytes]], near: Near) -> tuple[list[str], list[float]]:

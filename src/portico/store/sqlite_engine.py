@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 import apsw
+import msgspec
 
 from portico.errors import ConfigError, TimedOut, Unavailable
 from portico.query import compiled
@@ -30,7 +31,7 @@ MIGRATIONS = (
     CREATE TABLE collections (number INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, about TEXT NOT NULL);
     CREATE TABLE fields (
         collection INTEGER NOT NULL, position INTEGER NOT NULL, name TEXT NOT NULL, type TEXT NOT NULL,
-        path TEXT NOT NULL, declared INTEGER NOT NULL, description TEXT NOT NULL, has_column INTEGER NOT NULL,
+        path TEXT NOT NULL, declared INTEGER NOT NULL, description TEXT NOT NULL, place TEXT,
         PRIMARY KEY (collection, name)
     ) WITHOUT ROWID;
     CREATE TABLE changes (
@@ -215,11 +216,16 @@ def connect(path: str, *, read_only: bool) -> Connection:
     if read_only:
         connection.execute("PRAGMA query_only=1")
     connection.create_scalar_function("portico_regex", _regex, 2, deterministic=True)
+    connection.create_scalar_function("portico_canonical", _canonical, 1, deterministic=True)
     return connection
 
 
 def _regex(text: Any, pattern: Any) -> bool:
     return isinstance(text, str) and bool(compiled(pattern).search(text))
+
+
+def _canonical(text: str) -> str:
+    return msgspec.json.encode(msgspec.json.decode(text), order="sorted").decode()
 
 
 def _bring_up_to_date(connection: Connection, path: str) -> None:

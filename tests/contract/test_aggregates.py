@@ -1,0 +1,342 @@
+"""Counting, summing and grouping."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.contract.shelf import all_rows, fill, walk
+
+from portico.errors import InvalidCursor, InvalidQuery, UnknownField
+from portico.query import (
+    Aggregate,
+    Condition,
+    Near,
+    Order,
+    Query,
+    parse_aggregation,
+    parse_filter,
+)
+from portico.store import Remove, Store
+
+SHELF: dict[str, dict[str, Any]] = {
+    "a": {"kind": "soup", "price": 4, "made": "2024-01-01", "takes": "PT10M", "vegan": True, "o": {"r": 5}, "l": [1]},
+    "b": {
+        "kind": "soup",
+        "price": 6.5,
+        "made": "2024-03-01T12:00:00Z",
+        "takes": "PT1H",
+        "vegan": True,
+        "o": {"r": 3},
+        "l": [1],
+    },
+    "c": {"kind": "cake", "price": 3, "made": "2024-02-01", "takes": "PT5M", "vegan": False, "o": {"r": "x"}, "l": []},
+    "d": {"kind": None, "price": 100, "takes": "PT1M30.5S", "o": {"r": None}},
+    "e": {"kind": "cake", "price": None},
+}
+
+
+def aggregate(*texts: str, by: tuple[str, ...] = (), having: dict[str, Any] | None = None, **more: Any) -> Query:
+    wanted = Aggregate(tuple(parse_aggregation(text) for text in texts), by, parse_filter(having or {}))
+    return Query("things", aggregate=wanted, **more)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("count", 5),
+        ("count(kind)", 4),
+        ("count(o.r)", 3),
+        ("count_distinct(kind)", 2),
+        ("count_distinct(l)", 2),
+        ("sum(price)", 113.5),
+        ("avg(price)", 28.375),
+        ("min(price)", 3),
+        ("max(price)", 100),
+        ("min(kind)", "cake"),
+        ("max(kind)", "soup"),
+        ("min(made)", "2024-01-01T00:00:00Z"),
+        ("max(made)", "2024-03-01T12:00:00Z"),
+        ("count_distinct(made)", 3),
+        ("sum(takes)", "PT1H16M30.5S"),
+        ("avg(takes)", "PT19M7.625S"),
+        ("min(takes)", "PT1M30.5S"),
+        ("max(takes)", "PT1H"),
+        ("min(vegan)", False),
+        ("max(vegan)", True),
+        ("sum(o.r)", 8),
+        ("avg(o.r)", 4),
+        ("max(o.r)", 5),
+        ("min(id)", "a"),
+        ("count(id)", 5),
+    ],
+)
+async def test_a_function_gives_one_value_over_all_items(backend: Store, text: str, value: Any) -> None:
+    await fill(backend, SHELF)
+
+    page = await backend.find(aggregate(f"{text} as v"))
+
+    assert (page.rows, page.total, page.cursor) == (({"v": value},), 1, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("count", 0), ("sum(price)", None), ("min(made)", None), ("count_distinct(kind)", 0)]
+)
+async def test_a_function_over_nothing_counts_zero_and_has_no_value(backend: Store, text: str, value: Any) -> None:
+    await fill(backend, SHELF)
+
+    page = await backend.find(aggregate(f"{text} as v", where=Condition("kind", "eq", "none")))
+
+    assert page.rows == ({"v": value},)
+
+
+@pytest.mark.parametrize(
+    ("by", "rows"),
+    [
+        ("kind", [("cake", 2), ("soup", 2), (None, 1)]),
+        ("vegan", [(False, 1), (True, 2), (None, 2)]),
+        ("made", [("2024-01-01T00:00:00Z", 1), ("2024-02-01T00:00:00Z", 1), ("2024-03-01T12:00:00Z", 1), (None, 2)]),
+        ("price", [(3, 1), (4, 1), (6.5, 1), (100, 1), (None, 1)]),
+        ("o.r", [(3, 1), (5, 1), ("x", 1), (None, 2)]),
+        ("id", [("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 1)]),
+    ],
+)
+async def test_groups_come_in_the_order_of_their_keys_with_nothing_last(
+    backend: Store, by: str, rows: list[Any]
+) -> None:
+    await fill(backend, SHELF)
+
+    page = await backend.find(aggregate("count as n", by=(by,)))
+
+    assert [(row[by], row["n"]) for row in page.rows] == rows
+
+
+async def test_groups_by_an_array_take_it_as_a_whole(backend: Store) -> None:
+    await fill(backend, SHELF)
+
+    page = await backend.find(aggregate("count as n", by=("l",)))
+
+    found = {str(row["l"]): row["n"] for row in page.rows}
+    assert found == {"[1]": 2, "[]": 1, "None": 2}
+    assert page.rows[-1]["l"] is None
+
+
+async def test_groups_by_two_fields_are_ordered_by_both(backend: Store) -> None:
+    await fill(backend, SHELF)
+
+    page = await backend.find(aggregate("sum(price) as total", by=("kind", "vegan")))
+
+    assert page.rows == (
+        {"kind": "cake", "vegan": False, "total": 3},
+        {"kind": "cake", "vegan": None, "total": None},
+        {"kind": "soup", "vegan": True, "total": 10.5},
+        {"kind": None, "vegan": None, "total": 100},
+    )
+
+
+async def test_lengths_are_ordered_as_lengths(backend: Store) -> None:
+    await fill(backend, SHELF)
+
+    page = await backend.find(aggregate("count as n", by=("takes",)))
+
+    assert [row["takes"] for row in page.rows] == ["PT1M30.5S", "PT5M", "PT10M", "PT1H", None]
+
+
+async def test_sums_of_lengths_are_ordered_as_lengths(backend: Store) -> None:
+    await fill(backend, SHELF)
+
+    page = await backend.find(aggregate("max(takes) as longest", by=("kind",), order=(Order("longest"),)))
+
+    assert [row["longest"] for row in page.rows] == ["PT1M30.5S", "PT5M", "PT1H"]
+
+
+async def test_having_compares_lengths_as_lengths(backend: Store) -> None:
+    await fill(backend, SHELF)
+
+    page = await backend.find(aggregate("max(takes) as longest", by=("kind",), having={"longest": {"$gte": "PT30M"}}))
+
+    assert [row["kind"] for row in page.rows] == ["soup"]
+
+
+async def test_having_compares_times_as_instants(backend: Store) -> None:
+    await fill(backend, SHELF)
+
+    page = await backend.find(
+        aggregate("max(made) as last", by=("kind",), having={"last": {"$gt": "2024-03-01T12:30:00+01:00"}})
+    )
+
+    assert [row["kind"] for row in page.rows] == ["soup"]
+
+
+async def test_times_with_fractions_are_ordered_as_instants(backend: Store) -> None:
+    await fill(backend, {"a": {"t": "2024-01-01T00:00:00Z"}, "b": {"t": "2024-01-01T00:00:00.5Z"}})
+
+    page = await backend.find(aggregate("count as n", by=("t",)))
+
+    assert [row["t"] for row in page.rows] == ["2024-01-01T00:00:00Z", "2024-01-01T00:00:00.500000Z"]
+
+
+@pytest.mark.parametrize(
+    "text", ["9999-12-31T23:59:59.999999Z", "0001-01-01", "1969-12-31T23:59:59.999999Z", "2024-01-01T00:00:00.000001Z"]
+)
+async def test_a_time_of_any_age_is_shown_as_it_was(backend: Store, text: str) -> None:
+    await fill(backend, {"a": {"t": text}})
+
+    page = await backend.find(aggregate("max(t) as t"))
+
+    shown = page.rows[0]["t"]
+    assert shown == (text if text.endswith("Z") else f"{text}T00:00:00Z")
+
+
+async def test_a_time_before_the_first_year_does_not_break_the_page(backend: Store) -> None:
+    await fill(backend, {"a": {"t": "0001-01-01T00:00:00+02:00"}, "b": {"t": "2024-01-01"}})
+
+    page = await backend.find(aggregate("max(t) as last", "count as n"))
+
+    assert page.rows == ({"last": "2024-01-01T00:00:00Z", "n": 2},)
+    assert (await backend.find(aggregate("min(t) as first"))).rows[0]["first"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("PT12.3456789S", "PT12.3456789S"), ("PT0.0000001S", "PT0.0000001S"), ("P400D", "PT9600H"), ("PT0S", "PT0S")],
+)
+async def test_a_length_is_shown_without_losing_any_of_it(backend: Store, text: str, shown: str) -> None:
+    await fill(backend, {"a": {"d": text}})
+
+    assert (await backend.find(aggregate("max(d) as d"))).rows == ({"d": shown},)
+
+
+async def test_having_order_and_limit_apply_to_groups(backend: Store) -> None:
+    await fill(backend, SHELF)
+
+    page = await backend.find(
+        aggregate(
+            "sum(price) as total",
+            "count as n",
+            by=("kind",),
+            having={"total": {"$gt": 5}},
+            order=(Order("total", descending=True),),
+            limit=1,
+        )
+    )
+
+    assert (page.rows, page.total) == (({"kind": None, "total": 100, "n": 1},), 2)
+    assert page.cursor
+
+
+@pytest.mark.parametrize(
+    ("having", "kinds"),
+    [
+        ({"n": 2}, ["cake", "soup"]),
+        ({"n": {"$ne": 2}}, [None]),
+        ({"kind": {"$exists": True}}, ["cake", "soup"]),
+        ({"kind": {"$in": ["soup", None]}}, ["soup", None]),
+        ({"$not": {"kind": {"$regex": "^c"}}}, ["soup", None]),
+        ({"$or": [{"kind": "cake"}, {"n": 1}]}, ["cake", None]),
+    ],
+    ids=str,
+)
+async def test_having_is_a_filter_on_rows(backend: Store, having: dict[str, Any], kinds: list[Any]) -> None:
+    await fill(backend, SHELF)
+
+    page = await backend.find(aggregate("count as n", by=("kind",), having=having))
+
+    assert [row["kind"] for row in page.rows] == kinds
+
+
+async def test_the_filter_applies_before_grouping(backend: Store) -> None:
+    await fill(backend, SHELF)
+
+    page = await backend.find(aggregate("count as n", by=("kind",), where=Condition("price", "gt", 3)))
+
+    assert page.rows == ({"kind": "soup", "n": 2}, {"kind": None, "n": 1})
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+async def test_a_walk_over_groups_gives_every_group_once(backend: Store, limit: int) -> None:
+    await fill(backend, {f"i{n}": {"g": f"g{n % 7}", "n": n} for n in range(30)})
+    query = aggregate("count as c", by=("g",), order=(Order("c", descending=True),), limit=limit)
+
+    rows = all_rows(await walk(backend, query))
+
+    assert sorted(row["g"] for row in rows) == [f"g{n}" for n in range(7)]
+    assert [row["c"] for row in rows] == sorted((row["c"] for row in rows), reverse=True)
+
+
+async def test_a_walk_tells_true_from_one(backend: Store) -> None:
+    values = {"a": 1, "b": "x", "c": True, "d": None, "e": 0, "f": False, "g": 1.5}
+    await fill(backend, {id: {"o": {"v": value}} for id, value in values.items()})
+
+    rows = all_rows(await walk(backend, aggregate("count as n", by=("o.v",), limit=1)))
+
+    assert [repr(row["o.v"]) for row in rows] == ["0", "1", "1.5", "'x'", "False", "True", "None"]
+
+
+async def test_a_walk_loses_no_group_when_the_one_it_stood_at_goes(backend: Store) -> None:
+    await fill(backend, {f"i{n}": {"g": f"g{n}"} for n in range(6)})
+    query = aggregate("count as n", by=("g",), limit=2)
+    first = await backend.find(query)
+    await backend.write("things", [Remove("i1")])
+
+    try:
+        rest = all_rows(await walk(backend, replace(query, cursor=first.cursor)))
+    except InvalidCursor:
+        return
+    assert [row["g"] for row in rest] == ["g2", "g3", "g4", "g5"]
+
+
+async def test_a_cursor_of_another_aggregate_is_refused(backend: Store) -> None:
+    await fill(backend, SHELF)
+    page = await backend.find(aggregate("count as n", by=("kind",), limit=1))
+
+    with pytest.raises(InvalidCursor):
+        await backend.find(aggregate("count as m", by=("kind",), limit=1, cursor=page.cursor))
+
+
+@pytest.mark.parametrize(
+    ("query", "error"),
+    [
+        (Query("things", aggregate=Aggregate(())), InvalidQuery),
+        (aggregate("sum(kind) as v"), InvalidQuery),
+        (aggregate("avg(made) as v"), InvalidQuery),
+        (aggregate("sum as v"), InvalidQuery),
+        (aggregate("count as n", "sum(price) as n"), InvalidQuery),
+        (aggregate("count as kind", by=("kind",)), InvalidQuery),
+        (aggregate("count as n", by=("nope",)), UnknownField),
+        (aggregate("sum(nope) as v"), UnknownField),
+        (aggregate("count as n", order=(Order("price"),)), InvalidQuery),
+        (aggregate("count as n", having={"price": 1}), InvalidQuery),
+        (aggregate("count as n", text="soup"), InvalidQuery),
+        (aggregate("count as n", near=Near((1.0,))), InvalidQuery),
+    ],
+    ids=["none", "text", "time", "no field", "twice", "as group", "group", "field", "order", "having", "text", "near"],
+)
+async def test_an_aggregate_that_means_nothing_is_refused(backend: Store, query: Query, error: type[Exception]) -> None:
+    await fill(backend, SHELF)
+
+    with pytest.raises(error):
+        await backend.find(query)
+
+
+async def test_a_sum_too_great_for_an_integer_is_given_or_refused(backend: Store) -> None:
+    await fill(backend, {"a": {"n": 2**63 - 1}, "b": {"n": 2**63 - 1}})
+
+    try:
+        page = await backend.find(aggregate("sum(n) as v"))
+    except InvalidQuery:
+        return
+    assert page.rows[0]["v"] == pytest.approx(2**64)
+
+
+async def test_equal_numbers_and_equal_objects_are_one_group(backend: Store) -> None:
+    await fill(
+        backend,
+        {
+            "a": {"o": {"v": 1, "k": {"x": 1, "y": 2}}},
+            "b": {"o": {"v": 1.0, "k": {"y": 2, "x": 1}}},
+        },
+    )
+
+    assert len((await backend.find(aggregate("count as n", by=("o.v",)))).rows) == 1
+    assert (await backend.find(aggregate("count_distinct(o.v) as n"))).rows == ({"n": 1},)
+    assert len((await backend.find(aggregate("count as n", by=("o.k",)))).rows) == 1

@@ -1,0 +1,105 @@
+"""What only a file of SQLite can do wrong."""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from portico.catalog import Collection
+from portico.errors import ConfigError, TimedOut, Unavailable
+from portico.query import Condition, Query
+from portico.store import Put, open_store
+
+
+@pytest.mark.parametrize("url", ["", "site.db", "sqlite://site.db", "sqlite:///", "mysql:///x", "file:///x"])
+async def test_what_names_no_store_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError):
+        await open_store(url)
+
+
+async def test_the_folder_of_a_new_store_is_made(tmp_path: Path) -> None:
+    store = await open_store(f"sqlite:///{tmp_path}/new/folder/site.db")
+    await store.close()
+
+    assert (tmp_path / "new/folder/site.db").exists()
+
+
+async def test_a_database_of_something_else_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE people (name TEXT)")
+    other.close()
+    before = path.read_bytes()
+
+    with pytest.raises(ConfigError, match="not a Portico store"):
+        await open_store(f"sqlite:///{path}")
+
+    assert path.read_bytes()[100:] == before[100:]
+
+
+async def test_a_store_of_a_newer_portico_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "site.db"
+    await (await open_store(f"sqlite:///{path}")).close()
+    with sqlite3.connect(path) as newer:
+        newer.execute("PRAGMA user_version = 99")
+    newer.close()
+
+    with pytest.raises(ConfigError, match="newer Portico"):
+        await open_store(f"sqlite:///{path}")
+
+
+async def test_a_file_that_is_no_database_is_said_to_be_none(tmp_path: Path) -> None:
+    path = tmp_path / "site.db"
+    path.write_bytes(b"not a database, but long enough to be one" * 100)
+
+    with pytest.raises(Unavailable):
+        await open_store(f"sqlite:///{path}")
+
+
+async def test_a_folder_cannot_be_a_store(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable):
+        await open_store(f"sqlite:///{tmp_path}")
+
+
+async def test_a_temporary_store_leaves_nothing_behind() -> None:
+    store = await open_store("sqlite:///:memory:")
+    await store.declare(Collection("things"))
+    path = Path(store._engine.path)  # type: ignore[attr-defined]
+    assert path.exists()
+
+    await store.close()
+
+    assert not path.parent.exists()
+
+
+async def test_a_cancelled_read_does_not_spoil_the_next(tmp_path: Path) -> None:
+    store = await open_store(f"sqlite:///{tmp_path}/site.db")
+    await store.declare(Collection("things"))
+    await store.write("things", [Put(f"i{n}", {"t": "x" * 100, "o": {"l": list(range(50))}}) for n in range(500)])
+    slow = Query("things", where=Condition("o.l", "regex", "(x+x+)+y"), count=True)
+
+    for _ in range(8):
+        task = asyncio.create_task(store.find(slow))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    try:
+        assert (await store.get_many("things", ["i1"]))["i1"].data["t"] == "x" * 100
+    except TimedOut:
+        pytest.fail("a cancelled read stopped another one")
+    await store.close()
+
+
+async def test_a_store_closed_while_it_is_read_ends_cleanly(tmp_path: Path) -> None:
+    store = await open_store(f"sqlite:///{tmp_path}/site.db")
+    await store.declare(Collection("things"))
+    reads = [asyncio.create_task(store.find(Query("things"))) for _ in range(10)]
+    await asyncio.sleep(0)
+
+    await store.close()
+
+    outcomes = await asyncio.gather(*reads, return_exceptions=True)
+    assert all(not isinstance(outcome, BaseException) for outcome in outcomes)

@@ -1,0 +1,381 @@
+"""Finding: by word, by meaning, by filter, in pages, and never what is gone."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from tests.index.toy_model import ToyModel
+
+from portico.catalog import Collection
+from portico.errors import InvalidCursor, InvalidQuery, UnknownCollection, UnknownField, Unsupported
+from portico.index.memory import MemoryIndex
+from portico.query import EVERYTHING, Aggregate, Aggregation, Condition, Near, Order, Page, Query, parse_filter
+from portico.search import Finder
+from portico.store import Merge, Put, Remove, Store, Write, open_store
+
+
+@dataclass
+class Library:
+    """A store with its index and a way to search both."""
+
+    store: Store
+    index: MemoryIndex
+    model: ToyModel
+    finder: Finder
+    seen: int = 0
+
+    async def write(self, *writes: Write, name: str = "things") -> None:
+        changes = await self.store.write(name, writes)
+        self.seen = changes[-1].seq if changes else self.seen
+
+    async def put(self, name: str = "things", /, **names: Any) -> None:
+        await self.write(*(Put(id, d if isinstance(d, dict) else {"name": d}) for id, d in names.items()), name=name)
+
+    async def embed(self, name: str = "things") -> None:
+        await self.index.sync(self.seen)
+        while await self.index.embed_batch(name):
+            pass
+
+    async def find(self, text: str, **more: Any) -> list[str]:
+        page = await self.finder.find(Query("things", text=text, **more), self.seen)
+        return [item.id for item in page.items]
+
+    async def walk(self, query: Query) -> list[Page]:
+        pages = [await self.finder.find(query, self.seen)]
+        while pages[-1].cursor:
+            assert len(pages) < 500, "the walk does not end"
+            pages.append(await self.finder.find(replace(query, cursor=pages[-1].cursor), self.seen))
+        return pages
+
+
+@pytest.fixture
+async def library() -> AsyncIterator[Library]:
+    store = await open_store("sqlite:///:memory:")
+    for name in ("things", "others"):
+        await store.declare(Collection(name))
+    model = ToyModel()
+    index = MemoryIndex(store, model)
+    await index.start()
+    yield Library(store, index, model, Finder(store, index, model))
+    await index.close()
+    await store.close()
+
+
+def ids(pages: list[Page]) -> list[str]:
+    return [item.id for page in pages for item in page.items]
+
+
+async def test_a_query_without_text_is_answered_by_the_store(library: Library) -> None:
+    await library.put(a={"n": 2}, b={"n": 1})
+
+    assert await library.find("", order=(Order("n"),)) == ["b", "a"]
+    page = await library.finder.find(Query("things", aggregate=Aggregate((Aggregation("count", "n"),))))
+    assert page.rows == ({"n": 2},)
+
+
+async def test_ones_own_writes_are_found_at_once(library: Library) -> None:
+    await library.put(a="lentil soup")
+    assert await library.find("lentil") == ["a"]
+
+    await library.write(Merge("a", {"name": "cake"}))
+    assert (await library.find("lentil"), await library.find("cake")) == ([], ["a"])
+
+    await library.put(b={"name": "soup", "brand": "new field"})
+    assert await library.find("soup", where=Condition("brand", "eq", "new field")) == ["b"]
+
+
+async def test_what_is_deleted_is_never_shown_even_before_the_index_knows(library: Library) -> None:
+    await library.put(**{f"i{n:02}": "soup" for n in range(30)})
+    await library.find("soup")
+    await library.store.write("things", [Remove(f"i{n:02}") for n in range(0, 30, 2)])
+
+    page = await library.finder.find(Query("things", text="soup", limit=10))
+
+    assert [item.id for item in page.items] == [f"i{n:02}" for n in range(1, 20, 2)]
+
+
+async def test_what_no_longer_matches_is_not_shown_even_before_the_index_knows(library: Library) -> None:
+    await library.put(a={"name": "soup", "n": 1}, b={"name": "soup", "n": 1})
+    await library.find("soup")
+    await library.store.write("things", [Merge("a", {"n": 2})])
+
+    page = await library.finder.find(Query("things", text="soup", where=Condition("n", "eq", 1)))
+
+    assert [item.id for item in page.items] == ["b"]
+
+
+@pytest.mark.parametrize("embedded", [False, True])
+async def test_a_filter_that_leaves_out_the_best_still_gives_full_pages(library: Library, embedded: bool) -> None:
+    await library.put(
+        **{f"best{n:03}": {"name": "soup", "kind": "best"} for n in range(300)},
+        **{f"rest{n:03}": {"name": f"soup with {n} other words in it", "kind": "rest"} for n in range(30)},
+    )
+    if embedded:
+        await library.embed()
+    query = Query("things", text="soup", where=Condition("kind", "eq", "rest"), limit=10, count=True)
+
+    pages = await library.walk(query)
+
+    assert [len(page.items) for page in pages] == [10, 10, 10]
+    assert sorted(ids(pages)) == [f"rest{n:03}" for n in range(30)]
+    assert pages[0].total == 30
+
+
+@pytest.mark.parametrize(
+    ("where", "found"),
+    [
+        ({"long": {"$contains": "needle"}}, ["a"]),
+        ({"when": {"$regex": "^2024-01"}}, ["a", "b"]),
+        ({"o.a.b.c.d": 1}, ["a"]),
+        ({"$not": {"o.a.b.c.d": 1}}, ["b"]),
+        ({"id": {"$in": ["b", "z"]}}, ["b"]),
+        ({"$or": [{"long": "short"}, {"when": {"$contains": "-01-01"}}]}, ["a", "b"]),
+    ],
+    ids=str,
+)
+async def test_conditions_that_only_the_store_can_test_apply_to_a_search(
+    library: Library, where: dict[str, Any], found: list[str]
+) -> None:
+    await library.put(
+        a={"name": "soup", "long": "hay " * 100 + "needle", "when": "2024-01-01", "o": {"a": {"b": {"c": {"d": 1}}}}},
+        b={"name": "soup", "long": "short", "when": "2024-01-02", "o": {}},
+        c={"name": "cake", "long": "needle", "when": "2024-01-01"},
+    )
+
+    assert sorted(await library.find("soup", where=parse_filter(where))) == found
+
+
+async def test_a_walk_over_a_search_by_word_and_meaning_gives_everything_once(library: Library) -> None:
+    words = ["soup", "broth", "lentil soup", "warm broth", "soup soup", "cake", "kitten"]
+    await library.put(**{f"i{n:03}": f"{words[n % 7]} {'x ' * (n % 5)}" for n in range(260)})
+    await library.embed()
+    query = Query("things", text="warm soup", limit=9)
+
+    pages = await library.walk(query)
+
+    whole = await library.finder.find(replace(query, limit=1000))
+    assert ids(pages) == [item.id for item in whole.items]
+    assert len(set(ids(pages))) == len(ids(pages))
+    scores = [score for page in pages for score in page.scores]
+    assert scores == sorted(scores, reverse=True)
+
+
+async def test_a_walk_goes_past_many_equal_matches(library: Library) -> None:
+    await library.put(
+        **{f"a{n:02}": "soup" for n in range(15)},
+        **{f"b{n:03}": "soup " + "x " * (n + 1) for n in range(300)},
+    )
+
+    pages = await library.walk(Query("things", text="soup", limit=15))
+
+    assert len(ids(pages)) == 315
+    assert len(set(ids(pages))) == 315
+
+
+async def test_a_walk_through_nothing_but_equal_matches_gives_each_once(library: Library) -> None:
+    await library.put(**{f"i{n:03}": "soup" for n in range(250)})
+
+    pages = await library.walk(Query("things", text="soup", limit=7))
+
+    assert ids(pages) == [f"i{n:03}" for n in range(250)]
+
+
+async def test_meaning_brings_in_what_the_words_miss(library: Library) -> None:
+    await library.put(car="automobile", cat="kitten", soup="broth")
+    await library.embed()
+
+    assert (await library.find("vehicle"))[0] == "car"
+    assert (await library.find("feline"))[0] == "cat"
+
+
+async def test_items_without_a_vector_are_judged_by_their_words(library: Library) -> None:
+    await library.put(old="cake and bread")
+    await library.embed()
+    await library.put(new="soup")
+
+    assert (await library.find("soup"))[0] == "new"
+
+
+async def test_a_model_that_does_not_answer_leaves_words_and_says_so(library: Library) -> None:
+    await library.put(a="soup")
+    await library.embed()
+    library.model.failures = 1
+
+    page = await library.finder.find(Query("things", text="soup"))
+
+    assert [item.id for item in page.items] == ["a"]
+    assert page.notes == ("Searched by words alone: The model does not answer",)
+
+
+async def test_a_search_may_be_given_in_another_order(library: Library) -> None:
+    await library.put(
+        a={"name": "soup", "n": 2},
+        b={"name": "soup", "n": "x"},
+        c={"name": "soup"},
+        d={"name": "soup", "n": 1},
+        e="cake",
+    )
+
+    assert await library.find("soup", order=(Order("n"),)) == ["d", "a", "b", "c"]
+    assert await library.find("soup", order=(Order("n", descending=True),)) == ["b", "a", "d", "c"]
+
+
+async def test_a_walk_in_another_order_gives_everything_once(library: Library) -> None:
+    await library.put(**{f"i{n:02}": {"name": "soup", "n": n % 4} for n in range(25)})
+    query = Query("things", text="soup", order=(Order("n", descending=True),), limit=4, count=True)
+
+    pages = await library.walk(query)
+
+    assert ids(pages) == sorted((f"i{n:02}" for n in range(25)), key=lambda id: (-(int(id[1:]) % 4), id))
+    assert {page.total for page in pages} == {25}
+
+
+async def test_a_projection_applies_to_what_a_search_finds(library: Library) -> None:
+    await library.put(a={"name": "soup", "n": 1, "o": {"x": 1, "y": 2}})
+
+    page = await library.finder.find(Query("things", text="soup", fields=("n", "o.y")), library.seen)
+
+    assert [dict(item.data) for item in page.items] == [{"n": 1, "o": {"y": 2}}]
+
+
+async def test_a_cursor_of_another_search_is_refused(library: Library) -> None:
+    await library.put(**{f"i{n}": "soup cake" for n in range(5)})
+    page = await library.finder.find(Query("things", text="soup", limit=2), library.seen)
+
+    for other in (
+        Query("things", text="cake", limit=2),
+        Query("things", text="soup", order=(Order("name"),), limit=2),
+        Query("things", limit=2),
+        Query("things", text="soup", where=Condition("name", "exists", True), limit=2),
+    ):
+        with pytest.raises(InvalidCursor):
+            await library.finder.find(replace(other, cursor=page.cursor))
+
+
+@pytest.mark.parametrize("text", ["?!", '"', "the", "🦊", "\0", "x" * 9000, "AND OR NOT * ( ) : ^"])
+async def test_any_text_can_be_searched_for(library: Library, text: str) -> None:
+    await library.put(a="soup")
+    await library.embed()
+
+    assert isinstance(await library.find(text), list)
+
+
+async def test_what_cannot_be_searched_is_refused(library: Library) -> None:
+    await library.put(a="soup")
+
+    with pytest.raises(InvalidQuery):
+        await library.find("x" * 10_001)
+    with pytest.raises(UnknownField):
+        await library.find("soup", where=Condition("nope", "eq", 1))
+    with pytest.raises(UnknownCollection):
+        await library.finder.find(Query("nowhere", text="soup"))
+    with pytest.raises(Unsupported):
+        await Finder(library.store).find(Query("things", text="soup"))
+
+
+async def test_an_unknown_collection_is_named_even_when_a_filter_is_given(library: Library) -> None:
+    with pytest.raises(UnknownCollection):
+        await library.finder.find(Query("nowhere", text="soup", where=Condition("n", "eq", 1)))
+
+
+async def test_neighbours_of_a_vector_come_in_pages(library: Library) -> None:
+    await library.put(**{f"i{n:02}": {"v": [1.0, n / 10, *[0.0] * 14]} for n in range(20)})
+    query = Query("things", near=Near((1.0, *[0.0] * 15), "v", top=12), limit=5)
+
+    pages = await library.walk(query)
+
+    assert ids(pages) == [f"i{n:02}" for n in range(12)]
+
+
+async def test_a_distance_is_shown_as_a_distance_with_and_without_an_index(library: Library) -> None:
+    await library.put(a={"v": [3.0, *[0.0] * 15]})
+    query = Query("things", near=Near((1.0, *[0.0] * 15), "v", metric="euclidean"))
+
+    searched = await library.finder.find(query, library.seen)
+    stored = await library.store.find(query)
+
+    assert (searched.scores, stored.scores) == ((2.0,), (2.0,))
+
+
+async def test_several_collections_are_searched_on_one_scale(library: Library) -> None:
+    await library.put(a="lentil soup", b="apple cake")
+    await library.put("others", x="lentil soup with bread and butter", y="nothing of the kind")
+    await library.embed()
+    await library.embed("others")
+
+    found, notes = await library.finder.find_across(["things", "others"], "lentil soup", EVERYTHING, 2)
+
+    assert [(item.collection, item.id) for item, _ in found] == [("things", "a"), ("others", "x")]
+    assert all(0 <= score <= 1 for _, score in found)
+    assert found[0][1] > found[1][1]
+    assert notes == ()
+
+
+async def test_a_search_across_collections_shows_nothing_deleted(library: Library) -> None:
+    await library.put(a="soup", b="soup")
+    await library.put("others", x="soup")
+    await library.find("soup")
+    await library.store.write("things", [Remove("a")])
+
+    found, _ = await library.finder.find_across(["things", "others"], "soup", EVERYTHING, 5)
+
+    assert sorted(item.id for item, _ in found) == ["b", "x"]
+
+
+@pytest.mark.parametrize("background", [False, True])
+async def test_many_readers_and_a_writer_never_see_what_is_not_so(library: Library, background: bool) -> None:
+    """Acknowledged deletions stay gone, acknowledged writes are there, and nothing comes twice."""
+    await library.put(first={"name": "bread"})
+    if background:
+        library.index.run()
+    alive: dict[str, int] = {}  # id -> the change that was acknowledged last
+    leaving: set[str] = set()  # deleted, acknowledged or not
+    gone: set[str] = set()
+    done = asyncio.Event()
+
+    async def acknowledged(*writes: Write) -> None:
+        leaving.update(write.id for write in writes if isinstance(write, Remove))
+        changes = await library.store.write("things", writes)
+        for change in changes:
+            if change.kind == "delete":
+                alive.pop(change.item.id, None)
+                gone.add(change.item.id)
+            else:
+                alive[change.item.id] = change.seq
+
+    async def write() -> None:
+        for n in range(120):
+            await acknowledged(Put(f"i{n:03}", {"name": f"soup {n}", "n": n, f"f{n % 10}": n}))
+            if n % 3 == 0 and n:
+                await acknowledged(Merge(f"i{n - 1:03}", {"name": f"soup again {n}"}))
+            if n % 4 == 0 and n >= 8:
+                await acknowledged(Remove(f"i{n - 8:03}"))
+        done.set()
+
+    async def read(query: Query) -> int:
+        rounds = 0
+        while not done.is_set():
+            certain, lost = dict(alive), set(gone)
+            page = await library.finder.find(query, max(certain.values(), default=0))
+            found = [item.id for item in page.items]
+            assert len(found) == len(set(found))
+            assert not lost & set(found)
+            assert certain.keys() - leaving <= set(found)
+            rounds += 1
+            await asyncio.sleep(0)
+        return rounds
+
+    everything = Query("things", where=Condition("id", "ne", "first"), limit=1000)
+    *_, first, second, third, fourth = await asyncio.gather(
+        write(),
+        read(replace(everything, text="soup")),
+        read(replace(everything, text="soup", where=Condition("name", "contains", "soup"))),
+        read(everything),
+        read(replace(everything, order=(Order("name"),))),
+    )
+
+    assert min(first, second, third, fourth) > 0
+    final = await library.finder.find(replace(everything, text="soup"), await library.store.head())
+    assert {item.id for item in final.items} == set(alive)
