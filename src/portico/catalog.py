@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
-from portico.errors import UnknownCollection, UnknownField, UnknownOperation
+from portico.errors import ConfigError, UnknownCollection, UnknownField, UnknownOperation
 
 ID = "id"  # names an item's id in filters, orders and projections
 MAX_COLUMNS = 1000  # fields of a collection with a type of their own; further ones are kept as they come
@@ -65,6 +65,7 @@ _NWP_TYPES = {
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?\Z")
 _DURATION = re.compile(r"P(?=[\dT])(?:(\d+)W)?(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?\Z")
 _SEGMENT = re.compile(r"[\w@$:-]{1,128}\Z")
+_COLLECTION = re.compile(r"[\w-]{1,128}\Z")
 _MAX_INTEGER = 2**63 - 1
 _MAX_FLOAT32 = 3.4e38
 _MAX_NUMBER = 10**308
@@ -314,6 +315,11 @@ class Collection:
             if (known is None and len(self.fields) + len(grown) < MAX_FIELDS) or (known and kind != known.type):
                 grown[name] = Field(name, kind)
         return replace(self, fields={**self.fields, **grown}) if grown else self
+
+
+def check_collection_name(name: str) -> None:
+    if not _COLLECTION.match(name):
+        raise ConfigError(f"{name!r} cannot name a collection", hint="Use letters, digits, - and _ (at most 128).")
 
 
 def singular(name: str) -> str:

@@ -228,7 +228,7 @@ def _announce(parts: "Parts") -> None:
 def load(
     sources: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[SOURCE]...", help="Files, folders, URLs, databases.", show_default=False),
+        typer.Argument(metavar="SOURCE...", help="Files, folders, URLs, databases.", show_default=False),
     ] = None,
     collection: Annotated[
         str | None,
@@ -582,7 +582,7 @@ def call(
     ] = None,
     params: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME=VALUE]...", help="Parameters, or one JSON object.", show_default=False),
+        typer.Argument(metavar="NAME=VALUE...", help="Parameters, or one JSON object.", show_default=False),
     ] = None,
     later: Annotated[bool, typer.Option(help="Start it as a task and return; a running server does the work.")] = False,
     key: Annotated[str, typer.Option(help="An idempotency key: repeat safely within a day.", show_default=False)] = "",
@@ -649,7 +649,7 @@ async def _call(config: Config, wanted: Any, api_key: str | None, *, wait: bool,
     from portico.calls import Task
     from portico.server import opened_site
 
-    async with opened_site(config, background=wait, embed=False) as parts:
+    async with opened_site(config, background=wait, serves=False) as parts:
         caller = await _caller(parts, api_key)
         outcome = await parts.site.call(wanted, caller)
         if not wait or not isinstance(outcome, Task):
@@ -732,6 +732,8 @@ def create_key(
 
     if danger.upper() not in Danger.__members__ or danger == "forbidden":
         raise ConfigError(f"{danger!r} is not a danger", hint="safe, reversible, destructive or dangerous.")
+    if days < 0:
+        raise ConfigError("A key cannot have expired before it is made", hint="Give --days as 0 or more.")
     token, key = make_key(name, scope or ["ask", "read:*"], Danger[danger.upper()], days or None)
 
     async def work() -> None:

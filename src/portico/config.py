@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, cast
 import msgspec
 from msgspec import Meta
 
-from portico.catalog import Collection, Danger, Field, FieldType, nearest_hint
+from portico.catalog import Collection, Danger, Field, FieldType, check_collection_name, nearest_hint
 from portico.errors import ConfigError
 from portico.identity import ASK, check_scope
 from portico.limits import Limits
@@ -32,6 +32,7 @@ class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     description: str = ""
     url: str = ""
     language: str = "en"
+    images: str = ""  # a folder, served at /images
 
 
 class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -197,6 +198,8 @@ def read_config(path: Path) -> Config:
         raw = tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     if "folder" in raw:
         raise ConfigError(f"{path}: folder is not a setting; paths are relative to the file")
     return parse_config({**raw, "folder": str(path.parent)}, str(path))
@@ -209,6 +212,8 @@ def parse_config(raw: Mapping[str, Any], where: str = FILE) -> Config:
         raise _explained(error, where) from error
     for scope in config.anonymous.scopes:
         check_scope(scope)
+    for name in (*config.collections, *(each.collection for each in config.source if each.collection)):
+        check_collection_name(name)
     return config
 
 

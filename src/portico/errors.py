@@ -46,7 +46,9 @@ class SiteError(Exception):
         self.details: dict[str, Any] = details
 
     def __str__(self) -> str:
-        return f"{self.message} {self.hint}" if self.hint else self.message
+        if not self.hint:
+            return self.message
+        return f"{self.message}{'' if self.message.endswith(('.', '!', '?')) else '.'} {self.hint}"
 
 
 class BadRequest(SiteError): ...

@@ -1,15 +1,19 @@
 """A site over HTTP: the application, and the server around it."""
 
 import asyncio
+import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from portico import __version__
 from portico.config import Config
@@ -46,24 +50,40 @@ def application(parts: Parts) -> Starlette:
         message = error.message if isinstance(error, SiteError) else "The server failed"
         return JSONResponse({"error": type(error).__name__, "message": message}, 500)
 
-    routes = [
+    routes: list[BaseRoute] = [
         Route("/", home),
         Route("/healthz", healthz),
         Route("/readyz", readyz),
         Route("/metrics", metrics),
     ]
+    if parts.config.site.images:
+        folder = Path(parts.config.folder, parts.config.site.images)
+        routes.append(Mount("/images", Images(directory=folder, check_dir=False)))
     return Starlette(routes=routes, exception_handlers={SiteError: failed})
 
 
+class Images(StaticFiles):
+    """Files of the site's image folder. A drawing that is opened by itself can run nothing."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers.update({"content-security-policy": "default-src 'none'; sandbox", **_NO_SNIFF})
+        return response
+
+
+_NO_SNIFF = {"x-content-type-options": "nosniff"}
 _PAGE_HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; base-uri 'none'",
-    "x-content-type-options": "nosniff",
+    **_NO_SNIFF,
     "referrer-policy": "no-referrer",
 }
 
 
 async def serve(config: Config, observe: Observe, started: Callable[[Parts], None]) -> None:
     """Serve until told to stop. Ctrl-C and SIGTERM end open requests first."""
+    # Uvicorn sends itself the signal again once it has stopped; by then there is nothing left to end.
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, _ignore)
     async with opened_site(config, observe=observe) as parts:
         settings = uvicorn.Config(
             application(parts),
@@ -81,6 +101,10 @@ async def serve(config: Config, observe: Observe, started: Callable[[Parts], Non
             await server.serve()
         finally:
             announcing.cancel()
+
+
+def _ignore(_signal: int, _frame: object) -> None:
+    """Already stopping."""
 
 
 async def _announce(server: uvicorn.Server, started: Callable[[], None]) -> None:

@@ -48,16 +48,17 @@ async def ingest(
     told: Told = lambda _: None,
 ) -> Report:
     """Bring a collection up to date with a source. Killed halfway, a repeat ends with exactly the right items."""
-    await store.declare(declared(collection))
-    load = await store.begin_load(collection, source.url)
+    load = await store.begin_load(source.url)
     report, started = Report(source.url), time.monotonic()
-    touched = {collection}
+    touched: set[str] = set()
     entries = source.records()
     while batch := await asyncio.to_thread(_next_batch, entries):
         report = await _take(store, load, batch, collection, declared, touched, report)
         report = replace(report, seconds=time.monotonic() - started, share=source.share())
         told(report)
-    removed = await store.finish_load(load, sorted(touched))
+    if not touched:
+        await store.declare(declared(collection))
+    removed = await store.finish_load(load)
     for name in touched:
         await store.optimise(name)
     report = replace(report, removed=removed, seconds=time.monotonic() - started)
@@ -71,10 +72,17 @@ def _next_batch(entries: Iterator[Entry]) -> list[Entry]:
     size = 0
     for entry in entries:
         batch.append(entry)
-        size += len(msgspec.json.encode(entry.data)) if isinstance(entry, Record) else 0
+        size += _size(entry) if isinstance(entry, Record) else 0
         if len(batch) >= BATCH_RECORDS or size >= BATCH_BYTES:
             break
     return batch
+
+
+def _size(record: Record) -> int:
+    try:
+        return len(msgspec.json.encode(record.data))
+    except (UnicodeEncodeError, TypeError, OverflowError, RecursionError):
+        return 0  # not JSON: it is refused soon
 
 
 async def _take(

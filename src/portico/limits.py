@@ -4,7 +4,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import msgspec
 
@@ -12,17 +12,19 @@ from portico.errors import RateLimited, TooLarge
 
 MAX_METERS = 100_000
 
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a site file may set under [limits]."""
 
-    anonymous_per_minute: int = 120
-    keys_per_minute: int = 1200
-    payload_bytes: int = 1_000_000
-    depth: int = 32
-    text_characters: int = 10_000
-    concurrent_tasks: int = 16
-    tasks_per_caller: int = 20
+    anonymous_per_minute: Positive = 120
+    keys_per_minute: Positive = 1200
+    payload_bytes: Positive = 1_000_000
+    depth: Positive = 32
+    text_characters: Positive = 10_000
+    concurrent_tasks: Positive = 16
+    tasks_per_caller: Positive = 20
 
 
 @dataclass(frozen=True, slots=True)

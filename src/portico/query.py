@@ -21,7 +21,7 @@ import numpy as np
 import re2
 from numpy.typing import NDArray
 
-from portico.catalog import ID, Collection, Field, FieldType, comparable, segments, storable
+from portico.catalog import ID, Collection, Field, FieldType, comparable, scalar_at, segments, storable
 from portico.errors import InvalidCursor, InvalidQuery, TooLarge, UnsafeRegex
 from portico.items import Item
 
@@ -486,7 +486,7 @@ _ABSENT = 3
 def checked(query: Query, collection: Collection) -> Query:
     """The query with its bounds applied; raises for fields that do not exist and combinations that mean nothing."""
     if query.limit < 0:
-        raise InvalidQuery("limit is a positive number", limit=query.limit)
+        raise InvalidQuery("limit cannot be negative", limit=query.limit)
     _check_filter_fields(query.where, collection)
     for name in (*(o.field for o in query.order), *query.fields):
         if query.aggregate is None:
@@ -630,8 +630,12 @@ def project(item: Item, names: Sequence[str], collection: Collection) -> Item:
         return item
     shown: dict[str, Any] = {}
     for name in names:
-        if name != ID:
-            _copy(item.data, shown, segments(collection.field(name).where))
+        known = collection.field(name)
+        if known.path:
+            value = scalar_at(item.data, known.path)
+            shown.update({} if value is None else {name: value})
+        elif name != ID:
+            _copy(item.data, shown, segments(name))
     return replace(item, data=shown)
 
 

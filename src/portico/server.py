@@ -46,9 +46,12 @@ def open_models(config: Config) -> Embedder | None:
 
 @asynccontextmanager
 async def opened_site(
-    config: Config, *, observe: Observe = nowhere, background: bool = True, embed: bool = True
+    config: Config, *, observe: Observe = nowhere, background: bool = True, serves: bool = True
 ) -> AsyncGenerator[Parts]:
-    """A site with its parts running. In the background it follows the feed, runs tasks and makes vectors."""
+    """A site with its parts running. In the background it follows the feed and runs tasks.
+
+    One that serves also makes vectors and takes up tasks that others left; one that does not runs only its own.
+    """
     metrics = Metrics()
     async with contextlib.AsyncExitStack() as closing:
         store = await _opened_store(config)
@@ -57,12 +60,12 @@ async def opened_site(
         index = MemoryIndex(store, embedder, both(metrics, observe))
         closing.push_async_callback(index.close)
         if background:
-            index.run(embed=embed)
+            index.run(embed=serves)
         else:
             await index.start()
         site = await _site(config, Finder(store, index, embedder), both(metrics, observe))
         if background:
-            site.tasks.open()
+            site.tasks.open(only_own=not serves)
             closing.push_async_callback(site.tasks.close)
         yield Parts(config, store, index, site, metrics)
 

@@ -19,6 +19,7 @@ from portico.store import Store
 
 LEASE_SECONDS = 15.0
 POLL_SECONDS = 0.5
+CANCEL_SECONDS = 3.0
 TIMEOUT_FACTOR = 120  # a task may take this many times as long as a call
 
 
@@ -44,6 +45,8 @@ class Tasks:
         self._observe = observe
         self._owner = secrets.token_hex(8)
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._own: list[str] = []  # tasks started here and not yet taken
+        self._takes_all = True
         self._wake = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
 
@@ -51,7 +54,7 @@ class Tasks:
         """Put work into the store. Once this returns it will be done, or said why not."""
         caller = permit.caller
         mine = await self._store.tasks(caller.id, self._limits.tasks_per_caller * 4)
-        waiting = [task for task in mine if not task.state.is_final and _owns(caller, task)]
+        waiting = [task for task in mine if not task.state.is_final and task.caller.rate_key == caller.rate_key]
         if len(waiting) >= self._limits.tasks_per_caller:
             raise RateLimited(
                 f"{len(waiting)} tasks are already under way",
@@ -62,6 +65,7 @@ class Tasks:
         task = Task(secrets.token_urlsafe(24), call, caller, TaskState.PENDING, now, now, estimate=operation.estimate)
         await self._store.add_task(task)
         self._observe(TaskMoved(task.id, call.operation, task.state))
+        self._own.append(task.id)
         self._wake.set()
         return task
 
@@ -79,8 +83,8 @@ class Tasks:
         running = self._running.get(id)
         if running:
             running.cancel()
-            await asyncio.wait([running], timeout=5)
-        return await self._store.get_task(id) or ended or task
+        # The coroutine may be here or in another process; either way it ends soon.
+        return await self.wait(id, caller, CANCEL_SECONDS) if ended else task
 
     async def wait(self, id: str, caller: Caller, timeout: float) -> Task:
         """The task once it has ended, or as it is after the timeout."""
@@ -98,8 +102,9 @@ class Tasks:
 
     # Running
 
-    def open(self) -> None:
-        """Begin to take tasks from the store."""
+    def open(self, *, only_own: bool = False) -> None:
+        """Begin to take tasks from the store: all there are, or only those that were started here."""
+        self._takes_all = not only_own
         self._loop = asyncio.create_task(self._work())
 
     async def close(self) -> None:
@@ -117,14 +122,25 @@ class Tasks:
             self._wake.clear()
             try:
                 while len(self._running) < self._limits.concurrent_tasks:
-                    task = await self._store.claim_task(self._owner, LEASE_SECONDS)
+                    task = await self._claim()
                     if task is None:
                         break
                     self._running[task.id] = asyncio.create_task(self._perform(task))
             except SiteError as error:
                 self._observe(Broke("tasks", str(error)))
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), POLL_SECONDS)
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._wake.wait()
+
+    async def _claim(self) -> Task | None:
+        if self._takes_all:
+            self._own.clear()
+            return await self._store.claim_task(self._owner, LEASE_SECONDS)
+        while self._own:
+            task = await self._store.claim_task(self._owner, LEASE_SECONDS, self._own.pop(0))
+            if task:
+                return task
+        return None
 
     async def _perform(self, task: Task) -> None:
         """Run one claimed task to its end, whatever that is."""

@@ -217,7 +217,8 @@ class MemoryIndex:
 
     async def _wait_until_ready(self) -> None:
         try:
-            await asyncio.wait_for(self._ready.wait(), READY_SECONDS)
+            async with asyncio.timeout(READY_SECONDS):
+                await self._ready.wait()
         except TimeoutError:
             raise Unavailable(
                 "Search is still reading the store", hint="Try again in a moment; /readyz says when it is done."

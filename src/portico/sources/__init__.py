@@ -6,6 +6,7 @@ content. Nothing is fetched and no file is read to the end before `records()` is
 """
 
 import glob
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -61,7 +62,9 @@ def open_source(url: str, options: SourceOptions, *, fetcher: Fetcher | None = N
     kind, place = _kind_and_place(url, options)
     web = fetcher or Fetcher(allow_hosts=options.allow_hosts, max_bytes=options.max_bytes, timeout=options.timeout)
     meter = Meter()
-    return _Reading(url, options, _plan(kind, place, options, web, meter), meter)
+    # One file is one source, however it is written and from wherever.
+    name = url if "://" in place or _DATABASE.match(place) else os.path.abspath(place)
+    return _Reading(name, options, _plan(kind, place, options, web, meter), meter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,8 @@ def _kind_and_place(url: str, options: SourceOptions) -> tuple[str | None, str]:
         raise _unknown(f"There is no source format {kind!r}.")
     if place.startswith("file:"):
         place = unquote(urlsplit(place).path)
+    if "://" not in place and not _DATABASE.match(place):
+        place = os.path.normpath(place)
     if kind is None and _DATABASE.match(place):
         kind = "sql"
     return kind, place

@@ -1,6 +1,7 @@
 """The store on SQLite: typed columns, one writer, many readers, a change with every write."""
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,10 +15,9 @@ import msgspec
 import numpy as np
 
 from portico.calls import Task, TaskState
-from portico.catalog import Collection, Field, FieldType, storable
+from portico.catalog import Collection, Field, FieldType, check_collection_name, storable
 from portico.errors import (
     AlreadyExists,
-    ConfigError,
     Conflict,
     FeedExpired,
     InvalidCursor,
@@ -181,8 +181,7 @@ class SqliteStore:
         return await self._write(work)
 
     def _create(self, db: Database, name: str) -> Table:
-        if not name or len(name) > 128 or not name.replace("_", "a").replace("-", "a").isalnum():
-            raise ConfigError(f"{name!r} cannot name a collection", hint="Use letters, digits, - and _ (at most 128).")
+        check_collection_name(name)
         db.execute("INSERT INTO collections (name, about) VALUES (?, '{}')", (name,))
         number = db.last_insert_rowid()
         db.execute(
@@ -453,10 +452,8 @@ class SqliteStore:
 
     # Loading
 
-    async def begin_load(self, collection: str, source: str) -> Load:
+    async def begin_load(self, source: str) -> Load:
         def work(db: Database) -> Load:
-            if collection not in self._see_schema(db):
-                self._reshape(db, self._create(db, collection), Collection(collection))
             # What a killed run had seen is of no use: this one sees everything again.
             db.execute("DELETE FROM seen WHERE run IN (SELECT run FROM runs WHERE source = ?)", (source,))
             db.execute("DELETE FROM runs WHERE source = ?", (source,))
@@ -505,9 +502,9 @@ class SqliteStore:
     def _claim(self, db: Database, table: Table, id: str, source: str) -> None:
         db.execute(f"UPDATE {table.name} SET source = ? WHERE id = ? AND source <> ?", (source, id, source))
 
-    async def finish_load(self, load: Load, collections: Sequence[str]) -> int:
+    async def finish_load(self, load: Load) -> int:
         removed = 0
-        for name in collections:
+        for name in await self.refresh():
             while count := await self._forget(load, name):
                 removed += count
 
@@ -580,10 +577,9 @@ class SqliteStore:
             left = deadline - time.monotonic()
             if head > seq or left <= 0:
                 return head
-            try:
-                await asyncio.wait_for(self._woken.wait(), min(left, POLL_SECONDS))
-            except TimeoutError:
-                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left, POLL_SECONDS)):
+                    await self._woken.wait()
 
     def _announce(self, seq: int) -> None:
         if seq > self._head:

@@ -262,4 +262,4 @@ def _explained(error: apsw.Error, path: str) -> Exception:
         case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.IOError() | apsw.PermissionsError():
             return Unavailable(f"{path} cannot be used: {error}", path=path, hint="Check path and permissions.")
         case _:
-            return error
+            return Unavailable(f"The store at {path} failed: {error}", path=path, hint="`portico check` looks it over.")
