@@ -32,7 +32,8 @@ from portico.errors import (
 )
 
 if TYPE_CHECKING:
-    from portico.calls import Caller, Outcome, Task
+    from portico.calls import Call, Caller, Outcome, Task
+    from portico.catalog import Operation
     from portico.ingest import Report
     from portico.query import Aggregate, Page, Query
     from portico.server import Parts
@@ -289,6 +290,8 @@ def load(
 async def _load_some(
     config: Config, urls: Sequence[str], collection: str | None, options: Any, *, quiet: bool
 ) -> list["Report"]:
+    from dataclasses import replace
+
     from portico.ingest import ingest
     from portico.server import collection_for
     from portico.sources import open_source
@@ -299,7 +302,8 @@ async def _load_some(
             source = open_source(url, options)
             with Bar(url, quiet) as bar:
                 name = collection or collection_for(url)
-                reports.append(await ingest(store, source, name, declared=config.collection, told=bar.told))
+                report = await ingest(store, source, name, declared=config.collection, told=bar.told)
+                reports.append(replace(report, source=url))
         return reports
 
 
@@ -357,6 +361,10 @@ def _show_reports(reports: "Sequence[Report]", as_json: bool) -> None:
     left_out = sum(report.failed - len(report.failures) for report in reports)
     if left_out:
         err.print(f"[yellow]… and {left_out} more bad records[/]")
+    for report in reports:
+        if report.has_gap:
+            says = "part of it could not be read, so nothing was forgotten"
+            err.print(f"[yellow]{_plain(report.source)}[/]: {says}", highlight=False, soft_wrap=True)
     counts = ("added", "changed", "unchanged", "removed", "failed")
     total = {name: sum(getattr(report, name) for report in reports) for name in counts}
     if as_json:
@@ -603,8 +611,8 @@ def call(
     if operation is None:
         _run(_list_operations(config, as_json))
         return
-    wanted = Call(operation, _params(params or []), run="later" if later else "auto", key=key)
-    outcome: Outcome | Task = _run(_call(config, wanted, api_key, wait=not later, quiet=as_json))
+    wanted = Call(operation, run="later" if later else "auto", key=key)
+    outcome: Outcome | Task = _run(_call(config, wanted, params or [], api_key, quiet=as_json))
     _show_outcome(outcome)
 
 
@@ -624,34 +632,43 @@ async def _list_operations(config: Config, as_json: bool) -> None:
             _table(rows, ["operation", "kind", "danger", "does"])
 
 
-def _params(raw: list[str]) -> dict[str, Any]:
+def _params(raw: list[str], operation: "Operation") -> dict[str, Any]:
     if len(raw) == 1 and raw[0].lstrip().startswith("{"):
-        found = _json(raw[0], "The parameter object")
-        return cast("dict[str, Any]", found)
+        return cast("dict[str, Any]", _json(raw[0], "The parameter object"))
     params: dict[str, Any] = {}
     for each in raw:
         name, equals, value = each.partition("=")
         if not equals:
             raise InvalidQuery(f"{each!r} is not a parameter", hint="Write name=value, or one JSON object.")
-        params[name] = _value(value)
+        params[name] = _value(value, name, operation)
     return params
 
 
-def _value(raw: str) -> Any:
-    """JSON where it is JSON, else the text itself."""
+def _value(raw: str, name: str, operation: "Operation") -> Any:
+    """A text where the operation wants a text; else JSON where it is JSON."""
+    from portico.operations import schema_of
+
+    schema = schema_of(operation.params)
+    target = schema.get("$defs", {}).get(str(schema.get("$ref", "")).rpartition("/")[2], schema)
+    if target.get("properties", {}).get(name, {}).get("type") == "string":
+        return raw
     try:
         return json.loads(raw)
     except ValueError:
         return raw
 
 
-async def _call(config: Config, wanted: Any, api_key: str | None, *, wait: bool, quiet: bool) -> Any:
+async def _call(config: Config, wanted: "Call", params: list[str], api_key: str | None, *, quiet: bool) -> Any:
+    from dataclasses import replace
+
     from portico.calls import Task
     from portico.server import opened_site
 
+    wait = wanted.run != "later"
     async with opened_site(config, background=wait, serves=False) as parts:
         caller = await _caller(parts, api_key)
-        outcome = await parts.site.call(wanted, caller)
+        given = _params(params, parts.site.catalog.operation(wanted.operation))
+        outcome = await parts.site.call(replace(wanted, params=given), caller)
         if not wait or not isinstance(outcome, Task):
             return outcome
         with Bar(wanted.operation, quiet) as bar:
@@ -750,7 +767,10 @@ def create_key(
 
 @keys.command("list")
 def list_keys(site: SiteOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """All keys, with their scopes, never the keys themselves."""
+    """All keys, with their scopes, never the keys themselves.
+
+    portico keys list --store sqlite:///shop.db
+    """
 
     async def work() -> list[Any]:
         async with _store(_config(site, store)) as opened:
@@ -769,7 +789,10 @@ def revoke_key(
     site: SiteOption = None,
     store: StoreOption = None,
 ) -> None:
-    """End a key at once."""
+    """End a key at once.
+
+    portico keys revoke 2548990428d0
+    """
     from datetime import UTC, datetime
 
     async def work() -> bool:

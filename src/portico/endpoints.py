@@ -11,7 +11,7 @@ import msgspec
 
 from portico.catalog import Danger, JsonSchema, Kind, Operation
 from portico.config import OperationSettings
-from portico.errors import OperationFailed, SourceError, Unavailable
+from portico.errors import InvalidParams, OperationFailed, SourceError, Unavailable
 from portico.operations import Context, default_danger
 from portico.sources.fetch import Fetcher
 from portico.store import Store
@@ -43,7 +43,7 @@ class Endpoint:
         for name, value in params.items():
             match self.places.get(name, "body"):
                 case "path":
-                    url = url.replace(f"{{{name}}}", quote(_text(value), safe=""))
+                    url = url.replace(f"{{{name}}}", _path_part(self.name, name, _text(value)))
                 case "query":
                     several = cast("list[Any]", value) if isinstance(value, list) else None
                     query[name] = _text(value) if several is None else [_text(each) for each in several]
@@ -160,6 +160,13 @@ def _send(endpoint: Endpoint, params: Mapping[str, Any], fetcher: Fetcher) -> An
         return msgspec.json.decode(raw)
     except msgspec.DecodeError as error:
         raise OperationFailed(f"{endpoint.name}: the endpoint answered with broken JSON") from error
+
+
+def _path_part(operation: str, name: str, text: str) -> str:
+    # Dots alone are steps in a path, however they are quoted.
+    if text in {"", ".", ".."}:
+        raise InvalidParams(f"{operation}: {name}: {text!r} cannot stand in a path", operation=operation, param=name)
+    return quote(text, safe="")
 
 
 def _text(value: Any) -> str:

@@ -2,11 +2,13 @@
 
 import asyncio
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
@@ -18,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 from portico import __version__
 from portico.config import Config
 from portico.endpoints import STORED
-from portico.errors import SiteError
+from portico.errors import SiteError, Unavailable
 from portico.observe import Observe
 from portico.server import Parts, opened_site
 from portico.web import home_page
@@ -81,26 +83,39 @@ _PAGE_HEADERS = {
 
 async def serve(config: Config, observe: Observe, started: Callable[[Parts], None]) -> None:
     """Serve until told to stop. Ctrl-C and SIGTERM end open requests first."""
+    listener = _listener(config)
+    server = msgspec.structs.replace(config.server, port=listener.getsockname()[1])
+    config = msgspec.structs.replace(config, server=server)
     # Uvicorn sends itself the signal again once it has stopped; by then there is nothing left to end.
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, _ignore)
     async with opened_site(config, observe=observe) as parts:
         settings = uvicorn.Config(
             application(parts),
-            host=config.server.host,
-            port=config.server.port,
             log_level="warning",
             loop="uvloop" if sys.platform != "win32" else "asyncio",
             http="httptools",
             timeout_graceful_shutdown=10,
             server_header=False,
         )
-        server = uvicorn.Server(settings)
-        announcing = asyncio.create_task(_announce(server, lambda: started(parts)))
+        running = uvicorn.Server(settings)
+        announcing = asyncio.create_task(_announce(running, lambda: started(parts)))
         try:
-            await server.serve()
+            await running.serve(sockets=[listener])
         finally:
             announcing.cancel()
+
+
+def _listener(config: Config) -> socket.socket:
+    host, port = config.server.host, config.server.port
+    try:
+        return socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048
+        )
+    except OSError as error:
+        raise Unavailable(
+            f"Cannot listen on {host}:{port}: {error.strerror}", port=port, hint="Choose another with --port."
+        ) from error
 
 
 def _ignore(_signal: int, _frame: object) -> None:

@@ -28,6 +28,7 @@ class Report:
     removed: int = 0
     failed: int = 0
     failures: tuple[BadRecord, ...] = field(default=())
+    has_gap: bool = False  # part of the source could not be looked at, so nothing was forgotten
     seconds: float = 0.0
     share: float | None = None  # of the source that has been read, where that is known
 
@@ -58,7 +59,7 @@ async def ingest(
         told(report)
     if not touched:
         await store.declare(declared(collection))
-    removed = await store.finish_load(load)
+    removed = 0 if report.has_gap else await store.finish_load(load)
     for name in touched:
         await store.optimise(name)
     report = replace(report, removed=removed, seconds=time.monotonic() - started)
@@ -123,6 +124,7 @@ async def _take(
         report,
         failed=report.failed + len(bad),
         failures=(*report.failures, *bad)[:SHOWN_FAILURES],
+        has_gap=report.has_gap or any(each.is_gap for each in bad),
     )
 
 

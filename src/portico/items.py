@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal, TypeAlias, cast
 
@@ -34,6 +34,12 @@ class Change:
     item: Item
     patch: Patch
     at: datetime
+    undo: Patch = ()  # what turns the item back into what it was, for an update
+
+    @property
+    def before(self) -> Item:
+        """An updated item as it was."""
+        return replace(self.item, data=patched(self.item.data, self.undo), version="")
 
 
 def content_hash(data: Data) -> str:
@@ -108,6 +114,22 @@ def diff(old: Data, new: Data) -> Patch:
     return tuple(_differences(old, new, ""))
 
 
+def patched(data: Data, patch: Patch) -> dict[str, Any]:
+    """The data with a patch of `diff` applied."""
+    result = dict(data)
+    for step in patch:
+        *path, last = (_unescape(part) for part in step["path"].split("/")[1:])
+        target = result
+        for part in path:
+            target[part] = dict(target[part])
+            target = target[part]
+        if step["op"] == "remove":
+            del target[last]
+        else:
+            target[last] = step["value"]
+    return result
+
+
 def _differences(old: Data, new: Data, path: str) -> Iterator[dict[str, Any]]:
     for key in old:
         if key not in new:
@@ -125,6 +147,10 @@ def _differences(old: Data, new: Data, path: str) -> Iterator[dict[str, Any]]:
 def _unlike(a: Any, b: Any) -> bool:
     # 1 == 1.0 == True in Python, but they are different JSON.
     return type(a) is not type(b) or _encoder.encode(a) != _encoder.encode(b)
+
+
+def _unescape(part: str) -> str:
+    return part.replace("~1", "/").replace("~0", "~")
 
 
 def _escape(key: str) -> str:

@@ -8,7 +8,8 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
-from portico.errors import RateLimited, TooLarge
+from portico.errors import InvalidParams, RateLimited, TooLarge
+from portico.items import problem_with
 
 MAX_METERS = 100_000
 
@@ -68,6 +69,9 @@ class Rates:
 def check_payload(params: Mapping[str, Any], limits: Limits) -> None:
     """Refuse what is too deep or too large before anything is done with it."""
     _check_depth(params, limits.depth)
+    problem = problem_with("params", params)
+    if problem:
+        raise InvalidParams(f"The parameters cannot be used: {problem}")
     size = len(msgspec.json.encode(params))
     if size > limits.payload_bytes:
         raise TooLarge(

@@ -9,9 +9,12 @@ The signature is the published schema, and what is published is what is checked.
 
 import asyncio
 import inspect
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Literal, TypeVar, cast, get_type_hints
 
 import jsonschema
@@ -41,6 +44,7 @@ from portico.tasks import Handle
 
 T = TypeVar("T")
 MARK = "__portico_operation__"
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,127}\Z")
 
 
 @dataclass(slots=True)
@@ -117,6 +121,11 @@ def operation(
     estimate: float | None = None,
 ) -> Callable[[Callable[..., Awaitable[T]]], Callable[..., Awaitable[T]]]:
     """Make an async function an operation of the site. Its first parameter is the Context."""
+    if kind not in set(Kind) or (danger and danger.upper() not in Danger.__members__):
+        raise ConfigError(
+            f"@operation does not know {kind if kind not in set(Kind) else danger!r}",
+            hint=f"Kinds: {', '.join(Kind)}. Dangers: {', '.join(each.name.lower() for each in Danger)}.",
+        )
     level = Danger[danger.upper()] if danger else default_danger(Kind(kind))
     marked = Marked(Kind(kind), level, name, collection, idempotent, long, attempts, timeout, estimate)
 
@@ -148,8 +157,16 @@ def from_function(function: Callable[..., Awaitable[Any]], marked: Marked) -> Op
     name = marked.name or function.__name__
     if not inspect.iscoroutinefunction(function):
         raise ConfigError(f"The operation {name} is not an async function", hint="Write `async def`.")
-    hints = get_type_hints(function, include_extras=True)
+    if not _NAME.match(name):
+        raise ConfigError(f"{name!r} cannot name an operation", hint="Use small letters, digits and _.")
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise ConfigError(f"A type of the operation {name} is not defined: {error}") from error
     parameters = list(inspect.signature(function).parameters.values())
+    loose = [each.name for each in parameters if each.kind in {each.VAR_POSITIONAL, each.VAR_KEYWORD}]
+    if loose:
+        raise ConfigError(f"The operation {name} takes any number of {loose[0]}", hint="Name every parameter.")
     if not parameters or hints.get(parameters[0].name) is not Context:
         raise ConfigError(f"The first parameter of the operation {name} is not a Context")
     fields = [_struct_field(name, each, hints) for each in parameters[1:]]
@@ -180,10 +197,10 @@ def _struct_field(operation: str, parameter: inspect.Parameter, hints: Mapping[s
         raise ConfigError(f"The parameter {parameter.name} of the operation {operation} has no type")
     if parameter.default is inspect.Parameter.empty:
         return (parameter.name, hints[parameter.name])
-    default = parameter.default
-    if isinstance(default, list | dict | set):
-        default = msgspec.field(default_factory=lambda: type(default)(default))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
-    return (parameter.name, hints[parameter.name], default)
+    given: Any = parameter.default
+    if type(given) in {list, dict, set}:
+        given = msgspec.field(default_factory=partial(copy, given))
+    return (parameter.name, hints[parameter.name], given)
 
 
 # What every collection gets.
@@ -397,7 +414,7 @@ async def run(permit: Permit, given: Any, context: Context, observe: Observe) ->
 def checked_params(operation: Operation, raw: Mapping[str, Any]) -> Any:
     """Parameters as the operation's own type; every complaint names the parameter."""
     if isinstance(operation.params, JsonSchema):
-        _check_schema(operation.params, raw, operation.name)
+        _check_schema(operation.params, dict(raw), operation.name)
         return raw
     known = [each.name for each in msgspec.structs.fields(operation.params)]
     unknown = [name for name in raw if name not in known]
@@ -429,9 +446,9 @@ def checked_params(operation: Operation, raw: Mapping[str, Any]) -> Any:
         ) from error
 
 
-def _check_schema(schema: JsonSchema, raw: Mapping[str, Any], name: str) -> None:
+def _check_schema(schema: JsonSchema, raw: Any, name: str) -> None:
     validator = jsonschema.Draft202012Validator(dict(schema.schema))
-    error = next(iter(validator.iter_errors(dict(raw))), None)  # pyright: ignore[reportUnknownMemberType]
+    error = next(iter(validator.iter_errors(raw)), None)  # pyright: ignore[reportUnknownMemberType]
     if error is not None:
         path = ".".join(str(step) for step in error.absolute_path)
         raise InvalidParams(

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -23,7 +23,7 @@ from portico.models import Embedder, open_embedder
 from portico.observe import Loaded, Metrics, Observe, both, nowhere
 from portico.operations import marked_operations
 from portico.search import Finder
-from portico.site import Site
+from portico.site import RESERVED, Site
 from portico.sources import SourceOptions, open_source
 from portico.sources.fetch import Fetcher
 from portico.store import Store, open_store
@@ -118,7 +118,12 @@ def site_operations(config: Config) -> list[Operation]:
     modules = [_module(name, config.folder) for name in config.operations]
     own = [operation for module in modules for operation in marked_operations(module)]
     fetcher = _fetcher(config)
-    return [*own, *(described_operation(each, fetcher, secret) for each in config.operation)]
+    operations = [*own, *(described_operation(each, fetcher, secret) for each in config.operation)]
+    names = [each.name for each in operations]
+    taken = next((name for name in names if names.count(name) > 1 or name in RESERVED), None)
+    if taken:
+        raise ConfigError(f"There are two operations called {taken}", hint="Give one of them another name.")
+    return operations
 
 
 def _fetcher(config: Config) -> Fetcher:
@@ -128,17 +133,20 @@ def _fetcher(config: Config) -> Fetcher:
 def _module(name: str, folder: str) -> ModuleType:
     """A module by its dotted name, or a file beside the site file."""
     try:
-        if not name.endswith(".py"):
-            return importlib.import_module(name)
-        path = Path(folder, name)
-        spec = importlib.util.spec_from_file_location(f"portico_site_{path.stem}", path)
-        if spec is None or spec.loader is None or not path.is_file():
-            raise ConfigError(f"There is no Python file {path}", hint="`operations` names modules or files.")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
-        spec.loader.exec_module(module)
-    except ImportError as error:
-        raise ConfigError(f"The operations module {name!r} cannot be imported: {error}") from error
+        return _module_of_file(Path(folder, name)) if name.endswith(".py") else importlib.import_module(name)
+    except ConfigError:
+        raise
+    except Exception as error:  # the site's own code may raise anything
+        raise ConfigError(f"The operations module {name!r} cannot be imported: {error!r}") from error
+
+
+def _module_of_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"portico_site_{path.stem}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ConfigError(f"There is no Python file {path}", hint="`operations` names modules or files.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
     return module
 
 
@@ -168,5 +176,5 @@ async def load_sources(
         name = each.collection or collection_for(each.url)
         report = await ingest(store, source, name, declared=config.collection, told=told)
         observe(Loaded(each.url, name, report.added, report.changed, report.removed, report.failed))
-        reports.append(report)
+        reports.append(replace(report, source=each.url))
     return reports

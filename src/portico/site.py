@@ -25,6 +25,7 @@ from portico.store import Kept
 from portico.tasks import Handle, Tasks
 
 KEY_HOURS = 24
+RESERVED = frozenset({"get_task", "cancel_task"})
 WATCH_SECONDS = 15.0
 MAX_TIMEOUT = 300.0
 
@@ -125,10 +126,17 @@ class Site:
             changes = await store.changes(seq, 500, watch.collection)
             for change in changes:
                 seq = change.seq
-                if matches(watch.where, change.item, self.catalog.collections[watch.collection]):
+                if self._concerns(watch, change):
                     yield change
             if not changes:
                 seq = max(seq, await self._nothing_until(seq, watch.collection))
+
+    def _concerns(self, watch: Watch, change: Change) -> bool:
+        """Whether the item matches, or did before."""
+        collection = self.catalog.collections[watch.collection]
+        if matches(watch.where, change.item, collection):
+            return True
+        return change.kind == "update" and matches(watch.where, change.before, collection)
 
     async def _nothing_until(self, seq: int, collection: str) -> int:
         """Wait for news. Returns a sequence number up to which there is nothing for this collection."""

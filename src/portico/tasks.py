@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from portico.calls import Call, Caller, Task, TaskState
 from portico.catalog import Operation
-from portico.errors import RateLimited, SiteError, TaskFinished, TimedOut, UnknownTask
+from portico.errors import BadRequest, Denied, RateLimited, SiteError, TaskFinished, TimedOut, UnknownTask
 from portico.limits import Limits
 from portico.observe import Broke, Observe, TaskMoved
 from portico.safety.gate import Gate, Permit
@@ -45,6 +45,7 @@ class Tasks:
         self._observe = observe
         self._owner = secrets.token_hex(8)
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._begun: set[str] = set()  # tasks whose operation has started to run
         self._own: list[str] = []  # tasks started here and not yet taken
         self._takes_all = True
         self._wake = asyncio.Event()
@@ -152,10 +153,11 @@ class Tasks:
             if current and current.cancelling:
                 await self._end(replace(current, state=TaskState.CANCELLED, message="Cancelled"))
             else:
-                await self._give_back(task)
+                await self._give_back(self._untried(current or task))
                 raise
         finally:
             lease.cancel()
+            self._begun.discard(task.id)
             self._running.pop(task.id, None)
             self._wake.set()
 
@@ -171,6 +173,7 @@ class Tasks:
                 return
             handle = Handle(partial(self._report, task.id), task.saved)
             limit = task.call.timeout or operation.timeout * TIMEOUT_FACTOR
+            self._begun.add(task.id)
             async with asyncio.timeout(limit):
                 result = await self._run(permit, handle)
         except SiteError as error:
@@ -185,7 +188,8 @@ class Tasks:
     async def _retry_or_fail(self, task: Task, error: SiteError) -> None:
         current = await self._store.get_task(task.id) or task
         attempts = self._attempts(task)
-        if current.attempts < attempts and not isinstance(error, TimedOut):
+        hopeless = isinstance(error, TimedOut | BadRequest | Denied)
+        if current.attempts < attempts and not hopeless:
             await self._give_back(replace(current, message=f"Trying again: {error.message}"))
             return
         await self._end(_failed(current, type(error).__name__, error.message, error.hint, error.details))
@@ -196,6 +200,10 @@ class Tasks:
         except SiteError:
             return 0
         return operation.attempts if operation else 0
+
+    def _untried(self, task: Task) -> Task:
+        """What was taken but not begun has not been tried."""
+        return task if task.id in self._begun else replace(task, attempts=task.attempts - 1)
 
     async def _give_back(self, task: Task) -> None:
         back = replace(task, state=TaskState.PENDING, updated=datetime.now(UTC))

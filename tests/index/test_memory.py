@@ -49,9 +49,9 @@ def found(index: MemoryIndex, text: str, name: str = "things") -> list[str]:
 
 
 async def load(store: Store, count: int, text: str = "soup") -> None:
-    run = await store.begin_load("things", "test")
+    run = await store.begin_load("test")
     await store.load(run, "things", [Put(f"i{n:04}", {"name": f"{text} {n}", "n": n}) for n in range(count)])
-    await store.finish_load(run, [])
+    await store.finish_load(run)
 
 
 async def until(index: MemoryIndex, embedded: int) -> None:

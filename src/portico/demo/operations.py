@@ -74,8 +74,9 @@ async def add_to_cart(context: Context, product: str, quantity: Quantity = 1, ca
         raise Conflict(f"Only {item.data['stock']} of {item.data['name']} are in stock", stock=item.data["stock"])
     known = await context.get("carts", cart) if cart else None
     lines = _with(_lines(known), product, item, quantity)
-    stored = await context.put("carts", cart or secrets.token_urlsafe(12), {"lines": msgspec.to_builtins(lines)})
-    return _cart(stored)
+    data = {"lines": msgspec.to_builtins(lines)}
+    expected = known.version if known else ""
+    return _cart(await context.put("carts", cart or secrets.token_urlsafe(12), data, expect=expected))
 
 
 @operation(kind="execute", danger="safe")
@@ -96,21 +97,12 @@ async def remove_from_cart(context: Context, cart: str, product: str) -> Cart:
 async def place_order(context: Context, cart: str) -> Order:
     """Order what is in a cart. Takes a few seconds; the stock is taken and the cart emptied."""
     saved: Mapping[str, Any] = context.saved or {}
-    order = saved.get("order") or secrets.token_urlsafe(12)
-    if not saved:
-        # Noted first: if the work is taken up again, it is the same order, not a second one.
-        await context.progress(0.0, PACKING[0], save={"order": order, "lines": []})
-    lines = _lines(await context.get("carts", cart))
-    if not lines and not saved.get("taken"):
+    order = str(saved.get("order") or secrets.token_urlsafe(12))
+    known = _lines(await context.get("carts", cart))
+    lines = [msgspec.convert(line, Line) for line in saved.get("lines", msgspec.to_builtins(known))]
+    if not lines:
         raise InvalidParams("The cart is empty", param="cart")
-    taken: list[str] = list(saved.get("taken", []))
-    lines = [msgspec.convert(line, Line) for line in saved.get("kept", msgspec.to_builtins(lines))]
-    for line in lines:
-        if line.product not in taken:
-            await _take_stock(context, line)
-            taken.append(line.product)
-            kept = msgspec.to_builtins(lines)
-            await context.progress(0.2, PACKING[0], save={"order": order, "taken": taken, "kept": kept})
+    await _take_all(context, order, lines, list(saved.get("taken", [])))
     for step, message in enumerate(PACKING[1:], 1):
         await asyncio.sleep(2)
         await context.progress((step + 1) / (len(PACKING) + 1), message)
@@ -118,6 +110,23 @@ async def place_order(context: Context, cart: str) -> Order:
     await context.put("orders", order, {"lines": msgspec.to_builtins(lines), "total": total, "status": "sent"})
     await context.put("carts", cart, {"lines": []})
     return Order(order, "sent", lines, total)
+
+
+async def _take_all(context: Context, order: str, lines: Sequence[Line], taken: list[str]) -> None:
+    """Take every line from the stock, or none. Noted line by line, so that work taken up again takes nothing twice."""
+    for line in lines:
+        if line.product in taken:
+            continue
+        try:
+            await _take_stock(context, line)
+        except Conflict as error:
+            for each in (each for each in lines if each.product in taken):
+                await _take_stock(context, each, back=True)
+            # As a wrong order, not as a conflict: trying again would not help.
+            raise InvalidParams(error.message, param="cart") from error
+        taken.append(line.product)
+        note = {"order": order, "lines": msgspec.to_builtins(lines), "taken": taken}
+        await context.progress(0.2, PACKING[0], save=note)
 
 
 @operation(kind="execute", danger="reversible", idempotent=True)

@@ -209,11 +209,20 @@ class MemoryIndex:
     async def sync(self, seq: int) -> None:
         if not self.is_ready:
             await self._wait_until_ready()
+        if any(name not in self._parts for name in self._store.schema):
+            await self._open_new()
         if self._seq >= seq:
             return
         async with self._lock:
             while self._seq < seq and await self._catch_up():
                 pass
+
+    async def _open_new(self) -> None:
+        """Collections that came into being since the last look."""
+        async with self._lock:
+            for name in self._store.schema:
+                if name not in self._parts:
+                    await self._open(name)
 
     async def _wait_until_ready(self) -> None:
         try:

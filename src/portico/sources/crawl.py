@@ -119,7 +119,7 @@ class Visitor:
         except SourceError as problem:
             if self._rules is None:
                 raise
-            return BadRecord(url, f"cannot be fetched: {problem.message}")
+            return BadRecord(url, f"cannot be fetched: {problem.message}", is_gap=True)
 
     def entries(self, visit: Visit) -> Iterator[Entry]:
         """The records of a page, once: two addresses of the same page give one."""
@@ -166,7 +166,7 @@ class Visitor:
         if answer.location:
             return Visit(None, answer.url, (canonical(answer.location),), is_redirect=True)
         if answer.status != 200:
-            return BadRecord(answer.url, f"answered {answer.status}")
+            return BadRecord(answer.url, f"answered {answer.status}", is_gap=answer.status >= 500)
         if answer.content_type not in _HTML:
             return Visit(None, answer.url, ())
         try:
@@ -236,7 +236,7 @@ def _expanded(listing: Listing, visitor: Visitor) -> Iterator[str | BadRecord]:
         for inner in visitor.sitemap(listing.url):
             yield BadRecord(inner.url, "is an index inside an index") if inner.is_sitemap else inner.url
     except SourceError as problem:
-        yield BadRecord(listing.url, problem.message)
+        yield BadRecord(listing.url, problem.message, is_gap=True)
 
 
 def _listed(visitor: Visitor, found: Iterator[str | BadRecord]) -> Iterator[Entry]:

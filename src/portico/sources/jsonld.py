@@ -149,7 +149,7 @@ def _pieces(document: Document, pieces: Iterator[scan.Piece]) -> Iterator[Entry]
         if piece.text is None:
             yield too_large(where)
         elif not piece.is_closed:
-            yield BadRecord(where, "is cut off: a bracket or a quote never closes")
+            yield BadRecord(where, "is cut off: a bracket or a quote never closes", is_gap=True)
         elif piece.text.startswith(b"["):
             yield BadRecord(where, "is an array, not an object")
         else:

@@ -21,10 +21,14 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
-    """One thing that could not be read, and why. Loading goes on with the rest."""
+    """One thing that could not be read, and why. Loading goes on with the rest.
+
+    A gap hides things that may still be there: what a source gave before is then not forgotten.
+    """
 
     where: str
     reason: str
+    is_gap: bool = False
 
 
 Entry: TypeAlias = Record | BadRecord

@@ -29,7 +29,7 @@ from portico.errors import (
     VersionMismatch,
 )
 from portico.identity import Key
-from portico.items import Change, ChangeKind, Item, Patch, content_hash, diff, merge, problem_with, version_of
+from portico.items import Change, ChangeKind, Item, content_hash, diff, merge, problem_with, version_of
 from portico.query import (
     Aggregate,
     Filter,
@@ -423,32 +423,38 @@ class SqliteStore:
         for known in table.vector_fields:
             _put_vector_field(db, table, item.id, item.data, known)
         patch = diff(old.item.data, put.data) if old else ()
-        change = self._append(db, table, "update" if old else "create", item, patch, text, now)
+        undo = diff(put.data, old.item.data) if old else ()
+        change = Change(0, "update" if old else "create", item, patch, moment(now), undo)
+        change = self._append(db, table, change, text)
         return Row(item, revision, digest), change
 
     def _remove(self, db: Database, table: Table, old: Row) -> Change:
         db.execute(f"DELETE FROM {table.name} WHERE id = ?", (old.item.id,))
         db.execute("DELETE FROM vectors WHERE collection = ? AND id = ?", (table.number, old.item.id))
-        return self._append(db, table, "delete", old.item, (), _text(old.item.data), _now())
+        change = Change(0, "delete", old.item, (), moment(_now()))
+        return self._append(db, table, change, _text(old.item.data))
 
-    def _append(
-        self,
-        db: Database,
-        table: Table,
-        kind: ChangeKind,
-        item: Item,
-        patch: Patch,
-        text: str,
-        now: int,
-    ) -> Change:
+    def _append(self, db: Database, table: Table, change: Change, text: str) -> Change:
+        """Write a change into the feed, in the transaction of what it tells; it gets its number here."""
+        item = change.item
         db.execute(
-            "INSERT INTO changes (collection, id, kind, version, data, patch, at) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (table.number, item.id, kind, item.version, text, _text(patch), now),
+            "INSERT INTO changes (collection, id, kind, version, data, patch, undo, at)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                table.number,
+                item.id,
+                change.kind,
+                item.version,
+                text,
+                _text(change.patch),
+                _text(change.undo),
+                micros(change.at),
+            ),
         )
         seq = db.last_insert_rowid()
         if seq % 1000 == 0:
             db.execute("DELETE FROM changes WHERE seq <= ?", (seq - self._keep_changes,))
-        return Change(seq, kind, item, patch, moment(now))
+        return replace(change, seq=seq)
 
     # Loading
 
@@ -561,7 +567,7 @@ class SqliteStore:
             names = {table.number: name for name, table in tables.items()}
             only = "" if collection is None else f"AND collection = {self._table(db, collection).number}"
             rows = db.execute(
-                "SELECT seq, collection, id, kind, version, data, patch, at FROM changes"
+                "SELECT seq, collection, id, kind, version, data, patch, undo, at FROM changes"
                 f" WHERE seq > ? {only} ORDER BY seq LIMIT ?",
                 (since, limit),
             )
@@ -928,10 +934,11 @@ def _change(
     version: str,
     data: str,
     patch: str,
+    undo: str,
     at: int,
 ) -> Change:
     item = Item(id, names[collection], _decode(data), version)
-    return Change(seq, kind, item, tuple(_decode(patch)), moment(at))
+    return Change(seq, kind, item, tuple(_decode(patch)), moment(at), tuple(_decode(undo)))
 
 
 def _task(db: Database, id: str) -> Task | None:

@@ -36,7 +36,8 @@ MIGRATIONS = (
     ) WITHOUT ROWID;
     CREATE TABLE changes (
         seq INTEGER PRIMARY KEY AUTOINCREMENT, collection INTEGER NOT NULL, id TEXT NOT NULL, kind TEXT NOT NULL,
-        version TEXT NOT NULL, data TEXT NOT NULL, patch TEXT NOT NULL, at INTEGER NOT NULL
+        version TEXT NOT NULL, data TEXT NOT NULL, patch TEXT NOT NULL, undo TEXT NOT NULL,
+        at INTEGER NOT NULL
     );
     CREATE INDEX changes_by_collection ON changes (collection, seq);
     CREATE TABLE runs (run INTEGER PRIMARY KEY AUTOINCREMENT, source TEXT NOT NULL, at INTEGER NOT NULL);
@@ -129,6 +130,11 @@ class Engine:
         except apsw.Error as error:
             self._shut()
             raise _explained(error, self.path) from error
+        except OSError as error:
+            self._shut()
+            raise Unavailable(
+                f"{self.path} cannot be used: {error.strerror}", path=self.path, hint="Check path and permissions."
+            ) from error
         except ConfigError:
             self._shut()
             raise

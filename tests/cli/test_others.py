@@ -1,0 +1,210 @@
+"""`portico keys`, `check`, `ask`, `--help`, and the installed script itself."""
+
+import json
+import re
+import sqlite3
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Portico
+
+COMMANDS = ["demo", "serve", "load", "ask", "query", "call", "check", "keys create", "keys list", "keys revoke"]
+
+
+# keys
+
+
+def test_a_key_is_shown_once_listed_without_itself_and_revoked(portico: Portico, tmp_path: Path) -> None:
+    store = ("--store", "sqlite:///s.db")
+    made = portico(
+        *("keys", "create", "--name", "menu importer", "--scope", "create:recipes", "--scope", "ask"),
+        *("--danger", "reversible", "--days", "7", *store, "--json"),
+    ).json
+    listed = portico("keys", "list", *store, "--json").json
+
+    assert made["key"].startswith("pk_")
+    assert listed == [{name: value for name, value in made.items() if name != "key"}]
+    assert listed[0]["scopes"] == ["ask", "create:recipes"]
+    assert (listed[0]["danger"], listed[0]["revoked"]) == ("reversible", None)
+    assert made["key"].encode() not in b"".join(path.read_bytes() for path in tmp_path.glob("s.db*"))
+
+    assert portico("keys", "revoke", made["id"], *store).code == 0
+    assert portico("keys", "list", *store, "--json").json[0]["revoked"]
+    again = portico("keys", "revoke", made["id"], *store)
+    assert again.code == 3
+    assert "There is no key" in again.err
+
+
+def test_a_key_alone_goes_to_the_output_so_that_it_can_be_piped(portico: Portico) -> None:
+    done = portico("keys", "create", "--name", "x", "--store", "sqlite:///s.db")
+
+    assert re.fullmatch(r"pk_[\w-]{43}\n", done.out)
+    assert "the only time it is shown" in done.err
+
+
+def test_keys_list_is_a_table_for_people(portico: Portico) -> None:
+    portico("keys", "create", "--name", "x", "--days", "0", "--store", "sqlite:///s.db")
+
+    table = portico("keys", "list", "--store", "sqlite:///s.db").out
+
+    assert [line.split()[1:] for line in table.splitlines()] == [
+        ["name", "scopes", "danger", "expires", "revoked"],
+        ["x", '["ask",', '"read:*"]', "safe"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("--scope", "write:recipes"), "'write:recipes' is not a scope"),
+        (("--scope", "recipes"), "'recipes' is not a scope"),
+        (("--danger", "reckless"), "'reckless' is not a danger"),
+        (("--danger", "forbidden"), "'forbidden' is not a danger"),
+        (("--days", "-3"), "days"),
+    ],
+)
+def test_a_key_that_makes_no_sense_is_not_made(portico: Portico, args: tuple[str, ...], says: str) -> None:
+    done = portico("keys", "create", "--name", "x", *args, "--store", "sqlite:///s.db")
+
+    assert done.code == 2
+    assert says in done.err
+
+
+# check
+
+
+def site(tmp_path: Path, text: str) -> None:
+    (tmp_path / "portico.toml").write_text(f'[search]\nembedder = "none:"\n{text}')
+
+
+def test_a_good_site_is_well(portico: Portico, tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("id,name\na,Apple\n")
+    site(tmp_path, '[server]\nport = 0\n[[source]]\nurl = "p.csv"\ncollection = "fruits"\n')
+    portico("load")
+
+    checked = portico("check", "--json").json
+
+    assert checked["well"] is True
+    says = {each["what"]: each["says"] for each in checked["findings"]}
+    assert says["collection fruits"].startswith("1 item")
+    assert says["source p.csv"] == "can be opened"
+    assert says["embedder"] == "none: search is by words alone"
+    assert says["operations"] == "none of its own"
+
+
+def test_people_see_what_is_well_and_what_is_not(portico: Portico, tmp_path: Path) -> None:
+    site(tmp_path, '[[source]]\nurl = "gone.csv"\n[collections.fruits]\ntitle = "Fruit"\n')
+
+    done = portico("check")
+
+    assert done.code == 1
+    assert "✗ source gone.csv: There is nothing at" in done.out
+    assert "✗ collection fruits: is described in the site file but has no items; run portico load" in done.out
+    assert "✓ embedder" in done.out
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[store]\nurl = "sqlite:///other.db"\n', "is an SQLite database, but not a Portico store"),
+        ('operations = ["gone.py"]\n', "There is no Python file"),
+        ('operations = ["no_such_module_here"]\n', "cannot be imported"),
+        ('operations = ["broken.py"]\n', "broken.py"),
+        ('operations = ["bad.py"]\n', "is not an async function"),
+        ('[[operation]]\nname = "x"\nurl = "https://x.example/"\nheaders = {A = "${NOT_SET_HERE}"}\n', "NOT_SET_HERE"),
+    ],
+)
+def test_what_is_broken_is_said_in_plain_words(portico: Portico, tmp_path: Path, text: str, says: str) -> None:
+    database = sqlite3.connect(tmp_path / "other.db")
+    database.execute("create table t (a)")
+    database.commit()
+    database.close()
+    (tmp_path / "broken.py").write_text("def broken(:\n")
+    (tmp_path / "bad.py").write_text("from portico.operations import operation\n@operation()\ndef f(context): ...\n")
+    (tmp_path / "portico.toml").write_text(f'{text}\n[search]\nembedder = "none:"\n')
+
+    done = portico("check", "--json")
+
+    assert done.code == 1
+    wrong = [each["says"] for each in json.loads(done.out)["findings"] if not each["well"]]
+    assert len(wrong) == 1
+    assert says in wrong[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[servr]\nport = 1\n", "has no setting 'servr'"),
+        ('[server]\nport = "x"\n', "server.port"),
+        ("port = \n", "is not TOML"),
+    ],
+)
+def test_a_site_file_that_cannot_be_read_is_wrong_usage(portico: Portico, tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "portico.toml").write_text(text)
+
+    done = portico("check")
+
+    assert done.code == 2
+    assert says in done.err
+
+
+def test_a_missing_site_file_is_wrong_usage(portico: Portico) -> None:
+    assert portico("check", "--site", "nowhere").code == 2
+    assert portico("check", env={"PORTICO_SITE": "nowhere"}).code == 2
+
+
+def test_a_damaged_store_is_found(portico: Portico, tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("id,name\n" + "".join(f"a{n},Apple {n}\n" for n in range(2000)))
+    portico("load", "p.csv", "--store", "sqlite:///s.db")
+    whole = (tmp_path / "s.db").read_bytes()
+    (tmp_path / "s.db").write_bytes(whole[: len(whole) // 2] + b"\xff" * 9000 + whole[len(whole) // 2 + 9000 :])
+
+    done = portico("check", "--store", "sqlite:///s.db")
+
+    assert done.code in (1, 6)
+    assert "is not a sound SQLite database" in done.out + done.err
+
+
+# ask
+
+
+def test_a_question_is_answered_with_the_best_items_of_all_collections(portico: Portico, examples: Path) -> None:
+    store = ("--store", "sqlite:///s.db")
+    portico("load", examples / "products.jsonl", examples / "books.jsonld", *store)
+
+    both = portico("ask", "brass reading lamp", "--json", *store).json
+    one = portico("ask", "lighthouse", "--collection", "books", "--limit", "1", *store)
+    unknown = portico("ask", "lamp", "--collection", "films", *store)
+
+    assert (both["items"][0]["id"], both["items"][0]["_collection"]) == ("lamp-2", "products")
+    assert one.out.startswith("Tidewater  https://books.example/tidewater")
+    assert unknown.code == 3
+
+
+# help
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_teaches_by_an_example(portico: Portico, command: str) -> None:
+    done = portico(*command.split(), "--help")
+
+    assert done.code == 0
+    lines = [line.strip(" │") for line in done.out.splitlines()]
+    assert any(line.startswith(f"portico {command}") for line in lines), done.out
+
+
+def test_the_help_names_every_command_and_the_exit_codes_are_told(script: Portico) -> None:
+    done = script("--help")
+
+    assert done.code == 0
+    assert all(command.split()[0] in done.out for command in COMMANDS)
+
+
+def test_the_installed_script_ends_with_the_codes_it_promises(script: Portico, tmp_path: Path, examples: Path) -> None:
+    loaded = script("load", examples / "prices.csv", "-c", "prices", "--store", "sqlite:///s.db", "--json")
+    unknown = script("query", "nothing", "--store", "sqlite:///s.db")
+    version = script("--version")
+
+    assert (loaded.code, json.loads(loaded.out)["added"]) == (0, 3)
+    assert (unknown.code, unknown.err.splitlines()[0]) == (3, "Error: There is no collection 'nothing'")
+    assert re.fullmatch(r"portico \d+\.\d+\.\d+\n", version.out)

@@ -1,0 +1,242 @@
+"""The reference pages are complete and true: nothing that exists is left out, nothing that is gone is kept."""
+
+import inspect
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import typer.main
+
+import portico
+from portico import errors
+from portico.catalog import Operation
+from portico.cli import EXIT_CODES, app, demo_config, exit_code
+from portico.config import StoreSettings, settings
+from portico.errors import SiteError
+from portico.query import FUNCTIONS, OPERATORS
+from portico.server import opened_store_only
+from portico.sources import FORMATS
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+SOURCE = Path(portico.__file__).parent
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+
+_CODE = re.compile(r"`([^`]+)`")
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_FENCE = re.compile(r"^(`{3,}).*?^\1[ \t]*$", re.MULTILINE | re.DOTALL)
+
+
+def rows(text: str) -> Iterator[list[str]]:
+    """The cells of every row of every table, headings left out."""
+    for line in text.splitlines():
+        if line.startswith("| ") and line.endswith("|"):
+            yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def named(text: str) -> Iterator[list[str]]:
+    """The rows whose first cell is code."""
+    return (row for row in rows(text) if row[0].startswith("`"))
+
+
+def code(cell: str) -> list[str]:
+    return _CODE.findall(cell)
+
+
+def sections(text: str) -> dict[str, str]:
+    """What stands below each heading of the second level."""
+    parts = re.split(r"^## (.+)$", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def read(page: str) -> str:
+    return (DOCS / page).read_text("utf-8")
+
+
+# Settings
+
+
+def test_every_setting_is_documented_with_its_default() -> None:
+    said = {code(row[0])[0]: row[2] for row in named(read("reference/settings.md")) if len(row) == 4}
+
+    assert said == {name: shown_default(default, said.get(name, "")) for name, default in settings().items()}
+
+
+def shown_default(default: Any, said: str) -> str:
+    if default is None:
+        return said if said in {"required", "none"} else "required or none"
+    return f"`{json.dumps(msgspec.to_builtins(default))}`"
+
+
+# Commands
+
+
+def commands(group: Any, name: str = "portico") -> Iterator[tuple[str, Any]]:
+    yield name, group
+    for each, command in getattr(group, "commands", {}).items():
+        yield from commands(command, f"{name} {each}")
+
+
+COMMANDS = {name: each for name, each in commands(typer.main.get_command(app)) if each.params}
+
+
+def test_every_command_is_documented() -> None:
+    assert set(sections(read("reference/commands.md"))) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_and_argument_is_documented(name: str) -> None:
+    section = sections(read("reference/commands.md")).get(name, "")
+    said = {part for row in named(section) for part in code(row[0])}
+
+    assert said == {part for param in COMMANDS[name].params for part in spelled(param)}
+
+
+def spelled(param: Any) -> list[str]:
+    if param.param_type_name == "argument":
+        return [{"sources": "SOURCE"}.get(param.name, param.name.upper())]
+    return [*param.opts, *param.secondary_opts]
+
+
+def test_the_formats_of_sources_are_documented() -> None:
+    table = sections(read("how-to/load-data.md"))["Each kind of source"]
+
+    assert {code(row[0])[0] for row in named(table)} == set(FORMATS)
+
+
+# Errors
+
+ERRORS = {name: kind for name, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, SiteError)}
+
+
+def test_every_error_is_documented_with_its_exit_code() -> None:
+    said = {code(row[0])[0]: row[3] for row in named(read("reference/errors.md"))}
+
+    assert said == {name: str(exit_code(kind("…"))) for name, kind in ERRORS.items()}
+
+
+def test_every_exit_code_is_documented() -> None:
+    table = sections(read("reference/errors.md"))["Exit codes"]
+    said = {int(row[0]) for row in rows(table) if row[0].isdigit()}
+
+    assert said == {0, 130, *EXIT_CODES.values()}
+
+
+# Operators
+
+
+def test_every_operator_is_documented_as_it_is_said() -> None:
+    table = {code(row[0])[0]: row[1] for row in named(read("reference/operators.md").split("## Form")[0])}
+    joining = {name: table.pop(name, "") for name in ("$and", "$or", "$not")}
+
+    assert table == {f"${name}": each.says for name, each in OPERATORS.items()}
+    assert all(joining.values())
+
+
+def test_every_aggregate_function_is_documented() -> None:
+    table = sections(read("reference/operators.md"))["Aggregates"]
+
+    assert [code(row[0])[0] for row in named(table)] == list(FUNCTIONS)
+
+
+# Operations
+
+
+async def test_every_operation_of_the_sample_site_is_documented(tmp_path: Path) -> None:
+    published = await demo_operations(tmp_path)
+    text = read("reference/operations.md")
+    described = {code(row[0])[0]: row for row in named(text)}
+    made = {name for row in rows(sections(text)["The sample site's collections"]) for name in code(" ".join(row))}
+
+    assert described.keys() | made == published.keys()
+    for name, row in described.items():
+        fields = [each.name for each in msgspec.structs.fields(published[name].params)]
+        assert row[1:4] == [
+            published[name].kind.value,
+            published[name].danger.name.lower(),
+            ", ".join(f"`{field}`" for field in fields),
+        ]
+
+
+async def demo_operations(folder: Path) -> dict[str, Operation]:
+    config = msgspec.structs.replace(demo_config(), store=StoreSettings(url=f"sqlite:///{folder / 'demo.db'}"))
+    async with opened_store_only(config) as parts:
+        return dict(parts.site.catalog.operations)
+
+
+# The code map
+
+
+def modules() -> set[str]:
+    """Every module as the code map names it: a package by its folder."""
+    found = {path.relative_to(SOURCE) for path in SOURCE.rglob("*.py")}
+    return {
+        f"{path.parent.as_posix()}/" if path.name == "__init__.py" and path.parent.parts else path.as_posix()
+        for path in found
+    }
+
+
+def test_every_module_is_on_the_code_map() -> None:
+    code_map = sections(read("architecture.md"))["Code map"]
+    said = {name for name in code(code_map) if name.endswith((".py", "/"))}
+
+    assert said == modules()
+
+
+# Dependencies
+
+
+def test_every_dependency_has_its_line() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    wanted = {
+        "Runtime": project["project"]["dependencies"],
+        "Extra `sql`": project["project"]["optional-dependencies"]["sql"],
+        "Development": project["dependency-groups"]["dev"],
+    }
+    said = {
+        title: [code(row[0])[0] for row in named(section)]
+        for title, section in sections(read("dependencies.md")).items()
+    }
+
+    assert said == {title: [re.split(r"[^\w.-]", each)[0] for each in lines] for title, lines in wanted.items()}
+
+
+# Links
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_relative_links_resolve(page: Path) -> None:
+    links = _LINK.findall(_FENCE.sub("", page.read_text("utf-8")))
+    local = [link for link in links if "://" not in link and not link.startswith("mailto:")]
+
+    assert [link for link in local if not resolves(link, page)] == []
+
+
+def resolves(link: str, page: Path) -> bool:
+    path, _, anchor = link.partition("#")
+    target = (page.parent / path).resolve() if path else page
+    return target.exists() and (not anchor or anchor in anchors(target))
+
+
+def anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text("utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    seen: set[Path] = set()
+    waiting = [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in seen or page.suffix != ".md":
+            continue
+        seen.add(page)
+        links = _LINK.findall(_FENCE.sub("", page.read_text("utf-8")))
+        waiting.extend((page.parent / link.partition("#")[0]).resolve() for link in links if "://" not in link)
+
+    assert set(DOCS.rglob("*.md")) <= seen

@@ -1,0 +1,68 @@
+"""Processes that can be killed, and ways to look at what they left behind."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(sys.executable).parent / "portico"
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PORTICO_SITE"}
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start a command in this test's folder. What still runs at the end is killed."""
+    running: list[subprocess.Popen[str]] = []
+
+    def begin(*args: str | Path) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [SCRIPT, *map(str, args)],
+            cwd=tmp_path,
+            env=ENVIRONMENT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        running.append(process)
+        return process
+
+    yield begin
+    for process in running:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def run(start: Start) -> Callable[..., str]:
+    """Run a command to its good end; what it printed."""
+
+    def done(*args: str | Path) -> str:
+        process = start(*args)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        return out
+
+    return done
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_until(happened: Callable[[], bool], what: str, seconds: float = 40.0) -> None:
+    """Look again and again, but not for ever."""
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, f"{what} did not happen within {seconds} seconds"
+        time.sleep(0.02)

@@ -1,0 +1,152 @@
+"""Loads that are killed, loads that meet, loads that are large."""
+
+import json
+import os
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.faults.conftest import ENVIRONMENT, SCRIPT, Start, wait_until
+
+from portico.store import open_store
+
+MANY = 50_000
+
+
+def record(number: int) -> dict:
+    return {"id": f"item-{number:06}", "name": f"Item {number}", "price": number % 997, "group": f"g{number % 13}"}
+
+
+def write_items(path: Path, numbers: Iterator[int] | range) -> None:
+    with path.open("w") as file:
+        file.writelines(json.dumps(record(number)) + "\n" for number in numbers)
+
+
+async def contents(path: Path, collection: str = "items") -> dict[str, dict]:
+    store = await open_store(f"sqlite:///{path}")
+    try:
+        return {item.id: dict(item.data) async for items in store.scan(collection) for item in items}
+    finally:
+        await store.close()
+
+
+def committed(path: Path) -> int:
+    """How many changes other processes can see in a store."""
+    if not path.exists():
+        return 0
+    database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        return database.execute("SELECT count(*) FROM changes").fetchone()[0]
+    except sqlite3.OperationalError:
+        return 0
+    finally:
+        database.close()
+
+
+async def test_a_load_killed_in_the_middle_and_repeated_ends_with_exactly_the_right_items(
+    start: Start, run: Callable[..., str], tmp_path: Path
+) -> None:
+    store = tmp_path / "s.db"
+    write_items(tmp_path / "items.jsonl", range(MANY))
+    load = ("load", "items.jsonl", "--store", "sqlite:///s.db", "--json")
+
+    killed = start(*load)
+    wait_until(lambda: committed(store) >= 2000, "the first batches")
+    killed.kill()
+    killed.communicate()
+    kept = await contents(store)
+    summary = json.loads(run(*load))
+
+    assert 2000 <= len(kept) < MANY
+    assert {name: summary[name] for name in ("added", "changed", "unchanged", "removed", "failed")} == {
+        "added": MANY - len(kept),
+        "changed": 0,
+        "unchanged": len(kept),
+        "removed": 0,
+        "failed": 0,
+    }
+    assert await contents(store) == {record(n)["id"]: record(n) for n in range(MANY)}
+
+
+async def test_a_reload_killed_in_the_middle_forgets_nothing_that_is_still_there(
+    start: Start, run: Callable[..., str], tmp_path: Path
+) -> None:
+    """The second run of a source is killed; the third has a row less."""
+    store = tmp_path / "s.db"
+    write_items(tmp_path / "items.jsonl", range(6000))
+    load = ("load", "items.jsonl", "--store", "sqlite:///s.db", "--json")
+    run(*load)
+    changed = {n: {**record(n), "name": f"New {n}"} for n in range(6000)}
+    (tmp_path / "items.jsonl").write_text("".join(json.dumps(each) + "\n" for each in changed.values()))
+    killed = start(*load)
+    wait_until(lambda: committed(store) >= 7000, "the first changes")
+    killed.kill()
+    killed.communicate()
+    del changed[5]
+    (tmp_path / "items.jsonl").write_text("".join(json.dumps(each) + "\n" for each in changed.values()))
+
+    summary = json.loads(run(*load))
+
+    assert (summary["added"], summary["removed"]) == (0, 1)
+    assert await contents(store) == {each["id"]: each for each in changed.values()}
+
+
+async def test_two_loads_of_one_source_at_once_lose_nothing(start: Start, tmp_path: Path) -> None:
+    write_items(tmp_path / "items.jsonl", range(20_000))
+    load = ("load", "items.jsonl", "--store", "sqlite:///s.db", "--json")
+
+    both = [start(*load), start(*load)]
+    codes = {(process.communicate(timeout=120), process.returncode)[1] for process in both}
+
+    assert codes <= {0, 5}
+    assert await contents(tmp_path / "s.db") == {record(n)["id"]: record(n) for n in range(20_000)}
+
+
+async def test_two_loads_of_different_sources_share_a_store(start: Start, tmp_path: Path) -> None:
+    write_items(tmp_path / "low.jsonl", range(4000))
+    write_items(tmp_path / "high.jsonl", range(4000, 8000))
+
+    both = [
+        start("load", name, "--collection", "items", "--store", "sqlite:///s.db", "--json")
+        for name in ("low.jsonl", "high.jsonl")
+    ]
+    summaries = [json.loads(process.communicate(timeout=120)[0]) for process in both]
+
+    assert [(each["added"], each["removed"], each["failed"]) for each in summaries] == [(4000, 0, 0)] * 2
+    assert await contents(tmp_path / "s.db") == {record(n)["id"]: record(n) for n in range(8000)}
+
+
+@pytest.fixture
+def peak(tmp_path: Path) -> Callable[[str], int]:
+    """The most memory, in kilobytes, that loading a file takes."""
+
+    def measured(name: str) -> int:
+        process = subprocess.Popen(
+            [SCRIPT, "load", name, "--store", f"sqlite:///{name}.db", "--collection", "items", "--json"],
+            cwd=tmp_path,
+            env=ENVIRONMENT,
+            stdout=subprocess.DEVNULL,
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        return usage.ru_maxrss
+
+    return measured
+
+
+def test_ten_times_the_items_do_not_take_more_memory(peak: Callable[[str], int], tmp_path: Path) -> None:
+    write_items(tmp_path / "few.jsonl", range(6000))
+    write_items(tmp_path / "many.jsonl", range(60_000))
+
+    assert peak("many.jsonl") / peak("few.jsonl") < 1.5
+
+
+def test_one_large_array_is_read_in_constant_memory_too(peak: Callable[[str], int], tmp_path: Path) -> None:
+    for name, count in (("few.json", 2000), ("many.json", 20_000)):
+        long = [{**record(n), "text": "All work and no play. " * 20} for n in range(count)]
+        (tmp_path / name).write_text(json.dumps(long))
+
+    assert peak("many.json") / peak("few.json") < 1.5

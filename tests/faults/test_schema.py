@@ -1,0 +1,29 @@
+"""Collections made while others look."""
+
+import asyncio
+from pathlib import Path
+
+from portico.catalog import Collection
+from portico.store import Put, open_store
+
+
+async def test_a_collection_made_while_others_look_stays_known(tmp_path: Path) -> None:
+    """A reader that began before the collection was made must not bring the old schema back."""
+    store = await open_store(f"sqlite:///{tmp_path}/s.db")
+    looking = True
+
+    async def look() -> None:
+        while looking:
+            await store.refresh()
+
+    lookers = [asyncio.create_task(look()) for _ in range(3)]
+    try:
+        for number in range(60):
+            await store.declare(Collection(f"c{number}"))
+            assert f"c{number}" in store.schema
+            await store.write(f"c{number}", [Put("a", {"n": number})])
+            assert (await store.get(f"c{number}", "a")).data == {"n": number}
+    finally:
+        looking = False
+        await asyncio.wait(lookers)
+        await store.close()

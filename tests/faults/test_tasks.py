@@ -1,0 +1,138 @@
+"""Servers that are killed or stopped while they work."""
+
+import asyncio
+import json
+import signal
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.faults.conftest import Start, wait_until
+
+from portico.calls import Task
+from portico.store import open_store
+
+SITE = """
+operations = ["own.py"]
+[search]
+embedder = "none:"
+[server]
+port = {port}
+"""
+OWN = '''
+import asyncio
+from pathlib import Path
+from portico.operations import Context, operation
+
+async def count_up(context: Context, steps: int, log: str) -> list[int]:
+    done = list(context.saved or [])
+    for step in range(len(done), steps):
+        with Path(log).open("a") as file:
+            file.write(f"{step}\\n")
+        await asyncio.sleep(0.1)
+        done.append(step)
+        await context.progress(len(done) / steps, f"Step {step}", save=done)
+    return done
+
+@operation(kind="execute", danger="safe", long=True, attempts=3)
+async def patient(context: Context, steps: int, log: str) -> list[int]:
+    """May be taken up again."""
+    return await count_up(context, steps, log)
+
+@operation(kind="execute", danger="safe", long=True)
+async def once(context: Context, steps: int, log: str) -> list[int]:
+    """May be tried once."""
+    return await count_up(context, steps, log)
+'''
+STEPS = 30
+
+
+@pytest.fixture
+def site(tmp_path: Path, free_port: int) -> Path:
+    (tmp_path / "portico.toml").write_text(SITE.format(port=free_port))
+    (tmp_path / "own.py").write_text(OWN)
+    return tmp_path
+
+
+@pytest.fixture
+def work(site: Path, run: Callable[..., str]) -> Callable[[str], str]:
+    """Leave work for a server; the task's id. Its steps are logged in a file named after it."""
+
+    def leave(operation: str) -> str:
+        params = {"steps": STEPS, "log": str(site / operation)}
+        return json.loads(run("call", operation, json.dumps(params), "--later"))["id"]
+
+    return leave
+
+
+def steps(site: Path, operation: str) -> list[int]:
+    log = site / operation
+    return [int(line) for line in log.read_text().split()] if log.exists() else []
+
+
+async def finished(site: Path, id: str, seconds: float = 45.0) -> Task:
+    """The task once it has ended."""
+    store = await open_store(f"sqlite:///{site}/site.db")
+    deadline = time.monotonic() + seconds
+    try:
+        while not (now := await store.get_task(id)).state.is_final:
+            assert time.monotonic() < deadline, now
+            await asyncio.sleep(0.1)
+        return now
+    finally:
+        await store.close()
+
+
+async def test_after_a_kill_work_goes_on_where_it_was_or_fails_honestly(
+    start: Start, site: Path, work: Callable[[str], str]
+) -> None:
+    patient, once = work("patient"), work("once")
+    server = start("serve")
+    wait_until(lambda: min(len(steps(site, name)) for name in ("patient", "once")) >= 4, "the first steps")
+    server.kill()
+    server.communicate()
+    before = {name: steps(site, name) for name in ("patient", "once")}
+    start("serve")
+
+    resumed, given_up = await finished(site, patient), await finished(site, once)
+
+    assert (resumed.state, resumed.progress, resumed.result) == ("completed", 1.0, list(range(STEPS)))
+    after = steps(site, "patient")
+    assert after[: len(before["patient"])] == before["patient"]
+    assert len(after) - STEPS <= 1  # only the step that was under way is done again
+    assert (given_up.state, given_up.result, given_up.error["error"]) == ("failed", None, "Interrupted")
+    assert steps(site, "once") == before["once"]
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_server_that_is_told_to_stop_gives_its_work_back(
+    start: Start, site: Path, work: Callable[[str], str], how: signal.Signals
+) -> None:
+    """Nobody has to wait for a lease to run out."""
+    id = work("patient")
+    server = start("serve")
+    wait_until(lambda: len(steps(site, "patient")) >= 3, "the first steps")
+    server.send_signal(how)
+    server.communicate(timeout=20)
+
+    database = sqlite3.connect(site / "site.db")
+    assert database.execute("SELECT state FROM tasks WHERE id = ?", (id,)).fetchone() == ("pending",)
+    database.close()
+
+
+async def test_cancelling_from_another_process_reaches_the_running_work(
+    start: Start, site: Path, work: Callable[[str], str]
+) -> None:
+    start("serve")
+    id = work("patient")
+    wait_until(lambda: len(steps(site, "patient")) >= 2, "the first steps")
+
+    store = await open_store(f"sqlite:///{site}/site.db")
+    await store.cancel_task(id)
+    await store.close()
+    ended = await finished(site, id, 10)
+
+    assert ended.state == "cancelled"
+    assert len(steps(site, "patient")) < STEPS

@@ -1,0 +1,136 @@
+"""`portico serve` and `portico demo`: what they say, what they answer, how they stop."""
+
+import json
+import re
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from tests.server.conftest import Running, Serve, free_port
+
+from portico.faces import FACES
+
+SITE = """
+[site]
+name = "The <Inn> & Stable"
+[search]
+embedder = "none:"
+[[source]]
+url = "rooms.jsonl"
+[collections.ledger]
+private = true
+"""
+
+
+@pytest.fixture
+def inn(serve: Serve, tmp_path: Path) -> Running:
+    (tmp_path / "portico.toml").write_text(SITE)
+    (tmp_path / "rooms.jsonl").write_text('{"id": "attic", "name": "<b>Attic</b>"}\n')
+    return serve("serve", "--load")
+
+
+def ready(server: Running) -> dict:
+    deadline = time.monotonic() + 20
+    while True:
+        status, body, _ = server.get("/readyz")
+        if status == 200:
+            return json.loads(body)
+        assert status == 503
+        assert time.monotonic() < deadline, body
+        time.sleep(0.05)
+
+
+def test_a_server_answers_on_all_its_addresses_and_stops_when_told(inn: Running) -> None:
+    status, body, _ = inn.get("/healthz")
+    assert (status, json.loads(body)["status"]) == (200, "ok")
+
+    assert ready(inn) == {"ready": True, "collections": {"rooms": {"items": 1, "embedded": 0}}}
+
+    status, metrics, headers = inn.get("/metrics")
+    assert status == 200
+    assert headers["content-type"].startswith("text/plain")
+    assert "portico_seconds" in metrics
+
+    status, page, headers = inn.get("/")
+    assert status == 200
+    assert "The &lt;Inn&gt; &amp; Stable" in page
+    assert "<Inn>" not in page
+    assert "rooms" in page
+    assert "ledger" not in page
+    assert "default-src 'none'" in headers["content-security-policy"]
+
+    assert inn.get("/nothing")[0] == 404
+
+    code, err = inn.stop(signal.SIGTERM)
+    assert code == 0
+    assert "Traceback" not in err
+
+
+def test_a_server_prints_an_address_and_a_curl_line_for_every_face(inn: Running) -> None:
+    base = f"http://127.0.0.1:{inn.port}"
+    text = "\n".join(inn.announced)
+
+    assert "The <Inn> & Stable is open" in text
+    for face in FACES:
+        assert re.search(rf"{re.escape(face.title)} +{re.escape(base + face.path)}", text), face
+        assert face.example.format(base=base) in text
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_stopping_is_clean_and_a_second_start_works(serve: Serve, tmp_path: Path, how: signal.Signals) -> None:
+    (tmp_path / "portico.toml").write_text('[search]\nembedder = "none:"\n')
+    port = free_port()
+    for _ in range(2):
+        server = serve(port=port)
+        assert server.get("/healthz")[0] == 200
+        code, err = server.stop(how)
+
+        assert code == 0, err
+        assert "Traceback" not in err
+        assert not list(tmp_path.glob("*.db-wal")), "the store was not closed"
+
+
+def test_a_port_in_use_is_said_plainly(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "portico.toml").write_text('[search]\nembedder = "none:"\n')
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        server = serve(port=port)
+        _, err = server.process.communicate(timeout=20)
+
+    assert server.process.returncode == 6
+    assert "Traceback" not in err
+    assert str(port) in err
+    assert "in use" in err
+    assert server.announced == []
+
+
+def test_with_port_zero_the_printed_address_is_the_real_one(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "portico.toml").write_text('[search]\nembedder = "none:"\n')
+
+    server = serve("serve", "--port", "0")
+
+    found = re.search(r"http://127\.0\.0\.1:(\d+)/healthz", "\n".join(server.announced))
+    assert int(found[1]) != 0
+    server.port = int(found[1])
+    assert server.get("/healthz")[0] == 200
+
+
+def test_the_demo_loads_serves_and_starts_again_in_seconds(serve: Serve, tmp_path: Path) -> None:
+    first = serve("demo")
+    collections = ready(first)["collections"]
+    assert sum(each["items"] for each in collections.values()) >= 400
+    assert "Merrow Bay" in first.get("/")[1]
+    first.stop(signal.SIGINT)
+    assert (tmp_path / ".portico" / "demo.db").is_file()
+
+    started = time.monotonic()
+    second = serve("demo")
+    ready(second)
+    assert time.monotonic() - started < 15
+    code, err = second.stop(signal.SIGTERM)
+    assert code == 0
+    assert "Traceback" not in err

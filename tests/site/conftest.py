@@ -1,0 +1,169 @@
+"""A small inn as a site, opened through the same door as the server opens it."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from portico.calls import Call, Caller, Outcome, Task
+from portico.catalog import Danger
+from portico.config import Config, parse_config
+from portico.identity import Credentials, local_operator, make_key
+from portico.server import Parts, opened_site
+from portico.site import Site
+from portico.store import Put
+
+ROOMS = {
+    "attic": {"name": "The attic", "beds": 2, "price": 60.0, "view": {"sea": True, "floor": 4}},
+    "cellar": {"name": "The cellar", "beds": 6, "price": 25.0},
+    "garden": {"name": "Garden room", "beds": 1, "price": 45.0, "tags": ["quiet", "green"]},
+}
+OPERATOR = local_operator()
+CLOSE_SECONDS = 8
+
+
+def config(folder: Path, **said: Any) -> Config:
+    base = {"search": {"embedder": "none:"}, "store": {"url": "sqlite:///inn.db"}, "folder": str(folder)}
+    return parse_config({**base, **said})
+
+
+Open = Callable[..., AbstractAsyncContextManager[Parts]]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Open:
+    """Open a site with these settings; the store stays between openings. Modules may be given as text."""
+
+    def opening(own: str = "", **said: Any) -> AbstractAsyncContextManager[Parts]:
+        if own:
+            (tmp_path / "own.py").write_text(own)
+            said = {"operations": ["own.py"], **said}
+        return closed_in_time(opened_site(config(tmp_path, **said)))
+
+    return opening
+
+
+@asynccontextmanager
+async def closed_in_time(opening: AbstractAsyncContextManager[Parts]) -> AsyncIterator[Parts]:
+    """A site that does not close is a failure of its test, not the end of the suite."""
+    async with asyncio.timeout(CLOSE_SECONDS):
+        parts = await opening.__aenter__()
+    try:
+        yield parts
+    finally:
+        closing = asyncio.ensure_future(opening.__aexit__(None, None, None))
+        done, _ = await asyncio.wait([closing], timeout=CLOSE_SECONDS)
+        assert done, "the site did not close"
+        closing.result()
+
+
+@pytest.fixture
+async def parts(opened: Open) -> AsyncIterator[Parts]:
+    async with opened() as parts:
+        await furnish(parts)
+        yield parts
+
+
+async def furnish(parts: Parts) -> None:
+    await parts.store.declare(parts.config.collection("rooms"))
+    await parts.store.write("rooms", [Put(id, data) for id, data in ROOMS.items()])
+    await parts.index.sync(await parts.store.head())
+
+
+@pytest.fixture
+def site(parts: Parts) -> Site:
+    return parts.site
+
+
+@dataclass
+class Calling:
+    """Calls as somebody, and looks at what came of it."""
+
+    site: Site
+    caller: Caller = OPERATOR
+
+    async def __call__(self, operation: str, **params: Any) -> Any:
+        outcome = await self.site.call(Call(operation, params), self.caller)
+        assert isinstance(outcome, Outcome)
+        return outcome.result
+
+    async def task(self, operation: str, **params: Any) -> Task:
+        started = await self.site.call(Call(operation, params, run="later"), self.caller)
+        assert isinstance(started, Task)
+        return started
+
+    async def finished(self, id: str) -> Task:
+        ended = await self.site.tasks.wait(id, self.caller, 20)
+        assert ended.state.is_final, ended
+        return ended
+
+
+@pytest.fixture
+def call(site: Site) -> Calling:
+    return Calling(site)
+
+
+async def key_holder(parts: Parts, *scopes: str, danger: Danger = Danger.SAFE, days: float | None = 1) -> Caller:
+    """Somebody with a key of these scopes, known as a face would know them."""
+    token, key = make_key("somebody", scopes, danger, days)
+    await parts.store.add_key(key)
+    return await parts.site.identity.caller(Credentials(token))
+
+
+@dataclass
+class Asked:
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass
+class Elsewhere:
+    """A web service on loopback: what it answers, and what it was asked."""
+
+    url: str = ""
+    status: int = 200
+    body: bytes = b"{}"
+    content_type: str = "application/json"
+    asked: list[Asked] = field(default_factory=list)
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Elsewhere]:
+    service = Elsewhere()
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            body = self.rfile.read(length)
+            service.asked.append(Asked(self.command, self.path, dict(self.headers), body))
+            self.send_response(service.status)
+            self.send_header("Content-Type", service.content_type)
+            self.send_header("Content-Length", str(len(service.body)))
+            self.end_headers()
+            self.wfile.write(service.body)
+
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer
+
+        def log_message(self, *_: Any) -> None: ...
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_: Any) -> None: ...
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        service.url = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=partial(server.serve_forever, poll_interval=0.01))
+        thread.start()
+        yield service
+        server.shutdown()
+        thread.join()

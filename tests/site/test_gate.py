@@ -1,0 +1,215 @@
+"""What the gate lets through, for whom, and that nothing passes beside it."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from tests.site.conftest import OPERATOR, Open, furnish, key_holder
+
+from portico.calls import Ask, Call, Caller, Watch
+from portico.catalog import Danger
+from portico.errors import (
+    BadRequest,
+    Forbidden,
+    RateLimited,
+    SiteError,
+    TooLarge,
+    Unauthenticated,
+    UnknownCollection,
+    UnknownOperation,
+)
+from portico.identity import Credentials, make_key
+from portico.query import Query
+from portico.safety.gate import Permit
+from portico.server import Parts
+from portico.site import Site
+from portico.store import Put
+
+CREATE = Call("create_room", {"id": "new", "input": {"beds": 1}})
+DELETE = Call("delete_room", {"id": "attic"})
+
+
+def test_a_permit_cannot_be_made_elsewhere() -> None:
+    with pytest.raises(TypeError):
+        Permit(Query("rooms"), OPERATOR, None, None, object())
+    with pytest.raises(TypeError):
+        Permit(Query("rooms"), OPERATOR, None, None)  # type: ignore[call-arg]
+
+
+async def test_a_permit_cannot_be_altered_into_another(site: Site) -> None:
+    permit = site.gate.admit(Query("rooms"), OPERATOR)
+
+    with pytest.raises(AttributeError):
+        permit.caller = Caller()  # type: ignore[misc]
+
+
+async def test_anybody_may_read_and_ask_but_not_write(parts: Parts) -> None:
+    nobody = parts.site.identity.nobody("1.2.3.4")
+
+    assert len((await parts.site.query(Query("rooms"), nobody)).items) == 3
+    assert [event async for event in parts.site.ask(Ask("attic"), nobody)]
+    assert (await parts.site.call(Call("count_rooms"), nobody)).result == {"count": 3}
+    with pytest.raises(Unauthenticated) as refusal:
+        await parts.site.call(CREATE, nobody)
+    assert refusal.value.details == {"scope": "create:rooms"}
+    assert await parts.store.get("rooms", "new") is None
+
+
+@pytest.mark.parametrize(
+    ("scopes", "danger", "call", "refused"),
+    [
+        (["create:rooms"], Danger.REVERSIBLE, CREATE, None),
+        (["create:*"], Danger.REVERSIBLE, CREATE, None),
+        (["*:rooms"], Danger.REVERSIBLE, CREATE, None),
+        (["*:*"], Danger.REVERSIBLE, CREATE, None),
+        (["create:create_room"], Danger.REVERSIBLE, CREATE, None),
+        (["create:guests"], Danger.REVERSIBLE, CREATE, Forbidden),
+        (["read:rooms", "update:rooms"], Danger.REVERSIBLE, CREATE, Forbidden),
+        (["ask"], Danger.DANGEROUS, CREATE, Forbidden),
+        (["create:rooms"], Danger.SAFE, CREATE, Forbidden),
+        (["*:*"], Danger.REVERSIBLE, DELETE, Forbidden),
+        (["*:*"], Danger.DESTRUCTIVE, DELETE, None),
+        (["delete:delete_room"], Danger.DESTRUCTIVE, DELETE, None),
+        (["delete:create_room"], Danger.DESTRUCTIVE, DELETE, Forbidden),
+    ],
+)
+async def test_a_key_opens_what_its_scopes_and_its_danger_say(
+    parts: Parts, scopes: list[str], danger: Danger, call: Call, refused: type[SiteError] | None
+) -> None:
+    somebody = await key_holder(parts, *scopes, danger=danger)
+    if refused is None:
+        await parts.site.call(call, somebody)
+        return
+    with pytest.raises(refused):
+        await parts.site.call(call, somebody)
+
+
+async def test_a_key_reads_only_its_collections_through_every_door(parts: Parts) -> None:
+    await parts.store.declare(parts.config.collection("guests"))
+    await parts.store.write("guests", [Put("ada", {"name": "Ada of the attic"})])
+    somebody = await key_holder(parts, "ask", "read:rooms")
+
+    found = [event.item.collection async for event in parts.site.ask(Ask("attic"), somebody) if hasattr(event, "item")]
+    assert found == ["rooms"]
+    with pytest.raises(Forbidden):
+        await parts.site.query(Query("guests"), somebody)
+    with pytest.raises(Forbidden):
+        await anext(parts.site.watch(Watch("guests"), somebody))
+    with pytest.raises(Forbidden):
+        await anext(parts.site.ask(Ask("attic", ("guests",)), somebody))
+    with pytest.raises(Forbidden):
+        await parts.site.call(Call("list_guests"), somebody)
+
+
+async def test_a_private_collection_is_invisible_to_all_but_the_operator(opened: Open) -> None:
+    async with opened(collections={"ledger": {"private": True}}) as parts:
+        await parts.store.write("ledger", [Put("a", {"name": "attic", "sum": 3})])
+        await parts.index.sync(await parts.store.head())
+        site = parts.site
+        somebody = await key_holder(parts, "ask", "*:*", danger=Danger.DANGEROUS)
+
+        assert "ledger" not in [each.name for each in site.catalog.public]
+        assert not [name for name in site.catalog.operations if "ledger" in name]
+        with pytest.raises(UnknownCollection):
+            await site.query(Query("ledger"), somebody)
+        with pytest.raises(UnknownCollection):
+            await anext(site.watch(Watch("ledger"), somebody))
+        with pytest.raises(UnknownCollection):
+            await anext(site.ask(Ask("attic", ("ledger",)), somebody))
+        with pytest.raises(UnknownOperation):
+            await site.call(Call("list_ledger"), somebody)
+        assert [type(event).__name__ async for event in site.ask(Ask("attic"), somebody)] == ["Understood", "Finished"]
+        assert [item.id for item in (await site.query(Query("ledger"), OPERATOR)).items] == ["a"]
+
+
+async def test_a_key_that_is_wrong_expired_or_revoked_is_nobody(parts: Parts) -> None:
+    expired, old = make_key("old", ["ask"], Danger.SAFE, days=-1)
+    revoked, gone = make_key("gone", ["ask"], Danger.SAFE, days=1)
+    for key in (old, gone):
+        await parts.store.add_key(key)
+    await parts.store.revoke_key(gone.id, datetime.now(UTC))
+
+    for token in (expired, revoked, "pk_guess", " ", "\0"):
+        with pytest.raises(Unauthenticated):
+            await parts.site.identity.caller(Credentials(token))
+
+
+async def test_a_caller_is_slowed_down_alone_and_told_for_how_long(opened: Open) -> None:
+    async with opened(limits={"anonymous_per_minute": 3, "keys_per_minute": 5}) as parts:
+        await furnish(parts)
+        noisy, quiet = (parts.site.identity.nobody(address) for address in ("1.1.1.1", "2.2.2.2"))
+        for _ in range(3):
+            await parts.site.query(Query("rooms"), noisy)
+
+        with pytest.raises(RateLimited) as refusal:
+            await parts.site.query(Query("rooms"), noisy)
+
+        assert refusal.value.details["limit"] == 3
+        assert 0 < refusal.value.details["retry_after"] <= 20
+        await parts.site.query(Query("rooms"), quiet)
+        somebody = await key_holder(parts, "read:*")
+        for _ in range(5):
+            await parts.site.call(Call("count_rooms"), somebody)
+        with pytest.raises(RateLimited):
+            await anext(parts.site.watch(Watch("rooms"), somebody))
+
+
+async def test_refused_requests_count_too(opened: Open) -> None:
+    """Otherwise guessing names would be free."""
+    async with opened(limits={"anonymous_per_minute": 2}) as parts:
+        nobody = parts.site.identity.nobody("1.1.1.1")
+        for _ in range(2):
+            with pytest.raises(UnknownCollection):
+                await parts.site.query(Query("guess"), nobody)
+        with pytest.raises(RateLimited):
+            await parts.site.query(Query("guess"), nobody)
+
+
+async def test_too_much_too_deep_and_too_long_are_refused_with_the_limit(opened: Open) -> None:
+    async with opened(limits={"payload_bytes": 2000, "depth": 5, "text_characters": 100}) as parts:
+        await furnish(parts)
+        deep: dict = {}
+        for _ in range(6):
+            deep = {"in": deep}
+        large = Call("create_room", {"input": {"name": "x" * 3000}})
+        nested = Call("create_room", {"input": deep})
+
+        with pytest.raises(TooLarge) as too_large:
+            await parts.site.call(large, OPERATOR)
+        with pytest.raises(TooLarge) as too_deep:
+            await parts.site.call(nested, OPERATOR)
+        with pytest.raises(TooLarge) as too_long:
+            await parts.site.query(Query("rooms", text="x" * 101), OPERATOR)
+        with pytest.raises(TooLarge):
+            await anext(parts.site.ask(Ask("x" * 101), OPERATOR))
+
+        assert too_large.value.details["limit"] == 2000
+        assert too_deep.value.details["limit_type"] == "nesting_depth"
+        assert too_long.value.details["limit"] == 100
+
+
+async def test_what_is_not_json_is_a_bad_request(site: Site) -> None:
+    for odd in ("\ud800", {"a": {"b": "\udfff"}}, {"bytes": object()}):
+        with pytest.raises(BadRequest):
+            await site.call(Call("create_room", {"id": "x", "input": {"name": odd}}), OPERATOR)
+
+
+async def test_a_forbidden_operation_is_forbidden_to_everybody(opened: Open) -> None:
+    own = """
+from portico.operations import Context, operation
+@operation(danger="forbidden")
+async def burn_down(context: Context) -> str:
+    return "burnt"
+"""
+    async with opened(own) as parts:
+        with pytest.raises(Forbidden, match="is forbidden on this site"):
+            await parts.site.call(Call("burn_down"), replace(OPERATOR, danger=Danger.FORBIDDEN))
+
+
+async def test_a_refusal_is_observed(opened: Open) -> None:
+    async with opened() as parts:
+        with pytest.raises(UnknownOperation):
+            await parts.site.call(Call("nothing"), OPERATOR)
+
+        refused = parts.metrics.registry.get_sample_value("portico_events_total", {"event": "Refused"})
+    assert refused == 1.0
