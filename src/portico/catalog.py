@@ -15,6 +15,7 @@ import msgspec
 
 from portico.errors import ConfigError, UnknownCollection, UnknownField, UnknownOperation
 
+OPERATIONS = "_operations"  # the private collection that OpenAPI documents are loaded into
 ID = "id"  # names an item's id in filters, orders and projections
 MAX_COLUMNS = 1000  # fields of a collection with a type of their own; further ones are kept as they come
 MAX_FIELDS = 2000  # fields of a collection that can be named at all

@@ -20,7 +20,7 @@ class Finding:
 
 
 async def look_over(config: Config) -> list[Finding]:
-    findings = [_site_file(config), *_operations(config), *_sources(config), _embedder(config), _port(config)]
+    findings = [_site_file(config), *_sources(config), _embedder(config), _port(config)]
     return [*findings, *[finding async for finding in _store(config)]]
 
 
@@ -28,12 +28,12 @@ def _site_file(config: Config) -> Finding:
     return Finding("site", True, f"{config.site.name}, {len(config.collections)} collections described")
 
 
-def _operations(config: Config) -> list[Finding]:
+async def _operations(config: Config, store: Store) -> Finding:
     try:
-        found = site_operations(config)
+        found = await site_operations(config, store)
     except SiteError as error:
-        return [Finding("operations", False, str(error))]
-    return [Finding("operations", True, ", ".join(each.name for each in found) or "none of its own")]
+        return Finding("operations", False, str(error))
+    return Finding("operations", True, ", ".join(each.name for each in found) or "none of its own")
 
 
 def _sources(config: Config) -> list[Finding]:
@@ -79,6 +79,7 @@ async def _store(config: Config) -> AsyncIterator[Finding]:
     try:
         problems = await store.check()
         yield Finding("store", not problems, "; ".join(problems) or f"{config.store_url} is sound")
+        yield await _operations(config, store)
         async for finding in _collections(config, store):
             yield finding
     finally:

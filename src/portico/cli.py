@@ -132,7 +132,10 @@ def _config(site: str | None, store: str | None) -> Config:
     path = find_site_file(site)
     if path is None and store is None:
         err.print("[dim]No portico.toml here: this is the demo site.[/]", highlight=False)
-        return demo_config()
+        config = demo_config()
+        if not Path(config.store_url.removeprefix("sqlite:///")).exists():
+            _run(_load_all(config, quiet=True))
+        return config
     config = read_config(path) if path else Config()
     if store:
         settings = StoreSettings(url=located(store, "."), keep_changes=config.store.keep_changes)
@@ -292,8 +295,7 @@ async def _load_some(
 ) -> list["Report"]:
     from dataclasses import replace
 
-    from portico.ingest import ingest
-    from portico.server import collection_for
+    from portico.ingest import collection_for, ingest
     from portico.sources import open_source
 
     async with _store(config) as store:
@@ -308,8 +310,8 @@ async def _load_some(
 
 
 async def _load_all(config: Config, *, quiet: bool) -> list["Report"]:
+    from portico.ingest import load_sources
     from portico.observe import nowhere
-    from portico.server import load_sources
 
     async with _store(config) as store:
         with Bar(config.site.name, quiet) as bar:

@@ -9,14 +9,13 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from portico.catalog import Danger, JsonSchema, Kind, Operation
-from portico.config import OperationSettings
+from portico.catalog import OPERATIONS, Danger, JsonSchema, Kind, Operation
+from portico.config import Config, OperationSettings
 from portico.errors import InvalidParams, OperationFailed, SourceError, Unavailable
 from portico.operations import Context, default_danger
 from portico.sources.fetch import Fetcher
 from portico.store import Store
 
-STORED = "_operations"  # the private collection that OpenAPI documents are loaded into
 MAX_ANSWER = 4 << 20
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _JSON = "application/json"
@@ -64,6 +63,16 @@ class Endpoint:
         return msgspec.json.encode(body["body"] if self.whole_body else body)
 
 
+async def operations_elsewhere(config: Config, store: Store, secret: Callable[[str], str]) -> list[Operation]:
+    """Those of the site file, and those that were loaded from OpenAPI documents."""
+    fetcher = Fetcher(allow_hosts=config.allow_hosts, max_bytes=MAX_ANSWER)
+    described = [described_operation(each, fetcher, secret) for each in config.operation]
+    if OPERATIONS not in store.schema:
+        return described
+    loaded = [_stored(item.data, fetcher) async for items in store.scan(OPERATIONS) for item in items]
+    return [*described, *loaded]
+
+
 def described_operation(said: OperationSettings, fetcher: Fetcher, secret: Callable[[str], str]) -> Operation:
     """An [[operation]] of the site file. `${NAME}` in a header is a secret from the environment."""
     headers = {name: _VARIABLE.sub(lambda found: secret(found[1]), value) for name, value in said.headers.items()}
@@ -99,13 +108,6 @@ def described_operation(said: OperationSettings, fetcher: Fetcher, secret: Calla
         timeout=said.timeout,
         long=said.long,
     )
-
-
-async def stored_operations(store: Store, fetcher: Fetcher) -> list[Operation]:
-    """The operations that were loaded from OpenAPI documents."""
-    if STORED not in store.schema:
-        return []
-    return [_stored(item.data, fetcher) async for items in store.scan(STORED) for item in items]
 
 
 def _stored(data: Mapping[str, Any], fetcher: Fetcher) -> Operation:

@@ -18,8 +18,8 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from portico import __version__
+from portico.catalog import OPERATIONS
 from portico.config import Config
-from portico.endpoints import STORED
 from portico.errors import SiteError, Unavailable
 from portico.observe import Observe
 from portico.server import Parts, opened_site
@@ -36,7 +36,7 @@ def application(parts: Parts) -> Starlette:
         collections = {
             name: {"items": p.items, "embedded": p.embedded}
             for name, p in parts.index.progress().items()
-            if not parts.store.schema[name].private and name != STORED
+            if not parts.store.schema[name].private and name != OPERATIONS
         }
         body = {"ready": parts.index.is_ready, "collections": collections}
         return JSONResponse(body, 200 if parts.index.is_ready else 503)

@@ -1,15 +1,19 @@
 """Source to store: give each record an id, write in batches, forget what vanished. Constant memory, safe to repeat."""
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import msgspec
 
 from portico.catalog import Collection
+from portico.config import Config, located
 from portico.items import content_hash, problem_with
-from portico.sources import BadRecord, Entry, Record, Source
+from portico.observe import Loaded, Observe
+from portico.sources import BadRecord, Entry, Record, Source, SourceOptions, open_source
 from portico.store import Load, Put, Store
 
 BATCH_RECORDS = 500
@@ -133,3 +137,33 @@ def _repeats(puts: Sequence[tuple[Put, str]], repeated: set[str]) -> Iterator[Ba
     where = {put.id: where for put, where in puts}
     for id in sorted(repeated):
         yield BadRecord(where[id], f"another record of this source has the same id {id!r}")
+
+
+def collection_for(url: str) -> str:
+    """A name for the items of a source that was given none."""
+    place = re.split(r"[?#]", url)[0].rstrip("/")
+    stem = Path(place).stem or "items"
+    return re.sub(r"[^0-9A-Za-z_-]+", "_", stem).strip("_") or "items"
+
+
+async def load_sources(
+    config: Config, store: Store, observe: Observe, told: Callable[[Report], None] = lambda _: None
+) -> list[Report]:
+    """Bring the store up to date with every [[source]] of the site file."""
+    reports: list[Report] = []
+    for each in config.source:
+        options = SourceOptions(
+            format=each.format,
+            id_field=each.id_field,
+            table=each.table,
+            type=each.type,
+            max_pages=each.max_pages,
+            delay=each.delay,
+            allow_hosts=tuple(config.allow_hosts),
+        )
+        source = open_source(located(each.url, config.folder), options)
+        name = each.collection or collection_for(each.url)
+        report = await ingest(store, source, name, declared=config.collection, told=told)
+        observe(Loaded(each.url, name, report.added, report.changed, report.removed, report.failed))
+        reports.append(replace(report, source=each.url))
+    return reports

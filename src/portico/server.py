@@ -3,29 +3,24 @@
 import contextlib
 import importlib
 import importlib.util
-import re
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from portico.catalog import Operation
-from portico.config import Config, located, secret
-from portico.endpoints import described_operation, stored_operations
+from portico.catalog import OPERATIONS, Operation
+from portico.config import Config, secret
 from portico.errors import ConfigError
 from portico.identity import Identity
 from portico.index.memory import MemoryIndex
-from portico.ingest import Report, ingest
 from portico.models import Embedder, open_embedder
-from portico.observe import Loaded, Metrics, Observe, both, nowhere
+from portico.observe import Metrics, Observe, both, nowhere
 from portico.operations import marked_operations
 from portico.search import Finder
 from portico.site import RESERVED, Site
-from portico.sources import SourceOptions, open_source
-from portico.sources.fetch import Fetcher
 from portico.store import Store, open_store
 
 
@@ -90,7 +85,7 @@ async def _opened_store(config: Config) -> Store:
 
 async def _site(config: Config, finder: Finder, observe: Observe) -> Site:
     identity = Identity(finder.store.find_key, config.anonymous_scopes, config.anonymous_danger)
-    operations = [*site_operations(config), *await stored_operations(finder.store, _fetcher(config))]
+    operations = await site_operations(config, finder.store)
     return Site(config.site.name, finder, identity, config.limits, operations, observe)
 
 
@@ -113,21 +108,19 @@ async def embed_everything(config: Config, told: Callable[[int, int, float], Non
         await store.close()
 
 
-def site_operations(config: Config) -> list[Operation]:
-    """The operations of the site file: Python functions and HTTP endpoints."""
+async def site_operations(config: Config, store: Store) -> list[Operation]:
+    """The site's own operations: Python functions, and HTTP endpoints elsewhere."""
     modules = [_module(name, config.folder) for name in config.operations]
-    own = [operation for module in modules for operation in marked_operations(module)]
-    fetcher = _fetcher(config)
-    operations = [*own, *(described_operation(each, fetcher, secret) for each in config.operation)]
+    operations = [operation for module in modules for operation in marked_operations(module)]
+    if config.operation or OPERATIONS in store.schema:
+        # Half a second to import, for sites that have such operations.
+        endpoints = importlib.import_module("portico.endpoints")
+        operations += await endpoints.operations_elsewhere(config, store, secret)
     names = [each.name for each in operations]
     taken = next((name for name in names if names.count(name) > 1 or name in RESERVED), None)
     if taken:
         raise ConfigError(f"There are two operations called {taken}", hint="Give one of them another name.")
     return operations
-
-
-def _fetcher(config: Config) -> Fetcher:
-    return Fetcher(allow_hosts=config.allow_hosts, max_bytes=16 << 20)
 
 
 def _module(name: str, folder: str) -> ModuleType:
@@ -148,33 +141,3 @@ def _module_of_file(path: Path) -> ModuleType:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
-
-
-def collection_for(url: str) -> str:
-    """A name for the items of a source that was given none."""
-    place = re.split(r"[?#]", url)[0].rstrip("/")
-    stem = Path(place).stem or "items"
-    return re.sub(r"[^0-9A-Za-z_-]+", "_", stem).strip("_") or "items"
-
-
-async def load_sources(
-    config: Config, store: Store, observe: Observe, told: Callable[[Report], None] = lambda _: None
-) -> list[Report]:
-    """Bring the store up to date with every [[source]] of the site file."""
-    reports: list[Report] = []
-    for each in config.source:
-        options = SourceOptions(
-            format=each.format,
-            id_field=each.id_field,
-            table=each.table,
-            type=each.type,
-            max_pages=each.max_pages,
-            delay=each.delay,
-            allow_hosts=tuple(config.allow_hosts),
-        )
-        source = open_source(located(each.url, config.folder), options)
-        name = each.collection or collection_for(each.url)
-        report = await ingest(store, source, name, declared=config.collection, told=told)
-        observe(Loaded(each.url, name, report.added, report.changed, report.removed, report.failed))
-        reports.append(replace(report, source=each.url))
-    return reports

@@ -15,9 +15,10 @@ from portico.calls import Call, Task
 from portico.cli import demo_config
 from portico.config import Config, StoreSettings
 from portico.errors import Conflict, InvalidParams, UnknownItem
+from portico.ingest import load_sources
 from portico.observe import nowhere
 from portico.query import Order, Query, parse_filter
-from portico.server import Parts, load_sources, opened_site
+from portico.server import Parts, opened_site
 from portico.store import Merge, open_store
 
 DEMO = Path(portico.demo.__file__).parent

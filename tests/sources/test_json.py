@@ -89,7 +89,7 @@ def test_a_file_that_is_cut_off_gives_what_came_before(read, tmp_path: Path):
 
     assert read(path) == [
         Record({"id": 1}, f"{path}:1", "1"),
-        BadRecord(f"{path}:2", "is cut off: a bracket or a quote never closes"),
+        BadRecord(f"{path}:2", "is cut off: a bracket or a quote never closes", is_gap=True),
     ]
 
 

@@ -13,12 +13,12 @@ from urllib.parse import urljoin
 
 import yaml
 
+from portico.catalog import OPERATIONS
 from portico.errors import SourceError
 from portico.sources import jsonld
 from portico.sources.plain import load_yaml, plain
 from portico.sources.records import MAX_DEPTH, BadRecord, Document, Entry, Record
 
-COLLECTION = "_operations"
 KINDS = {
     "get": "read",
     "head": "read",
@@ -86,7 +86,7 @@ def read(document: Document) -> Iterator[Entry]:
         try:
             if operation.name in names:
                 raise Broken(f"has the name {operation.name}, which another operation has already")
-            yield Record(_data(operation, document), where, operation.name, COLLECTION)
+            yield Record(_data(operation, document), where, operation.name, OPERATIONS)
             names.add(operation.name)
         except Broken as problem:
             yield BadRecord(where, str(problem))
