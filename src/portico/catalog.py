@@ -19,6 +19,7 @@ OPERATIONS = "_operations"  # the private collection that OpenAPI documents are 
 ID = "id"  # names an item's id in filters, orders and projections
 MAX_COLUMNS = 1000  # fields of a collection with a type of their own; further ones are kept as they come
 MAX_FIELDS = 2000  # fields of a collection that can be named at all
+MAX_NUMBER = 10**308  # the greatest that is still finite as a float
 VECTOR_AT_LEAST = 16  # a list of this many numbers is read as a vector, not as an array
 
 
@@ -69,7 +70,6 @@ _SEGMENT = re.compile(r"[\w@$:-]{1,128}\Z")
 _COLLECTION = re.compile(r"[\w-]{1,128}\Z")
 _MAX_INTEGER = 2**63 - 1
 _MAX_FLOAT32 = 3.4e38
-_MAX_NUMBER = 10**308
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_INSTANT = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 _LAST_INSTANT = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
@@ -150,7 +150,7 @@ def _number(value: Any) -> int | float | None:
         except ValueError:
             return None
     if isinstance(value, int):
-        return storable(value) if abs(value) <= _MAX_NUMBER else None
+        return storable(value) if abs(value) <= MAX_NUMBER else None
     return value if isinstance(value, float) and isfinite(value) else None
 
 
@@ -403,7 +403,9 @@ class Catalog:
         found = self.operations.get(name)
         if found is None:
             raise UnknownOperation(
-                f"There is no operation {name!r}", operation=name, hint=nearest_hint(name, self.operations)
+                f"There is no operation {name!r}",
+                operation=name,
+                hint=nearest_hint(name, self.operations) or "`portico call` lists what there is.",
             )
         return found
 
@@ -415,4 +417,4 @@ class Catalog:
 def nearest_hint(name: str, known: Iterable[str]) -> str:
     """Names close to a wrong one, for error hints."""
     close = difflib.get_close_matches(name, list(known), n=3)
-    return f"Did you mean {', '.join(close)}?" if close else "`portico check` lists what there is."
+    return f"Did you mean {', '.join(close)}?" if close else ""

@@ -1,14 +1,15 @@
 """Looks over a site and says what is wrong, in plain words. Changes nothing but a missing store."""
 
+import errno
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from portico.config import Config, located
+from portico.config import Config, SourceSettings
 from portico.errors import SiteError
+from portico.ingest import described_source
 from portico.query import EVERYTHING
 from portico.server import open_models, site_operations
-from portico.sources import SourceOptions, open_source
 from portico.store import Store, open_store
 
 
@@ -37,15 +38,15 @@ async def _operations(config: Config, store: Store) -> Finding:
 
 
 def _sources(config: Config) -> list[Finding]:
-    return [_source(config, each.url, each.format) for each in config.source]
+    return [_source(config, each) for each in config.source]
 
 
-def _source(config: Config, url: str, format: str | None) -> Finding:
+def _source(config: Config, said: SourceSettings) -> Finding:
     try:
-        open_source(located(url, config.folder), SourceOptions(format=format))
+        described_source(said, config)
     except SiteError as error:
-        return Finding(f"source {url}", False, str(error))
-    return Finding(f"source {url}", True, "can be opened")
+        return Finding(f"source {said.url}", False, str(error))
+    return Finding(f"source {said.url}", True, "can be opened")
 
 
 def _embedder(config: Config) -> Finding:
@@ -60,14 +61,14 @@ def _embedder(config: Config) -> Finding:
 
 def _port(config: Config) -> Finding:
     """Whether the server could listen; a running one is no fault."""
-    where = f"{config.server.host}:{config.server.port}"
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((config.server.host, config.server.port))
-        except OSError as error:
-            return Finding("port", True, f"{where} is in use ({error.strerror}); a server may be running")
-    return Finding("port", True, f"{where} is free")
+    host, port = config.server.host, config.server.port
+    try:
+        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+            return Finding("port", True, f"{host}:{port} is free")
+    except OSError as error:
+        in_use = error.errno == errno.EADDRINUSE
+        says = "is in use; a server may be running" if in_use else f"cannot be listened on: {error.strerror}"
+        return Finding("port", in_use, f"{host}:{port} {says}")
 
 
 async def _store(config: Config) -> AsyncIterator[Finding]:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from portico.calls import Call, Caller, Outcome, Task
     from portico.catalog import Operation
     from portico.ingest import Report
+    from portico.observe import Observe
     from portico.query import Aggregate, Page, Query
     from portico.server import Parts
     from portico.store import Store
@@ -210,7 +211,7 @@ def _serve(config: Config, host: str | None, port: int | None, nwp_port: int | N
     config = msgspec.structs.replace(config, server=server)
     if load:
         err.print(f"Loading {config.site.name} into {config.store_url}", highlight=False)
-        _run(_load_all(config, quiet=False))
+        _run(_load_all(config, quiet=False, observe=Log()))
     _run(run_server(config, Log(), _announce))
 
 
@@ -224,7 +225,8 @@ def _announce(parts: "Parts") -> None:
     for face in FACES:
         print(f"  {face.title:<22} {base}{face.path}")
         print(f"  {'':<22} {face.example.format(base=base)}\n")
-    print('From another terminal:  portico query products --where \'{"price":{"$lt":20}}\' --order price --limit 5')
+    for collection in parts.site.catalog.public[:1]:
+        print(f"From another terminal:  portico query {collection.name} --limit 5")
     print("Stop with Ctrl-C.", flush=True)
 
 
@@ -309,13 +311,13 @@ async def _load_some(
         return reports
 
 
-async def _load_all(config: Config, *, quiet: bool) -> list["Report"]:
+async def _load_all(config: Config, *, quiet: bool, observe: "Observe | None" = None) -> list["Report"]:
     from portico.ingest import load_sources
     from portico.observe import nowhere
 
     async with _store(config) as store:
         with Bar(config.site.name, quiet) as bar:
-            return await load_sources(config, store, nowhere, bar.told)
+            return await load_sources(config, store, observe or nowhere, bar.told)
 
 
 async def _embed(config: Config, *, quiet: bool) -> None:
@@ -489,6 +491,8 @@ def _show_page(page: "Page", asked: "Query", as_json: bool) -> None:
     _table(rows, names)
     shown = f"{len(rows)} of {page.total}" if page.total is not None else str(len(rows))
     err.print(f"[dim]{shown}[/]", highlight=False)
+    for note in page.notes:
+        err.print(f"[yellow]{_plain(note)}[/]", highlight=False, soft_wrap=True)
     if page.cursor:
         err.print(f"[dim]More: --cursor {page.cursor}[/]", highlight=False, soft_wrap=True)
 
@@ -554,7 +558,7 @@ def ask(
     """
     from portico.calls import Ask
 
-    asked = Ask(question, tuple(collection or ()), limit=max(1, min(limit, 100)))
+    asked = Ask(question, tuple(collection or ()), limit=limit)
     found: list[tuple[Any, float]] = _run(_ask(_config(site, store), asked, api_key))
     if as_json:
         from portico.operations import shown

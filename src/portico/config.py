@@ -30,7 +30,6 @@ class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     name: str = "Portico"
     description: str = ""
-    url: str = ""
     language: str = "en"
     images: str = ""  # a folder, served at /images
 
@@ -236,7 +235,7 @@ def _explained(error: msgspec.ValidationError, where: str) -> ConfigError:
     if not found:
         return ConfigError(f"{where}: {place}: {says}", setting=place)
     known = _keys_at(steps)
-    hint = nearest_hint(found[1], known).replace("`portico check` lists what there is.", "")
+    hint = nearest_hint(found[1], known)
     return ConfigError(
         f"{where}: {place} has no setting {found[1]!r}",
         setting=found[1],

@@ -12,7 +12,7 @@ import msgspec
 from portico.catalog import OPERATIONS, Danger, JsonSchema, Kind, Operation
 from portico.config import Config, OperationSettings
 from portico.errors import InvalidParams, OperationFailed, SourceError, Unavailable
-from portico.operations import Context, default_danger
+from portico.operations import Context, check_operation_name, default_danger
 from portico.sources.fetch import Fetcher
 from portico.store import Store
 
@@ -75,6 +75,7 @@ async def operations_elsewhere(config: Config, store: Store, secret: Callable[[s
 
 def described_operation(said: OperationSettings, fetcher: Fetcher, secret: Callable[[str], str]) -> Operation:
     """An [[operation]] of the site file. `${NAME}` in a header is a secret from the environment."""
+    check_operation_name(said.name)
     headers = {name: _VARIABLE.sub(lambda found: secret(found[1]), value) for name, value in said.headers.items()}
     endpoint = Endpoint(
         said.name,

@@ -28,6 +28,7 @@ SiteError
 │   └── TimedOut
 ├── Unsupported             legal, but this site does not offer it
 ├── OperationFailed         an operation ran and failed
+│   └── Interrupted         the server stopped while it ran
 ├── ConfigError             the site file or the command line is wrong
 └── SourceError             a source of items cannot be read
     └── BlockedAddress      a URL points where Portico must not go
@@ -130,6 +131,9 @@ class Unsupported(SiteError): ...
 
 
 class OperationFailed(SiteError): ...
+
+
+class Interrupted(OperationFailed): ...
 
 
 class ConfigError(SiteError): ...

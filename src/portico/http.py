@@ -46,7 +46,7 @@ def application(parts: Parts) -> Starlette:
 
     async def home(_: Request) -> Response:
         counts = {name: each.items for name, each in parts.index.progress().items()}
-        return HTMLResponse(home_page(parts.site, counts), headers=_PAGE_HEADERS)
+        return HTMLResponse(home_page(parts.site, parts.config.site.description, counts), headers=_PAGE_HEADERS)
 
     async def failed(_: Request, error: Exception) -> Response:
         message = error.message if isinstance(error, SiteError) else "The server failed"

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from portico.catalog import Collection
-from portico.config import Config, located
+from portico.config import Config, SourceSettings, located
 from portico.items import content_hash, problem_with
 from portico.observe import Loaded, Observe
 from portico.sources import BadRecord, Entry, Record, Source, SourceOptions, open_source
@@ -146,22 +146,27 @@ def collection_for(url: str) -> str:
     return re.sub(r"[^0-9A-Za-z_-]+", "_", stem).strip("_") or "items"
 
 
+def described_source(said: SourceSettings, config: Config) -> Source:
+    """A [[source]] of the site file."""
+    options = SourceOptions(
+        format=said.format,
+        id_field=said.id_field,
+        table=said.table,
+        type=said.type,
+        max_pages=said.max_pages,
+        delay=said.delay,
+        allow_hosts=tuple(config.allow_hosts),
+    )
+    return open_source(located(said.url, config.folder), options)
+
+
 async def load_sources(
     config: Config, store: Store, observe: Observe, told: Callable[[Report], None] = lambda _: None
 ) -> list[Report]:
     """Bring the store up to date with every [[source]] of the site file."""
     reports: list[Report] = []
     for each in config.source:
-        options = SourceOptions(
-            format=each.format,
-            id_field=each.id_field,
-            table=each.table,
-            type=each.type,
-            max_pages=each.max_pages,
-            delay=each.delay,
-            allow_hosts=tuple(config.allow_hosts),
-        )
-        source = open_source(located(each.url, config.folder), options)
+        source = described_source(each, config)
         name = each.collection or collection_for(each.url)
         report = await ingest(store, source, name, declared=config.collection, told=told)
         observe(Loaded(each.url, name, report.added, report.changed, report.removed, report.failed))

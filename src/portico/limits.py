@@ -66,6 +66,16 @@ class Rates:
         return Allowance(limit, int(tokens - 1), (limit - tokens + 1) * 60 / limit)
 
 
+def check_text(text: str, limits: Limits) -> None:
+    if len(text) > limits.text_characters:
+        raise TooLarge(
+            f"The text has {len(text)} characters; {limits.text_characters} are allowed",
+            limit_type="string_length",
+            limit=limits.text_characters,
+            actual=len(text),
+        )
+
+
 def check_payload(params: Mapping[str, Any], limits: Limits) -> None:
     """Refuse what is too deep or too large before anything is done with it."""
     _check_depth(params, limits.depth)

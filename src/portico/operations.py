@@ -24,7 +24,8 @@ from msgspec import UNSET, Meta, UnsetType
 from portico.calls import Caller
 from portico.catalog import Collection, Danger, JsonSchema, Kind, Operation
 from portico.errors import ConfigError, InvalidParams, OperationFailed, SiteError, TimedOut, UnknownItem
-from portico.items import Item
+from portico.items import MAX_ID, Item
+from portico.limits import Limits, check_text
 from portico.observe import Broke, Observe
 from portico.query import (
     DEFAULT_LIMIT,
@@ -53,8 +54,9 @@ class Context:
 
     caller: Caller
     finder: Finder
+    limits: Limits = field(default_factory=Limits)
     handle: Handle | None = None
-    written: list[int] = field(default_factory=list[int])  # sequence numbers of what this call wrote
+    seen: int = 0  # the newest change the caller knows of; searches find everything up to it
 
     async def get(self, collection: str, id: str) -> Item:
         found = await self.finder.store.get(collection, id)
@@ -63,7 +65,8 @@ class Context:
         return found
 
     async def find(self, query: Query) -> Page:
-        return await self.finder.find(query, max(self.written, default=0))
+        check_text(query.text, self.limits)
+        return await self.finder.find(query, self.seen)
 
     async def put(self, collection: str, id: str, data: Mapping[str, Any], expect: str | None = None) -> Item:
         return await self.write(collection, Put(id, data, expect))
@@ -78,7 +81,7 @@ class Context:
         """One write; the item as it then is, or as it last was."""
         changes = await self.finder.store.write(collection, [write])
         if changes:
-            self.written.append(changes[-1].seq)
+            self.seen = max(self.seen, changes[-1].seq)
             return changes[-1].item
         return await self.get(collection, write.id)
 
@@ -153,12 +156,16 @@ def marked_operations(module: object) -> list[Operation]:
     return [from_function(each, getattr(each, MARK)) for each in members if hasattr(each, MARK)]
 
 
+def check_operation_name(name: str) -> None:
+    if not _NAME.match(name):
+        raise ConfigError(f"{name!r} cannot name an operation", hint="Use small letters, digits and _.")
+
+
 def from_function(function: Callable[..., Awaitable[Any]], marked: Marked) -> Operation:
     name = marked.name or function.__name__
     if not inspect.iscoroutinefunction(function):
         raise ConfigError(f"The operation {name} is not an async function", hint="Write `async def`.")
-    if not _NAME.match(name):
-        raise ConfigError(f"{name!r} cannot name an operation", hint="Use small letters, digits and _.")
+    check_operation_name(name)
     try:
         hints = get_type_hints(function, include_extras=True)
     except NameError as error:
@@ -205,7 +212,7 @@ def _struct_field(operation: str, parameter: inspect.Parameter, hints: Mapping[s
 
 # What every collection gets.
 
-Ident = Annotated[str, Meta(min_length=1, max_length=1024, description="The item's id")]
+Ident = Annotated[str, Meta(min_length=1, max_length=MAX_ID, description="The item's id")]
 Where = Annotated[dict[str, Any], Meta(description='A filter such as {"price": {"$lt": 20}}')]
 Limit = Annotated[int, Meta(ge=0, description=f"How many, at most {MAX_LIMIT}")]
 Fields = Annotated[list[str], Meta(description="Only these fields; paths such as offers.price are allowed")]
@@ -240,7 +247,7 @@ class GetParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class CreateParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    id: Annotated[str, Meta(max_length=1024, description="The new item's id; made up when left out")] = ""
+    id: Annotated[str, Meta(max_length=MAX_ID, description="The new item's id; made up when left out")] = ""
     input: Annotated[dict[str, Any], Meta(description="The new item's fields")]
 
 
@@ -266,7 +273,7 @@ class Found(msgspec.Struct, frozen=True, omit_defaults=True):
 
     items: list[dict[str, Any]]
     cursor: str = ""
-    total: int | None = None
+    notes: list[str] = []
 
 
 class Counted(msgspec.Struct, frozen=True):
@@ -292,7 +299,7 @@ def shown(item: Item, score: float | None = None) -> dict[str, Any]:
 def shown_page(page: Page) -> Found:
     scores = page.scores or (None,) * len(page.items)
     items = [shown(item, score) for item, score in zip(page.items, scores, strict=True)]
-    return Found(items, page.cursor, page.total)
+    return Found(items, page.cursor, list(page.notes))
 
 
 def collection_operations(collection: Collection) -> list[Operation]:

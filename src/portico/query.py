@@ -21,7 +21,7 @@ import numpy as np
 import re2
 from numpy.typing import NDArray
 
-from portico.catalog import ID, Collection, Field, FieldType, comparable, scalar_at, segments, storable
+from portico.catalog import ID, MAX_NUMBER, Collection, Field, FieldType, comparable, scalar_at, segments, storable
 from portico.errors import InvalidCursor, InvalidQuery, TooLarge, UnsafeRegex
 from portico.items import Item
 
@@ -29,6 +29,7 @@ MAX_DEPTH = 8  # NWP 6.2
 MAX_CONDITIONS = 256
 MAX_LIST = 1000
 MAX_REGEX = 256  # NWP 6.2
+MAX_VALUE = 10_000  # characters
 MAX_LIMIT = 1000
 DEFAULT_LIMIT = 20
 
@@ -38,29 +39,51 @@ Function: TypeAlias = Literal["count", "sum", "avg", "min", "max", "count_distin
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One way to test a field. `says` is for people; `holds` compares two values of the same kind."""
+    """One way to test a field. `says` is for people; `holds` tests one value, which may be None for an absent one."""
 
     name: str
     says: str
     holds: Callable[[Any, Any], bool]
-    ordered: bool = False
+
+
+def _same(value: Any, wanted: Any) -> bool:
+    """JSON equality: 1 equals 1.0, but not true and not "1"."""
+    if value is None or wanted is None:
+        return value is wanted
+    return _comparable(value, wanted) and value == wanted
+
+
+def _ordered(test: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    return lambda value, wanted: _comparable(value, wanted) and test(value, wanted)
+
+
+def _comparable(value: Any, wanted: Any) -> bool:
+    return _kind(value) == _kind(wanted) != "other"
+
+
+def _textual(test: Callable[[str, str], bool]) -> Callable[[Any, Any], bool]:
+    return lambda value, wanted: isinstance(value, str) and isinstance(wanted, str) and test(value, wanted)
 
 
 OPERATORS: dict[str, Operator] = {
     op.name: op
     for op in (
-        Operator("eq", "equals", operator.eq),
-        Operator("ne", "is not", operator.ne),
-        Operator("lt", "is less than", operator.lt, ordered=True),
-        Operator("lte", "is at most", operator.le, ordered=True),
-        Operator("gt", "is greater than", operator.gt, ordered=True),
-        Operator("gte", "is at least", operator.ge, ordered=True),
-        Operator("in", "is one of", lambda value, wanted: value in wanted),
-        Operator("nin", "is none of", lambda value, wanted: value not in wanted),
-        Operator("contains", "contains", lambda value, wanted: wanted in value),
-        Operator("between", "is between", lambda value, ends: ends[0] <= value <= ends[1], ordered=True),
+        Operator("eq", "equals", _same),
+        Operator("ne", "is not", lambda value, wanted: not _same(value, wanted)),
+        Operator("lt", "is less than", _ordered(operator.lt)),
+        Operator("lte", "is at most", _ordered(operator.le)),
+        Operator("gt", "is greater than", _ordered(operator.gt)),
+        Operator("gte", "is at least", _ordered(operator.ge)),
+        Operator("in", "is one of", lambda value, wanted: any(compare("eq", value, each) for each in wanted)),
+        Operator("nin", "is none of", lambda value, wanted: not any(compare("eq", value, each) for each in wanted)),
+        Operator("contains", "contains", _textual(lambda value, wanted: wanted in value)),
+        Operator(
+            "between",
+            "is between",
+            lambda value, ends: compare("gte", value, ends[0]) and compare("lte", value, ends[1]),
+        ),
         Operator("exists", "exists", lambda value, wanted: (value is not None) == wanted),
-        Operator("regex", "matches", lambda value, pattern: bool(compiled(pattern).search(value))),
+        Operator("regex", "matches", _textual(lambda value, pattern: compiled(pattern).search(value) is not None)),
     )
 }
 NEGATIONS = {"ne": "eq", "nin": "in"}
@@ -256,7 +279,7 @@ def condition(name: str, op: str, value: Any) -> Condition:
 def _check_plain(name: str, op: str, value: Any) -> Any:
     if isinstance(value, float) and not isfinite(value):
         raise InvalidQuery(f"${op} on {name!r} needs a finite number", field=name)
-    if isinstance(value, int) and abs(value) > 10**308:
+    if isinstance(value, int) and abs(value) > MAX_NUMBER:
         raise InvalidQuery(f"${op} on {name!r} needs a smaller number", field=name)
     if isinstance(value, str) and not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
         raise InvalidQuery(f"${op} on {name!r} needs whole characters", field=name)
@@ -391,32 +414,12 @@ def _operand(known: Field, wanted: Any) -> Any:
 
 
 def compare(op: str, value: Any, wanted: Any) -> bool:
-    """One comparison of one value, which may be None for an absent one."""
+    """One comparison of one value. Integers beyond 64 bits are as exact as databases keep them."""
     if type(value) is int:
         value = storable(value)
     if type(wanted) is int:
         wanted = storable(wanted)
-    match op:
-        case "exists":
-            return (value is not None) == wanted
-        case "eq":
-            return same(value, wanted)
-        case "in":
-            return any(compare("eq", value, each) for each in wanted)
-        case "between":
-            return compare("gte", value, wanted[0]) and compare("lte", value, wanted[1])
-        case "contains" | "regex":
-            return isinstance(value, str) and isinstance(wanted, str) and OPERATORS[op].holds(value, wanted)
-        case _:
-            return _kind(value) == _kind(wanted) != "other" and OPERATORS[op].holds(value, wanted)
-
-
-def same(value: Any, wanted: Any) -> bool:
-    """JSON equality: 1 equals 1.0, but not true and not "1"."""
-    if value is None or wanted is None:
-        return value is wanted
-    kind = _kind(value)
-    return kind == _kind(wanted) != "other" and value == wanted
+    return OPERATORS[op].holds(value, wanted)
 
 
 def _kind(value: Any) -> str:
@@ -477,10 +480,10 @@ def sort_key(value: Any) -> tuple[int, Any]:
         case str():
             return (1, value)
         case _:
-            return (_ABSENT, 0)
+            return (ABSENT, 0)
 
 
-_ABSENT = 3
+ABSENT = 3
 
 
 def checked(query: Query, collection: Collection) -> Query:
@@ -495,6 +498,8 @@ def checked(query: Query, collection: Collection) -> Query:
         _check_aggregate(query, query.aggregate, collection)
     if query.near:
         _check_near(query.near, collection)
+        if query.text:
+            raise InvalidQuery("A search is by text or by vector, not by both", hint="Leave one of them out.")
     return replace(query, limit=min(query.limit or DEFAULT_LIMIT, MAX_LIMIT))
 
 
@@ -512,6 +517,20 @@ def conditions(where: Filter) -> Iterator[Condition]:
             yield from conditions(part)
         case Condition():
             yield where
+
+
+def check_bounds(where: Filter) -> None:
+    """Refuse a filter that is larger than one that could have been parsed."""
+    for count, each in enumerate(conditions(where), 1):
+        value: Any = each.value
+        listed = cast("tuple[Any, ...]", value if isinstance(value, tuple) else (value,))
+        long = any(isinstance(one, str) and len(one) > MAX_VALUE for one in listed)
+        if count > MAX_CONDITIONS or len(listed) > MAX_LIST or long:
+            raise TooLarge(
+                f"A filter has at most {MAX_CONDITIONS} conditions, {MAX_LIST} values in a list and "
+                f"{MAX_VALUE} characters in a value",
+                limit_type="filter",
+            )
 
 
 def _check_near(near: Near, collection: Collection) -> None:
@@ -716,6 +735,6 @@ def _row_key(row: Mapping[str, Any], known: Field) -> tuple[int, Any] | None:
     """Sorts as items do; arrays and objects come behind, by their JSON."""
     value = row[known.name]
     if isinstance(value, list | dict):
-        return _ABSENT, msgspec.json.encode(value, order="sorted")
+        return ABSENT, msgspec.json.encode(value, order="sorted")
     value = comparable(known.type, value) if known.is_typed else value
     return None if value is None else sort_key(value)

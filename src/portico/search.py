@@ -3,17 +3,18 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from portico.catalog import ID, Collection, Field, scalar_at
-from portico.errors import InvalidCursor, InvalidQuery, Unavailable, UnknownCollection, Unsupported
-from portico.index import Index, Search
+from portico.errors import InvalidCursor, Unavailable, UnknownCollection, Unsupported
+from portico.index import TEXT_SHARE, Index, Search
 from portico.items import Item
 from portico.models import Embedder
 from portico.query import (
+    ABSENT,
     Filter,
     Page,
     Query,
@@ -26,9 +27,10 @@ from portico.query import (
 )
 from portico.store import Store
 
+Vector: TypeAlias = NDArray[np.float32]
+
 SPARE = 8  # candidates beyond a page, in case some have changed since they were indexed
 MAX_ORDERED = 1000  # best matches among which another order than relevance is given
-MAX_TEXT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +45,10 @@ class Finder:
             return await self.store.find(query)
         if self.index is None:
             raise Unsupported("This process has no search index", hint="Leave the text out, or ask a server.")
-        if len(query.text) > MAX_TEXT:
-            raise InvalidQuery(f"A search text has at most {MAX_TEXT} characters", limit=MAX_TEXT)
         await self.index.sync(seen)
         asked = checked(query, self._collection(query.collection))
-        search, notes = await self._search(self.index, asked)
+        vector, notes = await self._vector(asked.text)
+        search = await self._search(self.index, asked, vector)
         page = (
             await self._ordered(self.index, asked, search)
             if asked.order
@@ -61,15 +62,14 @@ class Finder:
             raise UnknownCollection(f"There is no collection {name!r}", collection=name)
         return found
 
-    async def _search(self, index: Index, query: Query) -> tuple[Search, tuple[str, ...]]:
-        vector, notes = await self._vector(query.text)
+    async def _search(self, index: Index, query: Query, vector: Vector | None) -> Search:
         resolved = {
             condition: frozenset(await self.store.matching(query.collection, condition))
             for condition in index.unresolved(query.collection, query.where)
         }
-        return Search(query.text, vector, query.near, query.where, resolved), notes
+        return Search(query.text, vector, query.near, query.where, resolved)
 
-    async def _vector(self, text: str) -> tuple[NDArray[np.float32] | None, tuple[str, ...]]:
+    async def _vector(self, text: str) -> tuple[Vector | None, tuple[str, ...]]:
         if self.embedder is None or not text:
             return None, ()
         try:
@@ -135,16 +135,17 @@ class Finder:
         )
 
     async def find_across(
-        self, collections: Sequence[str], text: str, where: Filter, limit: int
+        self, collections: Sequence[str], text: str, where: Filter, limit: int, seen: int = 0
     ) -> tuple[list[tuple[Item, float]], tuple[str, ...]]:
         """The best items of several collections on one scale, with scores from 0 to 1."""
         if self.index is None:
             raise Unsupported("This process has no search index", hint="Ask a server.")
+        await self.index.sync(seen)
         hits: list[Hit] = []
-        notes: tuple[str, ...] = ()
+        vector, notes = await self._vector(text)
         for name in collections:
             query = checked(Query(name, text=text, where=where, limit=limit), self._collection(name))
-            search, notes = await self._search(self.index, query)
+            search = await self._search(self.index, query, vector)
             ranked = self.index.rank(name, search, limit + SPARE)
             found = await self._still_matching(name, ranked.ids, where)
             parts = zip(ranked.ids, ranked.by_word, ranked.by_meaning, strict=True)
@@ -166,7 +167,7 @@ def _on_one_scale(hits: list[Hit]) -> Iterator[tuple[Item, float]]:
     nearest = max((hit.by_meaning for hit in hits), default=0.0)
     furthest = min((hit.by_meaning for hit in hits if hit.by_meaning > -1), default=0.0)
     span = max(nearest - furthest, 1e-9)
-    share = 0.5 if nearest > 0 else 1.0
+    share = TEXT_SHARE if nearest > 0 else 1.0
     for hit in hits:
         word = hit.by_word / strongest
         # What has no vector yet is judged by its words alone.
@@ -190,8 +191,8 @@ def _sorted(items: list[Item], query: Query, collection: Collection) -> list[Ite
     for key in reversed(query.order):
         field = collection.field(key.field)
         values = {item.id: sort_key(_value(item, field)) for item in items}
-        present = [item for item in items if values[item.id][0] < 3]
-        absent = [item for item in items if values[item.id][0] == 3]
+        present = [item for item in items if values[item.id][0] < ABSENT]
+        absent = [item for item in items if values[item.id][0] == ABSENT]
         present.sort(key=lambda item: values[item.id], reverse=key.descending)
         items = present + absent
     return items

@@ -18,7 +18,7 @@ from portico.identity import Identity
 from portico.index.memory import MemoryIndex
 from portico.models import Embedder, open_embedder
 from portico.observe import Metrics, Observe, both, nowhere
-from portico.operations import marked_operations
+from portico.operations import collection_operations, marked_operations
 from portico.search import Finder
 from portico.site import RESERVED, Site
 from portico.store import Store, open_store
@@ -117,7 +117,9 @@ async def site_operations(config: Config, store: Store) -> list[Operation]:
         endpoints = importlib.import_module("portico.endpoints")
         operations += await endpoints.operations_elsewhere(config, store, secret)
     names = [each.name for each in operations]
-    taken = next((name for name in names if names.count(name) > 1 or name in RESERVED), None)
+    public = [each for each in store.schema.values() if not each.private]
+    generated = {each.name for collection in public for each in collection_operations(collection)}
+    taken = next((name for name in names if names.count(name) > 1 or name in RESERVED | generated), None)
     if taken:
         raise ConfigError(f"There are two operations called {taken}", hint="Give one of them another name.")
     return operations

@@ -12,7 +12,7 @@ from portico.ask.events import Event, Failed, Finished
 from portico.ask.pipeline import answer
 from portico.calls import Ask, Call, Caller, Outcome, Task, Watch
 from portico.catalog import Catalog, Collection, Kind, Operation
-from portico.errors import KeyInUse, SiteError, TimedOut
+from portico.errors import KeyInUse, SiteError, TimedOut, UnknownField
 from portico.identity import Identity
 from portico.items import Change, content_hash
 from portico.limits import Limits, Rates
@@ -78,12 +78,10 @@ class Site:
         self.gate.admit(ask, caller)
         started = time.perf_counter()
         readable = self.gate.readable(caller)
-        collections = tuple(name for name in readable if not ask.collections or name in ask.collections)
-        if self.finder.index:
-            await self.finder.index.sync(self._acknowledged)
+        collections = self._fitting(ask, [name for name in readable if not ask.collections or name in ask.collections])
         items, begun = 0, False
         try:
-            async for event in answer(ask, collections, self.finder):
+            async for event in answer(ask, collections, self.finder, self._acknowledged):
                 begun = True
                 if isinstance(event, Finished):
                     items = event.items
@@ -93,6 +91,20 @@ class Site:
                 raise
             yield Failed(error)
         self._observe(Asked(_since(started), items, caller.id))
+
+    def _fitting(self, ask: Ask, names: Sequence[str]) -> tuple[str, ...]:
+        """The collections that have every field the question's filter names; an error if none has."""
+        fitting: list[str] = []
+        wrong: SiteError | None = None
+        for name in names:
+            try:
+                checked(Query(name, where=ask.where), self.catalog.collections[name])
+                fitting.append(name)
+            except UnknownField as error:
+                wrong = error
+        if wrong and not fitting:
+            raise wrong
+        return tuple(fitting)
 
     async def query(self, query: Query, caller: Caller) -> Page:
         self.gate.admit(query, caller)
@@ -192,9 +204,9 @@ class Site:
         return Outcome(operation.name, result)
 
     async def _run(self, permit: Permit, given: Any, handle: Handle | None) -> Any:
-        context = Context(permit.caller, self.finder, handle, [self._acknowledged])
+        context = Context(permit.caller, self.finder, self.limits, handle, self._acknowledged)
         result = await run(permit, given, context, self._observe)
-        self._acknowledged = max(self._acknowledged, *context.written)
+        self._acknowledged = max(self._acknowledged, context.seen)
         return result
 
     async def _run_task(self, permit: Permit, handle: Handle) -> Any:

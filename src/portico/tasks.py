@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from portico.calls import Call, Caller, Task, TaskState
 from portico.catalog import Operation
-from portico.errors import BadRequest, Denied, RateLimited, SiteError, TaskFinished, TimedOut, UnknownTask
+from portico.errors import BadRequest, Denied, Interrupted, RateLimited, SiteError, TaskFinished, TimedOut, UnknownTask
 from portico.limits import Limits
 from portico.observe import Broke, Observe, TaskMoved
 from portico.safety.gate import Gate, Permit
@@ -20,6 +20,7 @@ from portico.store import Store
 LEASE_SECONDS = 15.0
 POLL_SECONDS = 0.5
 CANCEL_SECONDS = 3.0
+MAX_UNDER_WAY = 10_000  # tasks of all anonymous callers that are looked through
 TIMEOUT_FACTOR = 120  # a task may take this many times as long as a call
 
 
@@ -54,8 +55,8 @@ class Tasks:
     async def start(self, permit: Permit, call: Call, operation: Operation) -> Task:
         """Put work into the store. Once this returns it will be done, or said why not."""
         caller = permit.caller
-        mine = await self._store.tasks(caller.id, self._limits.tasks_per_caller * 4)
-        waiting = [task for task in mine if not task.state.is_final and task.caller.rate_key == caller.rate_key]
+        under_way = await self._store.tasks(caller.id, MAX_UNDER_WAY, unfinished=True)
+        waiting = [task for task in under_way if task.caller.rate_key == caller.rate_key]
         if len(waiting) >= self._limits.tasks_per_caller:
             raise RateLimited(
                 f"{len(waiting)} tasks are already under way",
@@ -166,7 +167,7 @@ class Tasks:
             permit = self._gate.resume(task)
             operation = permit.operation
             if operation is None or task.attempts > operation.attempts:
-                await self._end(_failed(task, "Interrupted", "The server stopped while this task was running."))
+                await self._end(_failed(task, Interrupted("The server stopped while this task was running")))
                 return
             if task.cancelling:
                 await self._end(replace(task, state=TaskState.CANCELLED))
@@ -180,7 +181,7 @@ class Tasks:
             await self._retry_or_fail(task, error)
             return
         except TimeoutError:
-            await self._end(_failed(task, "TimedOut", "The task took too long."))
+            await self._end(_failed(task, TimedOut("The task took too long")))
             return
         current = await self._store.get_task(task.id) or task
         await self._end(replace(current, state=TaskState.COMPLETED, progress=1.0, result=result))
@@ -192,7 +193,7 @@ class Tasks:
         if current.attempts < attempts and not hopeless:
             await self._give_back(replace(current, message=f"Trying again: {error.message}"))
             return
-        await self._end(_failed(current, type(error).__name__, error.message, error.hint, error.details))
+        await self._end(_failed(current, error))
 
     def _attempts(self, task: Task) -> int:
         try:
@@ -240,8 +241,6 @@ def _owns(caller: Caller, task: Task) -> bool:
     return caller.id == task.caller.id
 
 
-def _failed(
-    task: Task, kind: str, message: str, hint: str | None = None, details: dict[str, Any] | None = None
-) -> Task:
-    error = {"error": kind, "message": message, "hint": hint, "details": details or {}}
-    return replace(task, state=TaskState.FAILED, error=error)
+def _failed(task: Task, error: SiteError) -> Task:
+    shown = {"error": type(error).__name__, "message": error.message, "hint": error.hint, "details": error.details}
+    return replace(task, state=TaskState.FAILED, error=shown)

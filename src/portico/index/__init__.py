@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from portico.query import EVERYTHING, Condition, Filter, Near
 
+TEXT_SHARE = 0.5  # of a fused score; the rest is nearness of meaning
 DEPTH = 200  # neighbours by meaning that join the matches by word
 
 

@@ -20,7 +20,6 @@ from portico.query import (
     compare,
     compiled,
     operand,
-    same,
 )
 
 MAX_TEXT = 200  # longer texts stay in the store; conditions on them are asked there
@@ -128,7 +127,7 @@ class Column:
         match op:
             case "contains":
                 for value, inside in zip(self.values, self.in_array.tolist(), strict=True):
-                    yield same(value, wanted) if inside else compare(op, value, wanted)
+                    yield compare("eq", value, wanted) if inside else compare(op, value, wanted)
             case "regex":
                 pattern = compiled(wanted) if isinstance(wanted, str) else None
                 for value in self.values:

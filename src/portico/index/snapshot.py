@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from portico.catalog import Collection
 from portico.errors import InvalidQuery
-from portico.index import DEPTH, Ranked, Search
+from portico.index import DEPTH, TEXT_SHARE, Ranked, Search
 from portico.index.columns import NeedsStore
 from portico.index.segment import Segment, Vocabulary
 from portico.index.text import Term, Wanted, wanted
@@ -17,7 +17,6 @@ from portico.query import And, Condition, Filter, Near, conditions
 
 K1 = 1.2
 B = 0.75
-TEXT_SHARE = 0.5  # of a fused score; the rest is nearness of meaning
 DIGITS = 6  # scores are rounded: the same items rank the same however they are spread over segments
 
 Mask = NDArray[np.bool_]

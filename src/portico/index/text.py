@@ -97,10 +97,6 @@ class Wanted:
     terms: tuple[Term, ...]
     phrases: tuple[tuple[Term, ...], ...]
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.terms and not self.phrases
-
 
 def language_of(item: Item, collection: Collection) -> str:
     said = item.data.get("inLanguage")

@@ -6,11 +6,11 @@ from typing import TypeAlias
 
 from portico.calls import Ask, Call, Caller, Task, Watch
 from portico.catalog import Catalog, Danger, Kind, Operation
-from portico.errors import Forbidden, SiteError, TooLarge, Unauthenticated
+from portico.errors import BadRequest, Forbidden, SiteError, Unauthenticated
 from portico.identity import ASK, allows
-from portico.limits import Allowance, Limits, Rates, check_payload
+from portico.limits import Allowance, Limits, Rates, check_payload, check_text
 from portico.observe import Observe, Refused
-from portico.query import Query
+from portico.query import MAX_LIMIT, Query, check_bounds
 
 Request: TypeAlias = Ask | Query | Call | Watch
 
@@ -33,7 +33,7 @@ class Permit:
 
 
 class Gate:
-    """Checks, in this order: rate, that the thing exists, scopes, danger, size."""
+    """Checks rate, size, that the thing exists, scopes and danger."""
 
     def __init__(self, catalog: Callable[[], Catalog], limits: Limits, rates: Rates, observe: Observe) -> None:
         self._catalog = catalog
@@ -60,12 +60,14 @@ class Gate:
             case Ask():
                 self._check_ask(request, caller)
                 return None
-            case Query(collection=name, text=text):
-                self._check_text(text)
-                self._check_collection(name, caller)
+            case Query():
+                check_text(request.text, self._limits)
+                check_bounds(request.where)
+                self._check_collection(request.collection, caller)
                 return None
-            case Watch(collection=name):
-                self._check_collection(name, caller)
+            case Watch():
+                check_bounds(request.where)
+                self._check_collection(request.collection, caller)
                 return None
             case Call():
                 operation = self._admitted_operation(request, caller)
@@ -73,20 +75,14 @@ class Gate:
                 return operation
 
     def _check_ask(self, ask: Ask, caller: Caller) -> None:
-        self._check_text(ask.text)
+        check_text(ask.text, self._limits)
+        check_bounds(ask.where)
+        if not 1 <= ask.limit <= MAX_LIMIT:
+            raise BadRequest(f"A question asks for 1 to {MAX_LIMIT} items", limit=ask.limit)
         if ASK not in caller.scopes:
             raise _refusal(caller, ASK)
         for name in ask.collections:
             self._check_collection(name, caller)
-
-    def _check_text(self, text: str) -> None:
-        if len(text) > self._limits.text_characters:
-            raise TooLarge(
-                f"The text has {len(text)} characters; {self._limits.text_characters} are allowed",
-                limit_type="string_length",
-                limit=self._limits.text_characters,
-                actual=len(text),
-            )
 
     def _check_collection(self, name: str, caller: Caller) -> None:
         if caller.is_operator and name in self._catalog().collections:

@@ -677,10 +677,12 @@ class SqliteStore:
     async def get_task(self, id: str) -> Task | None:
         return await self._engine.read(lambda db: _task(db, id))
 
-    async def tasks(self, caller: str, limit: int = 100) -> list[Task]:
+    async def tasks(self, caller: str, limit: int = 100, *, unfinished: bool = False) -> list[Task]:
+        only = "AND state IN ('pending', 'running')" if unfinished else ""
+
         def work(db: Database) -> list[Task]:
             rows = db.execute(
-                "SELECT task, cancelling FROM tasks WHERE caller = ? ORDER BY created DESC, id LIMIT ?",
+                f"SELECT task, cancelling FROM tasks WHERE caller = ? {only} ORDER BY created DESC, id LIMIT ?",
                 (caller, limit),
             )
             return [decode_task(task, cancelling=bool(cancelling)) for task, cancelling in rows]

@@ -19,10 +19,9 @@ td.number { text-align: right; font-variant-numeric: tabular-nums }
 """
 
 
-def home_page(site: Site, counts: dict[str, int] | None = None) -> str:
+def home_page(site: Site, description: str, counts: dict[str, int]) -> str:
     """What this site has and can do, for a person who followed a link here."""
-    known = counts or {}
-    rows = "".join(_collection_row(each, known.get(each.name)) for each in site.catalog.public)
+    rows = "".join(_collection_row(each, counts.get(each.name)) for each in site.catalog.public)
     operations = "".join(
         f"<tr><td><code>{escape(name)}</code></td><td>{escape(each.summary)}</td></tr>"
         for name, each in sorted(site.catalog.operations.items())
@@ -32,7 +31,7 @@ def home_page(site: Site, counts: dict[str, int] | None = None) -> str:
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{escape(site.name)}</title><style>{_STYLE}</style></head><body>
 <h1>{escape(site.name)}</h1>
-<p>One entrance to everything here, for people and agents.</p>
+<p>{escape(description or "One entrance to everything here, for people and agents.")}</p>
 <h2>Collections</h2><table><tr><th>Name</th><th>What</th><th>Items</th></tr>{rows}</table>
 <h2>Operations</h2><table><tr><th>Name</th><th>What it does</th></tr>{operations}</table>
 </body></html>"""
