@@ -40,7 +40,7 @@ def test_an_empty_file_is_a_working_site(tmp_path: Path) -> None:
             "has no setting 'locaton'",
             "Did you mean location",
         ),
-        ("[site]\nzzz = 1\n", "site has no setting 'zzz'", "Known settings: name, description, url, language"),
+        ("[site]\nzzz = 1\n", "site has no setting 'zzz'", "Known settings: name, description, language, images"),
     ],
 )
 def test_an_unknown_key_is_named_with_the_nearest_known_one(tmp_path: Path, text: str, message: str, hint: str) -> None:

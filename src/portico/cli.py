@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 it failed, 2 wrong usage or site file, 3 not found, 4 refu
 import asyncio
 import json
 import os
+import re
 import sys
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -110,9 +111,13 @@ def _say_error(error: SiteError) -> None:
 
 
 def _plain(text: object) -> str:
+    """Text of unknown origin for a terminal: no markup, no control sequences."""
     from rich.markup import escape
 
-    return escape(str(text))
+    return escape(_CONTROLS.sub("\ufffd", str(text)))
+
+
+_CONTROLS = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]")
 
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -120,7 +125,8 @@ def _run(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 def _print_json(value: Any) -> None:
-    print(json.dumps(value, ensure_ascii=False, indent=2))
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    print(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 # The site a command works on.

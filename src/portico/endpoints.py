@@ -2,7 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import quote, urlencode
@@ -17,9 +18,28 @@ from portico.sources.fetch import Fetcher
 from portico.store import Store
 
 MAX_ANSWER = 4 << 20
+THREADS = 16
+TIMEOUT = 30.0  # seconds, for what an OpenAPI document describes
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _JSON = "application/json"
 _FORM = "application/x-www-form-urlencoded"
+
+
+class WayOut:
+    """Sends requests on threads of its own: endpoints that do not answer hold up only each other."""
+
+    def __init__(self, allow_hosts: Sequence[str]) -> None:
+        self._allow_hosts = tuple(allow_hosts)
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="endpoint")
+
+    def runner(self, endpoint: "Endpoint", seconds: float) -> Callable[[Context, Mapping[str, Any]], Any]:
+        fetcher = Fetcher(allow_hosts=self._allow_hosts, max_bytes=MAX_ANSWER, timeout=seconds, deadline=seconds)
+
+        async def run(_: Context, params: Mapping[str, Any]) -> Any:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, _send, endpoint, params, fetcher)
+
+        return run
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +85,15 @@ class Endpoint:
 
 async def operations_elsewhere(config: Config, store: Store, secret: Callable[[str], str]) -> list[Operation]:
     """Those of the site file, and those that were loaded from OpenAPI documents."""
-    fetcher = Fetcher(allow_hosts=config.allow_hosts, max_bytes=MAX_ANSWER)
-    described = [described_operation(each, fetcher, secret) for each in config.operation]
+    out = WayOut(config.allow_hosts)
+    described = [described_operation(each, out, secret) for each in config.operation]
     if OPERATIONS not in store.schema:
         return described
-    loaded = [_stored(item.data, fetcher) async for items in store.scan(OPERATIONS) for item in items]
+    loaded = [_stored(item.data, out) async for items in store.scan(OPERATIONS) for item in items]
     return [*described, *loaded]
 
 
-def described_operation(said: OperationSettings, fetcher: Fetcher, secret: Callable[[str], str]) -> Operation:
+def described_operation(said: OperationSettings, out: WayOut, secret: Callable[[str], str]) -> Operation:
     """An [[operation]] of the site file. `${NAME}` in a header is a secret from the environment."""
     check_operation_name(said.name)
     headers = {name: _VARIABLE.sub(lambda found: secret(found[1]), value) for name, value in said.headers.items()}
@@ -104,14 +124,14 @@ def described_operation(said: OperationSettings, fetcher: Fetcher, secret: Calla
         said.description,
         JsonSchema(schema),
         Any,
-        _runner(endpoint, fetcher),
+        out.runner(endpoint, said.timeout),
         danger,
         timeout=said.timeout,
         long=said.long,
     )
 
 
-def _stored(data: Mapping[str, Any], fetcher: Fetcher) -> Operation:
+def _stored(data: Mapping[str, Any], out: WayOut) -> Operation:
     endpoint = Endpoint(
         data["name"],
         data["method"],
@@ -129,17 +149,10 @@ def _stored(data: Mapping[str, Any], fetcher: Fetcher) -> Operation:
         data["description"],
         JsonSchema(data["params_schema"]),
         JsonSchema(result) if result else Any,
-        _runner(endpoint, fetcher),
+        out.runner(endpoint, TIMEOUT),
         default_danger(kind),
         idempotent=data["method"] in {"GET", "HEAD", "PUT", "DELETE"},
     )
-
-
-def _runner(endpoint: Endpoint, fetcher: Fetcher) -> Callable[[Context, Mapping[str, Any]], Any]:
-    async def run(_: Context, params: Mapping[str, Any]) -> Any:
-        return await asyncio.to_thread(_send, endpoint, params, fetcher)
-
-    return run
 
 
 def _send(endpoint: Endpoint, params: Mapping[str, Any], fetcher: Fetcher) -> Any:

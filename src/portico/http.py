@@ -20,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 from portico import __version__
 from portico.catalog import OPERATIONS
 from portico.config import Config
-from portico.errors import SiteError, Unavailable
+from portico.errors import ConfigError, SiteError, Unavailable
 from portico.observe import Observe
 from portico.server import Parts, opened_site
 from portico.web import home_page
@@ -59,9 +59,18 @@ def application(parts: Parts) -> Starlette:
         Route("/metrics", metrics),
     ]
     if parts.config.site.images:
-        folder = Path(parts.config.folder, parts.config.site.images)
+        folder = _image_folder(parts.config)
         routes.append(Mount("/images", Images(directory=folder, check_dir=False)))
     return Starlette(routes=routes, exception_handlers={SiteError: failed})
+
+
+def _image_folder(config: Config) -> Path:
+    folder, site = Path(config.folder, config.site.images).resolve(), Path(config.folder).resolve()
+    if site.is_relative_to(folder):
+        raise ConfigError(
+            "site.images names a folder that holds the site file", hint="Give images a folder of their own."
+        )
+    return folder
 
 
 class Images(StaticFiles):

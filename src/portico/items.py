@@ -64,7 +64,7 @@ def problem_with(id: str, data: Data) -> str | None:
 def _problem(value: Any) -> str | None:
     match value:
         case str():
-            return _text_problem(value)
+            return text_problem(value)
         case None | bool():
             return None
         case int() | float():
@@ -79,10 +79,11 @@ def _problem(value: Any) -> str | None:
 
 
 def _key_problem(key: Any) -> str | None:
-    return _text_problem(key) if isinstance(key, str) else "a key is not a text"
+    return text_problem(key) if isinstance(key, str) else "a key is not a text"
 
 
-def _text_problem(text: str) -> str | None:
+def text_problem(text: str) -> str | None:
+    """Why a text cannot be kept; None if it can."""
     if text.isascii():
         return "it contains a NUL character" if "\0" in text else None
     if "\0" in text:

@@ -8,8 +8,8 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
-from portico.errors import InvalidParams, RateLimited, TooLarge
-from portico.items import problem_with
+from portico.errors import BadRequest, InvalidParams, RateLimited, TooLarge
+from portico.items import problem_with, text_problem
 
 MAX_METERS = 100_000
 
@@ -67,6 +67,9 @@ class Rates:
 
 
 def check_text(text: str, limits: Limits) -> None:
+    problem = text_problem(text)
+    if problem:
+        raise BadRequest(f"The text cannot be used: {problem}")
     if len(text) > limits.text_characters:
         raise TooLarge(
             f"The text has {len(text)} characters; {limits.text_characters} are allowed",

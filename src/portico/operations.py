@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,12 +19,14 @@ from typing import Annotated, Any, Literal, TypeVar, cast, get_type_hints
 
 import jsonschema
 import msgspec
+from jsonschema import validators
 from msgspec import UNSET, Meta, UnsetType
+from referencing import Registry
 
 from portico.calls import Caller
 from portico.catalog import Collection, Danger, JsonSchema, Kind, Operation
 from portico.errors import ConfigError, InvalidParams, OperationFailed, SiteError, TimedOut, UnknownItem
-from portico.items import MAX_ID, Item
+from portico.items import MAX_ID, Item, problem_with
 from portico.limits import Limits, check_text
 from portico.observe import Broke, Observe
 from portico.query import (
@@ -35,6 +37,7 @@ from portico.query import (
     Order,
     Page,
     Query,
+    compiled,
     parse_filter,
     project,
 )
@@ -454,22 +457,35 @@ def checked_params(operation: Operation, raw: Mapping[str, Any]) -> Any:
 
 
 def _check_schema(schema: JsonSchema, raw: Any, name: str) -> None:
-    validator = jsonschema.Draft202012Validator(dict(schema.schema))
-    error = next(iter(validator.iter_errors(raw)), None)  # pyright: ignore[reportUnknownMemberType]
+    try:
+        error = next(iter(_validator(schema).iter_errors(raw)), None)
+    except Exception as problem:
+        raise OperationFailed(f"The published schema of {name} cannot be used", operation=name) from problem
     if error is not None:
         path = ".".join(str(step) for step in error.absolute_path)
         raise InvalidParams(
-            f"{name}: {path or 'parameters'}: {error.message}",
-            operation=name,
-            param=path,
-            reason=error.message,
+            f"{name}: {path or 'parameters'}: {error.message}", operation=name, param=path, reason=error.message
         )
+
+
+def _validator(schema: JsonSchema) -> Any:
+    """Fetches nothing, whatever a schema refers to, and tests patterns in linear time."""
+    kind: Any = cast("Any", validators).extend(jsonschema.Draft202012Validator, {"pattern": _check_pattern})
+    return kind(dict(schema.schema), registry=cast("Any", Registry)())
+
+
+def _check_pattern(_validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[jsonschema.ValidationError]:
+    if isinstance(value, str) and not compiled(pattern).search(value):
+        yield jsonschema.ValidationError(f"does not match {pattern!r}")
 
 
 def checked_result(operation: Operation, result: Any) -> Any:
     """The result as plain JSON; an operation that breaks its own promise fails instead of passing it on."""
     try:
         plain = msgspec.to_builtins(result, str_keys=True)
+        problem = problem_with(operation.name, {"result": plain})
+        if problem:
+            raise TypeError(problem)
         if isinstance(operation.result, JsonSchema):
             _check_schema(operation.result, plain, operation.name)
         elif operation.result is not Any:

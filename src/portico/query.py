@@ -12,7 +12,7 @@ import hmac
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import cmp_to_key, lru_cache
+from functools import cmp_to_key, lru_cache, partial
 from math import isfinite
 from typing import Any, Literal, TypeAlias, cast
 
@@ -23,13 +23,17 @@ from numpy.typing import NDArray
 
 from portico.catalog import ID, MAX_NUMBER, Collection, Field, FieldType, comparable, scalar_at, segments, storable
 from portico.errors import InvalidCursor, InvalidQuery, TooLarge, UnsafeRegex
-from portico.items import Item
+from portico.items import Item, text_problem
 
 MAX_DEPTH = 8  # NWP 6.2
 MAX_CONDITIONS = 256
 MAX_LIST = 1000
 MAX_REGEX = 256  # NWP 6.2
 MAX_VALUE = 10_000  # characters
+MAX_PROGRAM = 1000  # steps of a compiled pattern
+MAX_NODES = 1024  # of a filter, conditions and what joins them
+MAX_VALUES = 10_000  # in all lists of a filter
+MAX_KEYS = 16  # of an order, a grouping or an aggregate
 MAX_LIMIT = 1000
 DEFAULT_LIMIT = 20
 
@@ -46,6 +50,27 @@ class Operator:
     holds: Callable[[Any, Any], bool]
 
 
+class Members:
+    """The values of an `in`, ready to be looked up."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self._known = {(_kind(value), value) for value in map(_kept, values) if _kind(value) != "other"}
+        self._has_none = any(value is None for value in values)
+
+    def __contains__(self, value: Any) -> bool:
+        return (
+            self._has_none
+            if value is None
+            else (_kind(value), value) in self._known
+            if _kind(value) != "other"
+            else False
+        )
+
+
+def _kept(value: Any) -> Any:
+    return storable(value) if type(value) is int else value
+
+
 def _same(value: Any, wanted: Any) -> bool:
     """JSON equality: 1 equals 1.0, but not true and not "1"."""
     if value is None or wanted is None:
@@ -55,6 +80,10 @@ def _same(value: Any, wanted: Any) -> bool:
 
 def _ordered(test: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
     return lambda value, wanted: _comparable(value, wanted) and test(value, wanted)
+
+
+def _members(wanted: Any) -> Members:
+    return wanted if isinstance(wanted, Members) else Members(wanted)
 
 
 def _comparable(value: Any, wanted: Any) -> bool:
@@ -74,8 +103,8 @@ OPERATORS: dict[str, Operator] = {
         Operator("lte", "is at most", _ordered(operator.le)),
         Operator("gt", "is greater than", _ordered(operator.gt)),
         Operator("gte", "is at least", _ordered(operator.ge)),
-        Operator("in", "is one of", lambda value, wanted: any(compare("eq", value, each) for each in wanted)),
-        Operator("nin", "is none of", lambda value, wanted: not any(compare("eq", value, each) for each in wanted)),
+        Operator("in", "is one of", lambda value, wanted: value in _members(wanted)),
+        Operator("nin", "is none of", lambda value, wanted: value not in _members(wanted)),
         Operator("contains", "contains", _textual(lambda value, wanted: wanted in value)),
         Operator(
             "between",
@@ -192,8 +221,7 @@ class Page:
 
 def parse_filter(raw: Any, *, bare_values: bool = True) -> Filter:
     """The filter that a JSON object in the `$` dialect means. `bare_values` reads {"f": 1} as equality."""
-    budget = [MAX_CONDITIONS]
-    return _parse(raw, 0, bare_values, budget)
+    return _parse(raw, 0, bare_values, [MAX_NODES, MAX_CONDITIONS])
 
 
 def _parse(raw: Any, depth: int, bare: bool, budget: list[int]) -> Filter:
@@ -203,6 +231,7 @@ def _parse(raw: Any, depth: int, bare: bool, budget: list[int]) -> Filter:
             got=type(raw).__name__,
             hint='For example {"price": {"$lt": 20}}.',
         )
+    _spend(budget, 0)
     if depth >= MAX_DEPTH:
         raise InvalidQuery(f"The filter is nested more than {MAX_DEPTH} levels deep", limit=MAX_DEPTH)
     parts = [
@@ -213,7 +242,9 @@ def _parse(raw: Any, depth: int, bare: bool, budget: list[int]) -> Filter:
     return parts[0] if len(parts) == 1 else And(tuple(parts))
 
 
-def _parse_entry(key: str, value: Any, depth: int, bare: bool, budget: list[int]) -> Iterator[Filter]:
+def _parse_entry(key: Any, value: Any, depth: int, bare: bool, budget: list[int]) -> Iterator[Filter]:
+    if not isinstance(key, str):
+        raise InvalidQuery(f"{key!r} is not a field name", got=type(key).__name__)
     match key:
         case "$and" | "$or":
             if not isinstance(value, list):
@@ -240,10 +271,14 @@ def _parse_conditions(name: str, raw: Any, bare: bool, budget: list[int]) -> Ite
             )
         tests = {"$eq": cast("Any", raw)}
     for key, value in tests.items():
-        budget[0] -= 1
-        if budget[0] < 0:
-            raise TooLarge(f"A filter has at most {MAX_CONDITIONS} conditions", limit=MAX_CONDITIONS)
+        _spend(budget, 1)
         yield condition(name, key.removeprefix("$") if key.startswith("$") else key, value)
+
+
+def _spend(budget: list[int], part: int) -> None:
+    budget[part] -= 1
+    if budget[part] < 0:
+        raise TooLarge(f"A filter has at most {MAX_CONDITIONS} conditions", limit=MAX_CONDITIONS)
 
 
 _AGGREGATION = re2.compile(r"^\s*(\w+)\s*(?:\(\s*([^()\s]*)\s*\))?(?:\s+as\s+(\w+))?\s*$")
@@ -281,7 +316,7 @@ def _check_plain(name: str, op: str, value: Any) -> Any:
         raise InvalidQuery(f"${op} on {name!r} needs a finite number", field=name)
     if isinstance(value, int) and abs(value) > MAX_NUMBER:
         raise InvalidQuery(f"${op} on {name!r} needs a smaller number", field=name)
-    if isinstance(value, str) and not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+    if isinstance(value, str) and "\0" not in value and text_problem(value):
         raise InvalidQuery(f"${op} on {name!r} needs whole characters", field=name)
     if isinstance(value, list | dict):
         raise InvalidQuery(
@@ -321,7 +356,7 @@ def _check_contains(name: str, op: str, value: Any) -> Any:
 
 
 def _check_regex(name: str, op: str, value: Any) -> str:
-    if not isinstance(value, str):
+    if not isinstance(_check_plain(name, op, value), str):
         raise InvalidQuery(f"${op} on {name!r} needs a pattern", field=name)
     if len(value) > MAX_REGEX:
         raise UnsafeRegex(f"The pattern on {name!r} is longer than {MAX_REGEX} characters", field=name, limit=MAX_REGEX)
@@ -344,9 +379,9 @@ def compiled(pattern: str) -> "re2.Pattern":
     """A pattern in RE2: its time is linear in the text, whatever the pattern (NWP 13.5)."""
     options = re2.Options()
     options.log_errors = False
-    options.max_mem = 1 << 20
+    options.max_mem = 8 << 20
     try:
-        return re2.compile(pattern, options)
+        found = re2.compile(pattern, options)
     except re2.error as error:
         told: object = error.args[0] if error.args else ""
         reason = told.decode() if isinstance(told, bytes) else str(told)
@@ -356,32 +391,58 @@ def compiled(pattern: str) -> "re2.Pattern":
             pattern=pattern,
             hint="Patterns follow RE2: no back-references, no look-around.",
         ) from error
+    # Time is linear in text and program; a pattern can be short and its program long, as in (a|b){500}.
+    if found.programsize > MAX_PROGRAM:
+        raise UnsafeRegex(f"The pattern {pattern!r} repeats too much", pattern=pattern, hint="Use smaller counts.")
+    return found
 
 
 # Deciding whether an item matches.
 
 
+Test: TypeAlias = Callable[[Item], bool]
+
+
 def matches(where: Filter, item: Item, collection: Collection) -> bool:
+    return matcher(where, collection)(item)
+
+
+def matcher(where: Filter, collection: Collection) -> Test:
+    """A filter as a function of an item; what can be prepared is prepared once."""
     match where:
         case And(parts):
-            return all(matches(part, item, collection) for part in parts)
+            tests = [matcher(part, collection) for part in parts]
+            return lambda item: all(test(item) for test in tests)
         case Or(parts):
-            return any(matches(part, item, collection) for part in parts)
+            tests = [matcher(part, collection) for part in parts]
+            return lambda item: any(test(item) for test in tests)
         case Not(part):
-            return not matches(part, item, collection)
+            inner = matcher(part, collection)
+            return lambda item: not inner(item)
+        case Condition(name, op, value) if op in NEGATIONS:
+            positive = _test(NEGATIONS[op], value, collection.field(name))
+            return lambda item: not positive(item)
         case Condition(name, op, value):
-            return holds(op, value, collection.field(name), item)
+            return _test(op, value, collection.field(name))
 
 
-def holds(op: str, wanted: Any, known: Field, item: Item) -> bool:
-    """Whether one condition holds for an item."""
-    if op in NEGATIONS:
-        return not holds(NEGATIONS[op], wanted, known, item)
+def _test(op: str, wanted: Any, known: Field) -> Test:
+    """One positive condition as a function of an item."""
     if known.name == ID:
-        return compare(op, item.id, wanted)
+        return partial(_id_holds, op, _prepared(op, wanted))
     if known.is_typed and not (op in TEXTUAL and known.type in TEXT_BEHIND):
-        return compare(op, known.typed_value(item.data), operand(known, op, wanted))
-    return _any_holds(op, wanted, list(reached(item.data, segments(known.where))))
+        prepared = _prepared(op, operand(known, op, wanted))
+        return lambda item: compare(op, known.typed_value(item.data), prepared)
+    path, prepared = segments(known.where), _prepared(op, wanted)
+    return lambda item: _any_holds(op, prepared, list(reached(item.data, path)))
+
+
+def _id_holds(op: str, wanted: Any, item: Item) -> bool:
+    return compare(op, item.id, wanted)
+
+
+def _prepared(op: str, wanted: Any) -> Any:
+    return Members(wanted) if op == "in" else wanted
 
 
 TEXTUAL = frozenset({"contains", "regex"})
@@ -490,6 +551,8 @@ def checked(query: Query, collection: Collection) -> Query:
     """The query with its bounds applied; raises for fields that do not exist and combinations that mean nothing."""
     if query.limit < 0:
         raise InvalidQuery("limit cannot be negative", limit=query.limit)
+    if len(query.order) > MAX_KEYS or len(query.fields) > MAX_LIST:
+        raise TooLarge(f"At most {MAX_KEYS} keys to sort by and {MAX_LIST} fields", limit=MAX_KEYS)
     _check_filter_fields(query.where, collection)
     for name in (*(o.field for o in query.order), *query.fields):
         if query.aggregate is None:
@@ -520,23 +583,37 @@ def conditions(where: Filter) -> Iterator[Condition]:
 
 
 def check_bounds(where: Filter) -> None:
-    """Refuse a filter that is larger than one that could have been parsed."""
-    for count, each in enumerate(conditions(where), 1):
-        value: Any = each.value
-        listed = cast("tuple[Any, ...]", value if isinstance(value, tuple) else (value,))
-        long = any(isinstance(one, str) and len(one) > MAX_VALUE for one in listed)
-        if count > MAX_CONDITIONS or len(listed) > MAX_LIST or long:
-            raise TooLarge(
-                f"A filter has at most {MAX_CONDITIONS} conditions, {MAX_LIST} values in a list and "
-                f"{MAX_VALUE} characters in a value",
-                limit_type="filter",
-            )
+    """Refuse a filter that costs more to test than one question may."""
+    found = list(conditions(where))
+    values: list[Any] = [one for each in found for one in _values(each)]
+    long = any(isinstance(one, str) and len(one) > MAX_VALUE for one in values)
+    if len(found) > MAX_CONDITIONS or len(values) > MAX_VALUES or _nodes(where) > MAX_NODES or long:
+        raise TooLarge(
+            f"A filter has at most {MAX_CONDITIONS} conditions, {MAX_VALUES} values and "
+            f"{MAX_VALUE} characters in a value",
+            limit_type="filter",
+        )
+
+
+def _values(each: Condition) -> tuple[Any, ...]:
+    value: Any = each.value
+    return cast("tuple[Any, ...]", value) if isinstance(value, tuple) else (value,)
+
+
+def _nodes(where: Filter) -> int:
+    match where:
+        case And(parts) | Or(parts):
+            return 1 + sum(_nodes(part) for part in parts)
+        case Not(part):
+            return 1 + _nodes(part)
+        case Condition():
+            return 1
 
 
 def _check_near(near: Near, collection: Collection) -> None:
     if near.field and collection.field(near.field).type != FieldType.VECTOR:
         raise InvalidQuery(f"{near.field} holds no vectors", field=near.field)
-    if not near.vector or not all(isfinite(x) for x in near.vector):
+    if not 1 <= len(near.vector) <= MAX_VALUES or not all(abs(x) <= MAX_NUMBER for x in near.vector):
         raise InvalidQuery("A vector needs finite numbers", field=near.field)
     if not 1 <= near.top <= MAX_LIMIT:
         raise InvalidQuery(f"top lies between 1 and {MAX_LIMIT}", top=near.top)
@@ -545,6 +622,9 @@ def _check_near(near: Near, collection: Collection) -> None:
 def _check_aggregate(query: Query, aggregate: Aggregate, collection: Collection) -> None:
     if not aggregate.operations:
         raise InvalidQuery("An aggregate needs at least one operation")
+    if max(len(aggregate.operations), len(aggregate.group_by)) > MAX_KEYS:
+        raise TooLarge(f"At most {MAX_KEYS} columns of each kind in an aggregate", limit=MAX_KEYS)
+    check_bounds(aggregate.having)
     if query.text or query.near:
         raise InvalidQuery("Aggregates count stored items; they do not combine with a search")
     names = [*aggregate.group_by, *(each.alias for each in aggregate.operations)]
@@ -567,8 +647,8 @@ def _check_aggregate(query: Query, aggregate: Aggregate, collection: Collection)
 
 
 def _check_aggregation(each: Aggregation, collection: Collection) -> None:
-    if not each.alias:
-        raise InvalidQuery(f"{each.function} needs an alias", function=each.function)
+    if not each.alias or len(each.alias) > 128 or text_problem(each.alias):
+        raise InvalidQuery(f"{each.function} needs an alias of 1 to 128 characters", function=each.function)
     if each.field:
         known = collection.field(each.field)
         numeric = {FieldType.INTEGER, FieldType.NUMBER, FieldType.DURATION, FieldType.ANY}
@@ -690,7 +770,8 @@ def finish_rows(rows: list[dict[str, Any]], query: Query, collection: Collection
     aggregate = cast("Aggregate", query.aggregate)
     shape = _shape_of_rows(aggregate, collection)
     order = (*query.order, *(Order(name) for name in aggregate.group_by))
-    kept = [row for row in rows if matches(aggregate.having, Item("", shape.name, row), shape)]
+    having = matcher(aggregate.having, shape)
+    kept = [row for row in rows if having(Item("", shape.name, row))]
     kept.sort(key=cmp_to_key(lambda a, b: _order_rows(a, b, order, shape)))
     start = 0
     if query.cursor:

@@ -20,7 +20,7 @@ from portico.query import (
     Query,
     checked,
     make_cursor,
-    matches,
+    matcher,
     project,
     read_cursor,
     sort_key,
@@ -65,7 +65,7 @@ class Finder:
     async def _search(self, index: Index, query: Query, vector: Vector | None) -> Search:
         resolved = {
             condition: frozenset(await self.store.matching(query.collection, condition))
-            for condition in index.unresolved(query.collection, query.where)
+            for condition in await asyncio.to_thread(index.unresolved, query.collection, query.where)
         }
         return Search(query.text, vector, query.near, query.where, resolved)
 
@@ -83,7 +83,7 @@ class Finder:
         scores: list[float] = []
         while True:
             wanted = query.limit + 1 - len(items) + SPARE
-            ranked = index.rank(query.collection, search, wanted, after)
+            ranked = await asyncio.to_thread(index.rank, query.collection, search, wanted, after)
             found = await self._still_matching(query.collection, ranked.ids, query.where)
             for id, score in zip(ranked.ids, ranked.scores, strict=True):
                 if id in found:
@@ -108,13 +108,13 @@ class Finder:
 
     async def _still_matching(self, collection: str, ids: list[str], where: Filter) -> dict[str, Item]:
         """The items as they are now; those that went or no longer match are left out."""
-        known = self._collection(collection)
+        test = matcher(where, self._collection(collection))
         found = await self.store.get_many(collection, ids)
-        return {id: item for id, item in found.items() if matches(where, item, known)}
+        return await asyncio.to_thread(lambda: {id: item for id, item in found.items() if test(item)})
 
     async def _ordered(self, index: Index, query: Query, search: Search) -> Page:
         """The best matches in another order than relevance."""
-        ranked = index.rank(query.collection, search, MAX_ORDERED)
+        ranked = await asyncio.to_thread(index.rank, query.collection, search, MAX_ORDERED)
         found = await self._still_matching(query.collection, ranked.ids, query.where)
         scores = dict(zip(ranked.ids, ranked.scores, strict=True))
         items = _sorted(sorted(found.values(), key=lambda item: item.id), query, self._collection(query.collection))
@@ -146,7 +146,7 @@ class Finder:
         for name in collections:
             query = checked(Query(name, text=text, where=where, limit=limit), self._collection(name))
             search = await self._search(self.index, query, vector)
-            ranked = self.index.rank(name, search, limit + SPARE)
+            ranked = await asyncio.to_thread(self.index.rank, name, search, limit + SPARE)
             found = await self._still_matching(name, ranked.ids, where)
             parts = zip(ranked.ids, ranked.by_word, ranked.by_meaning, strict=True)
             hits.extend(Hit(found[id], word, meaning) for id, word, meaning in parts if id in found)

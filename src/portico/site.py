@@ -18,7 +18,7 @@ from portico.items import Change, content_hash
 from portico.limits import Limits, Rates
 from portico.observe import Asked, Called, Observe, Queried, nowhere
 from portico.operations import Context, checked_params, collection_operations, run
-from portico.query import Page, Query, checked, matches
+from portico.query import Page, Query, Test, checked, matcher
 from portico.safety.gate import Gate, Permit
 from portico.search import Finder
 from portico.store import Kept
@@ -136,19 +136,13 @@ class Site:
         seq = await store.head() if watch.since is None else watch.since
         while True:
             changes = await store.changes(seq, 500, watch.collection)
+            test = matcher(watch.where, self.catalog.collections[watch.collection])
             for change in changes:
                 seq = change.seq
-                if self._concerns(watch, change):
+                if await asyncio.to_thread(_concerns, test, change):
                     yield change
             if not changes:
                 seq = max(seq, await self._nothing_until(seq, watch.collection))
-
-    def _concerns(self, watch: Watch, change: Change) -> bool:
-        """Whether the item matches, or did before."""
-        collection = self.catalog.collections[watch.collection]
-        if matches(watch.where, change.item, collection):
-            return True
-        return change.kind == "update" and matches(watch.where, change.before, collection)
 
     async def _nothing_until(self, seq: int, collection: str) -> int:
         """Wait for news. Returns a sequence number up to which there is nothing for this collection."""
@@ -173,10 +167,9 @@ class Site:
         except BaseException:
             await store.release(scope)
             raise
-        if isinstance(outcome, Task):
-            await store.settle(scope, Kept(digest, task=outcome.id))
-        else:
-            await store.settle(scope, Kept(digest, result=msgspec.json.encode(outcome.result)))
+        task = outcome.id if isinstance(outcome, Task) else ""
+        result = b"" if isinstance(outcome, Task) else msgspec.json.encode(outcome.result)
+        await store.settle(scope, Kept(digest, task, result))
         return outcome
 
     async def _repeated(self, kept: Kept, digest: str, call: Call, caller: Caller) -> Outcome | Task:
@@ -213,6 +206,11 @@ class Site:
         operation = cast("Operation", permit.operation)
         call = cast("Call", permit.request)
         return await self._run(permit, checked_params(operation, call.params), handle)
+
+
+def _concerns(test: Test, change: Change) -> bool:
+    """Whether the item matches, or did before."""
+    return test(change.item) or (change.kind == "update" and test(change.before))
 
 
 def _since(started: float) -> float:

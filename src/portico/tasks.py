@@ -11,7 +11,17 @@ from typing import Any, TypeAlias
 
 from portico.calls import Call, Caller, Task, TaskState
 from portico.catalog import Operation
-from portico.errors import BadRequest, Denied, Interrupted, RateLimited, SiteError, TaskFinished, TimedOut, UnknownTask
+from portico.errors import (
+    BadRequest,
+    Denied,
+    Interrupted,
+    OperationFailed,
+    RateLimited,
+    SiteError,
+    TaskFinished,
+    TimedOut,
+    UnknownTask,
+)
 from portico.limits import Limits
 from portico.observe import Broke, Observe, TaskMoved
 from portico.safety.gate import Gate, Permit
@@ -49,12 +59,16 @@ class Tasks:
         self._begun: set[str] = set()  # tasks whose operation has started to run
         self._own: list[str] = []  # tasks started here and not yet taken
         self._takes_all = True
+        self._starting = asyncio.Lock()  # one at a time, so that the limit holds
         self._wake = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
 
     async def start(self, permit: Permit, call: Call, operation: Operation) -> Task:
         """Put work into the store. Once this returns it will be done, or said why not."""
-        caller = permit.caller
+        async with self._starting:
+            return await self._start(permit.caller, call, operation)
+
+    async def _start(self, caller: Caller, call: Call, operation: Operation) -> Task:
         under_way = await self._store.tasks(caller.id, MAX_UNDER_WAY, unfinished=True)
         waiting = [task for task in under_way if task.caller.rate_key == caller.rate_key]
         if len(waiting) >= self._limits.tasks_per_caller:
@@ -117,6 +131,10 @@ class Tasks:
         for worker in workers:
             with contextlib.suppress(asyncio.CancelledError):
                 await worker
+        for id in list(self._running):  # claimed, but ended before its first step
+            task = await self._store.get_task(id)
+            if task:
+                await self._give_back(self._untried(task))
         self._running.clear()
 
     async def _work(self) -> None:
@@ -124,7 +142,7 @@ class Tasks:
             self._wake.clear()
             try:
                 while len(self._running) < self._limits.concurrent_tasks:
-                    task = await self._claim()
+                    task = await self._taken()
                     if task is None:
                         break
                     self._running[task.id] = asyncio.create_task(self._perform(task))
@@ -133,6 +151,17 @@ class Tasks:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._wake.wait()
+
+    async def _taken(self) -> Task | None:
+        """Claim a task; if this process is told to stop meanwhile, what it claimed goes back."""
+        claiming = asyncio.ensure_future(self._claim())
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            task = await claiming
+            if task:
+                await self._give_back(self._untried(task))
+            raise
 
     async def _claim(self) -> Task | None:
         if self._takes_all:
@@ -149,6 +178,9 @@ class Tasks:
         lease = asyncio.create_task(self._hold(task.id, asyncio.current_task()))
         try:
             await self._attempt(task)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the task must not stay as if it were running
+            self._observe(Broke(task.call.operation, repr(error)))
+            await self._end(_failed(task, OperationFailed(f"{task.call.operation} failed")))
         except asyncio.CancelledError:
             current = await self._store.get_task(task.id)
             if current and current.cancelling:

@@ -89,8 +89,11 @@ class Column:
     def _hits(self, op: str, wanted: Any) -> Mask:
         match op:
             case "in":
-                hits = [self._hits("eq", each) for each in wanted]
-                return np.logical_or.reduce(hits) if hits else np.zeros(len(self.values), bool)
+                numbers = [each for each in wanted if _is_number(each)]
+                hits = [self._hits("eq", each) for each in wanted if not _is_number(each)]
+                if any(abs(each) >= _EXACT for each in numbers):
+                    raise NeedsStore
+                return np.logical_or.reduce([np.isin(self._numbers, numbers), *hits])
             case "between":
                 return self._hits("gte", wanted[0]) & self._hits("lte", wanted[1])
             case _ if _is_number(wanted) and op in _SCALE:

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import TypeAlias
 
 from portico.calls import Ask, Call, Caller, Task, Watch
 from portico.catalog import Catalog, Danger, Kind, Operation
 from portico.errors import BadRequest, Forbidden, SiteError, Unauthenticated
 from portico.identity import ASK, allows
+from portico.items import text_problem
 from portico.limits import Allowance, Limits, Rates, check_payload, check_text
 from portico.observe import Observe, Refused
 from portico.query import MAX_LIMIT, Query, check_bounds
@@ -15,6 +17,7 @@ from portico.query import MAX_LIMIT, Query, check_bounds
 Request: TypeAlias = Ask | Query | Call | Watch
 
 _SEAL = object()
+MAX_KEY = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ class Gate:
                 return None
             case Call():
                 operation = self._admitted_operation(request, caller)
+                _check_call(request)
                 check_payload(request.params, self._limits)
                 return operation
 
@@ -110,6 +114,13 @@ class Gate:
                 hint=f"Use a key made with `portico keys create --danger {operation.danger.name.lower()}`.",
             )
         return operation
+
+
+def _check_call(call: Call) -> None:
+    if len(call.key) > MAX_KEY or text_problem(call.key):
+        raise BadRequest(f"An idempotency key has at most {MAX_KEY} ordinary characters", limit=MAX_KEY)
+    if call.timeout is not None and not 0 < call.timeout < inf:
+        raise BadRequest("A timeout is a number of seconds above 0", timeout=str(call.timeout))
 
 
 def _refusal(caller: Caller, scope: str) -> SiteError:

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar, cast
 import apsw
 import msgspec
 
-from portico.errors import ConfigError, TimedOut, Unavailable
+from portico.errors import ConfigError, SiteError, TimedOut, Unavailable, Unsupported
 from portico.query import compiled
 
 T = TypeVar("T")
@@ -167,6 +167,7 @@ class Engine:
     def _read(self, work: Callable[[Database], T], token: Token) -> T:
         try:
             connection = self._connection(read_only=True)
+            self._local.token = token
             connection.set_progress_handler(token.is_over, STEPS_BETWEEN_CHECKS)
             connection.execute("BEGIN")
             try:
@@ -174,7 +175,7 @@ class Engine:
             finally:
                 connection.execute("ROLLBACK")
         except apsw.Error as error:
-            raise _explained(error, self.path) from error
+            raise _explained(error) from error
 
     def _write(self, work: Callable[[Database], T]) -> T:
         try:
@@ -188,20 +189,31 @@ class Engine:
                     connection.execute("ROLLBACK")
                 raise
         except apsw.Error as error:
-            raise _explained(error, self.path) from error
+            raise _explained(error) from error
         return result
 
     def _connection(self, *, read_only: bool) -> Connection:
         connection: Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = connect(self.path, read_only=read_only)
+            connection.create_scalar_function("portico_regex", self._regex, 2, deterministic=True)
             self._local.connection = connection
             with self._lock:
                 self._open.append(connection)
         return connection
 
+    def _regex(self, text: Any, pattern: Any) -> bool:
+        token: Token | None = getattr(self._local, "token", None)
+        if token and token.is_over():
+            # A search in a long text is one step to SQLite, so its own check may come late.
+            raise TimedOut("The query took too long", hint="Narrow it with a filter, or ask for less.")
+        return isinstance(text, str) and compiled(pattern).search(text) is not None
+
     def _migrate(self) -> None:
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+        if not Path(self.path).exists():
+            # It holds the secret that signs cursors: for this user alone.
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
         connection = self._connection(read_only=False)
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("BEGIN EXCLUSIVE")
@@ -221,13 +233,8 @@ def connect(path: str, *, read_only: bool) -> Connection:
     connection.execute("PRAGMA synchronous=FULL; PRAGMA temp_store=MEMORY; PRAGMA cache_size=-32000")
     if read_only:
         connection.execute("PRAGMA query_only=1")
-    connection.create_scalar_function("portico_regex", _regex, 2, deterministic=True)
     connection.create_scalar_function("portico_canonical", _canonical, 1, deterministic=True)
     return connection
-
-
-def _regex(text: Any, pattern: Any) -> bool:
-    return isinstance(text, str) and bool(compiled(pattern).search(text))
 
 
 def _canonical(text: str) -> str:
@@ -255,17 +262,21 @@ def _bring_up_to_date(connection: Connection, path: str) -> None:
     connection.execute("INSERT OR IGNORE INTO meta VALUES ('secret', ?), ('schema', 0)", (secrets.token_bytes(32),))
 
 
-def _explained(error: apsw.Error, path: str) -> Exception:
+def _explained(error: apsw.Error, path: str = "") -> SiteError:
+    """What a caller may know of a fault. The path is for whoever opens the store, not for callers of the site."""
+    store = path or "The store"
     match error:
         case apsw.InterruptError():
             return TimedOut("The query took too long", hint="Narrow it with a filter, or ask for less.")
         case apsw.FullError():
-            return Unavailable("The disk is full", path=path, hint="Free some space; nothing was written.")
+            return Unavailable("The disk is full", hint="Free some space; nothing was written.")
         case apsw.BusyError() | apsw.LockedError():
-            return Unavailable("The store is busy", path=path, hint="Another process is writing; try again.")
+            return Unavailable(f"{store} is busy", hint="Another process is writing; try again.")
         case apsw.NotADBError() | apsw.CorruptError():
-            return Unavailable(f"{path} is not a sound SQLite database", path=path, hint=str(error))
+            return Unavailable(f"{store} is not a sound SQLite database", hint=str(error))
         case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.IOError() | apsw.PermissionsError():
-            return Unavailable(f"{path} cannot be used: {error}", path=path, hint="Check path and permissions.")
+            return Unavailable(f"{store} cannot be used: {error}", hint="Check path and permissions.")
+        case apsw.SQLError() | apsw.TooBigError():
+            return Unsupported(f"The store cannot do this: {error}")
         case _:
-            return Unavailable(f"The store at {path} failed: {error}", path=path, hint="`portico check` looks it over.")
+            return Unavailable(f"{store} failed: {error}", hint="`portico check` looks it over.")
