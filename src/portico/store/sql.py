@@ -33,7 +33,7 @@ MAX_GROUPS = 100_000
 class Dialect(Protocol):
     """What differs between databases."""
 
-    def placeholder(self, number: int) -> str: ...
+    def parameter(self, number: int) -> str: ...
 
     def regex(self, text: str, pattern: str) -> str: ...
 
@@ -87,7 +87,7 @@ class Statement:
 
     def bind(self, value: Any) -> str:
         self.params.append(storable(value) if type(value) is int else value)
-        return self.dialect.placeholder(len(self.params))
+        return self.dialect.parameter(len(self.params))
 
     # Filters
 

@@ -6,16 +6,14 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import cached_property
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import apsw
 import msgspec
 import numpy as np
 
-from portico.calls import Task, TaskState
-from portico.catalog import Collection, Field, FieldType, check_collection_name, storable
+from portico.catalog import Collection, Field, FieldType, check_collection_name
 from portico.errors import (
     AlreadyExists,
     Conflict,
@@ -28,7 +26,6 @@ from portico.errors import (
     UnknownItem,
     VersionMismatch,
 )
-from portico.identity import Key
 from portico.items import Change, ChangeKind, Item, content_hash, diff, merge, problem_with, version_of
 from portico.query import (
     Aggregate,
@@ -43,13 +40,14 @@ from portico.query import (
     read_cursor,
     similarity,
 )
-from portico.store import Kept, Load, Merge, Put, Remove, VectorRow, Write, Written
-from portico.store.ledger import decode_key, decode_task, encode_key, encode_task, micros, moment
-from portico.store.sql import MAX_GROUPS, Element, Statement, shown_row
+from portico.store import Load, Merge, Put, Remove, VectorRow, Write, Written
+from portico.store.ledger import micros, moment
+from portico.store.sql import MAX_GROUPS, Statement, shown_row
+from portico.store.sqlite_dialect import DIALECT
 from portico.store.sqlite_engine import Database, Engine
+from portico.store.sqlite_ledger import SqliteLedger
 
 INDEXED_FROM = 1000  # items, before columns are worth an index
-BLOB_PART = 8 << 20
 POLL_SECONDS = 0.25  # how soon a change of another process is seen
 SCAN_BATCH = 1000
 
@@ -101,13 +99,13 @@ class Row:
     digest: str
 
 
-class SqliteStore:
+class SqliteStore(SqliteLedger):
     """See `Store`. Other processes may use the same file: they see each other's writes within a moment."""
 
     def __init__(self, path: str, *, keep_changes: int = 100_000) -> None:
         self.url = f"sqlite:///{path}"
         self._keep_changes = keep_changes
-        self._engine = Engine(path)
+        super().__init__(Engine(path))
         self._known = Schema(-1, {})
         self._lock = threading.Lock()
         self._secret = b""
@@ -644,157 +642,7 @@ class SqliteStore:
 
         return await self._engine.read(work)
 
-    # Blobs
-
-    async def save_blob(self, name: str, data: bytes) -> None:
-        def work(db: Database) -> None:
-            db.execute("DELETE FROM blobs WHERE name = ?", (name,))
-            db.executemany(
-                "INSERT INTO blobs VALUES (?, ?, ?)",
-                [(name, i, data[i : i + BLOB_PART]) for i in range(0, max(len(data), 1), BLOB_PART)],
-            )
-
-        await self._write(work)
-
-    async def load_blob(self, name: str) -> bytes | None:
-        def work(db: Database) -> bytes | None:
-            rows = db.execute("SELECT data FROM blobs WHERE name = ? ORDER BY part", (name,)).fetchall()
-            return b"".join(part for (part,) in rows) if rows else None
-
-        return await self._engine.read(work)
-
-    # Tasks
-
-    async def add_task(self, task: Task) -> None:
-        def work(db: Database) -> None:
-            db.execute(
-                "INSERT INTO tasks (id, caller, state, created, task) VALUES (?, ?, ?, ?, ?)",
-                (task.id, task.caller.id, task.state, micros(task.created), encode_task(task)),
-            )
-
-        await self._write(work)
-
-    async def get_task(self, id: str) -> Task | None:
-        return await self._engine.read(lambda db: _task(db, id))
-
-    async def tasks(self, caller: str, limit: int = 100, *, unfinished: bool = False) -> list[Task]:
-        only = "AND state IN ('pending', 'running')" if unfinished else ""
-
-        def work(db: Database) -> list[Task]:
-            rows = db.execute(
-                f"SELECT task, cancelling FROM tasks WHERE caller = ? {only} ORDER BY created DESC, id LIMIT ?",
-                (caller, limit),
-            )
-            return [decode_task(task, cancelling=bool(cancelling)) for task, cancelling in rows]
-
-        return await self._engine.read(work)
-
-    async def claim_task(self, owner: str, lease: float, id: str | None = None) -> Task | None:
-        def work(db: Database) -> Task | None:
-            now = _now()
-            only = "" if id is None else "AND id = ?3"
-            params: tuple[Any, ...] = (now, owner) if id is None else (now, owner, id)
-            found = db.execute(
-                "SELECT id FROM tasks WHERE (state = 'pending' OR (state = 'running' AND lease < ?1"
-                f" AND owner <> ?2)) {only} ORDER BY created LIMIT 1",
-                params,
-            ).fetchone()
-            if found is None:
-                return None
-            task = cast("Task", _task(db, found[0]))
-            claimed = replace(task, state=TaskState.RUNNING, attempts=task.attempts + 1, updated=moment(now))
-            db.execute(
-                "UPDATE tasks SET state = ?, owner = ?, lease = ?, task = ? WHERE id = ?",
-                (claimed.state, owner, now + int(lease * 1e6), encode_task(claimed), claimed.id),
-            )
-            return claimed
-
-        return await self._write(work)
-
-    async def renew_lease(self, owner: str, id: str, lease: float) -> Task | None:
-        def work(db: Database) -> Task | None:
-            db.execute(
-                "UPDATE tasks SET lease = ? WHERE id = ? AND owner = ? AND state = 'running'",
-                (_now() + int(lease * 1e6), id, owner),
-            )
-            return _task(db, id) if db.changes() else None
-
-        return await self._write(work)
-
-    async def update_task(self, task: Task, owner: str) -> bool:
-        def work(db: Database) -> bool:
-            db.execute(
-                "UPDATE tasks SET state = ?, task = ? WHERE id = ? AND owner = ? AND state = 'running'",
-                (task.state, encode_task(task), task.id, owner),
-            )
-            return db.changes() > 0
-
-        return await self._write(work)
-
-    async def cancel_task(self, id: str) -> Task | None:
-        def work(db: Database) -> Task | None:
-            task = _task(db, id)
-            if task and task.state == TaskState.PENDING:
-                ended = replace(task, state=TaskState.CANCELLED, updated=moment(_now()))
-                db.execute("UPDATE tasks SET state = ?, task = ? WHERE id = ?", (ended.state, encode_task(ended), id))
-                return ended
-            db.execute("UPDATE tasks SET cancelling = 1 WHERE id = ? AND state = 'running'", (id,))
-            return _task(db, id)
-
-        return await self._write(work)
-
-    # Idempotency
-
-    async def keep(self, scope: str, digest: str, expires: datetime) -> Kept | None:
-        def work(db: Database) -> Kept | None:
-            db.execute("DELETE FROM kept WHERE expires < ?", (_now(),))
-            row = db.execute("SELECT digest, task, result FROM kept WHERE scope = ?", (scope,)).fetchone()
-            if row:
-                return Kept(*row)
-            db.execute("INSERT INTO kept VALUES (?, ?, '', x'', ?)", (scope, digest, micros(expires)))
-            return None
-
-        return await self._write(work)
-
-    async def settle(self, scope: str, kept: Kept) -> None:
-        def work(db: Database) -> None:
-            db.execute("UPDATE kept SET task = ?, result = ? WHERE scope = ?", (kept.task, kept.result, scope))
-
-        await self._write(work)
-
-    async def release(self, scope: str) -> None:
-        def work(db: Database) -> None:
-            db.execute("DELETE FROM kept WHERE scope = ?", (scope,))
-
-        await self._write(work)
-
-    # Keys
-
-    async def add_key(self, key: Key) -> None:
-        def work(db: Database) -> None:
-            db.execute("INSERT INTO keys VALUES (?, ?, ?, NULL)", (key.id, key.digest, encode_key(key)))
-
-        await self._write(work)
-
-    async def find_key(self, digest: str) -> Key | None:
-        def work(db: Database) -> Key | None:
-            row = db.execute("SELECT key, revoked FROM keys WHERE digest = ?", (digest,)).fetchone()
-            return decode_key(*row) if row else None
-
-        return await self._engine.read(work)
-
-    async def keys(self) -> list[Key]:
-        def work(db: Database) -> list[Key]:
-            return [decode_key(*row) for row in db.execute("SELECT key, revoked FROM keys ORDER BY id")]
-
-        return await self._engine.read(work)
-
-    async def revoke_key(self, id: str, at: datetime) -> bool:
-        def work(db: Database) -> bool:
-            db.execute("UPDATE keys SET revoked = ? WHERE id = ? AND revoked IS NULL", (micros(at), id))
-            return db.changes() > 0
-
-        return await self._write(work)
+    # Health
 
     async def check(self) -> list[str]:
         def work(db: Database) -> list[str]:
@@ -806,91 +654,8 @@ class SqliteStore:
 ABOUT = ("title", "description", "type", "singular", "language", "weights", "private")
 
 
-class SqliteDialect:
-    """JSON paths in SQLite. Path steps are checked by `segments`, so they can stand in the text."""
-
-    def placeholder(self, number: int) -> str:
-        return f"?{number}"
-
-    def regex(self, text: str, pattern: str) -> str:
-        return f"portico_regex({text}, {pattern})"
-
-    def contains(self, text: str, part: str) -> str:
-        return f"(instr({text}, {part}) > 0)"
-
-    def one_of(self, value: str, statement: Statement, wanted: Sequence[Any]) -> str:
-        # As one parameter: there may be more values than SQLite takes parameters.
-        numbers = [storable(each) if type(each) is int else each for each in wanted]
-        return f"({value} IN (SELECT value FROM json_each({statement.bind(_text(numbers))})))"
-
-    def reaches(self, path: tuple[str, ...], build: Callable[[Element], str]) -> str:
-        opened, source = _opened(path)
-        last = f"e{len(path)}"
-        element = Element(
-            is_number=f"({last}.type IN ('integer', 'real'))",
-            is_text=f"({last}.type = 'text')",
-            is_boolean=f"({last}.type IN ('true', 'false'))",
-            is_null=f"({last}.type = 'null')",
-            value=f"{last}.atom",
-            in_array=f"(json_type({source}) = 'array')",
-        )
-        sources = ", ".join([*opened, f"{_unwrapped(source)} {last}"])
-        return f"EXISTS (SELECT 1 FROM {sources} WHERE {build(element)})"
-
-    def exists(self, path: tuple[str, ...]) -> str:
-        opened, source = _opened(path)
-        there = f"coalesce(json_type({source}), 'null') <> 'null'"
-        return f"EXISTS (SELECT 1 FROM {', '.join(opened)} WHERE {there})" if opened else f"({there})"
-
-    def json_rank(self, path: tuple[str, ...]) -> str:
-        return (
-            f"(CASE json_type(data, '{_json_path(path)}') WHEN 'integer' THEN 0 WHEN 'real' THEN 0"
-            " WHEN 'text' THEN 1 WHEN 'true' THEN 2 WHEN 'false' THEN 2 ELSE 3 END)"
-        )
-
-    def json_scalar(self, path: tuple[str, ...]) -> str:
-        return f"(CASE WHEN {self.json_rank(path)} < 3 THEN data ->> '{_json_path(path)}' END)"
-
-    def json_number(self, path: tuple[str, ...]) -> str:
-        return f"(CASE WHEN {self.json_rank(path)} = 0 THEN data ->> '{_json_path(path)}' END)"
-
-    def json_key(self, path: tuple[str, ...]) -> str:
-        found = f"data -> '{_json_path(path)}'"
-        return (
-            f"(CASE coalesce(json_type(data, '{_json_path(path)}'), 'null') WHEN 'null' THEN NULL"
-            f" WHEN 'integer' THEN {found} ->> '$' WHEN 'real' THEN {found} ->> '$'"
-            f" WHEN 'object' THEN portico_canonical({found}) WHEN 'array' THEN portico_canonical({found})"
-            f" ELSE {found} END)"
-        )
-
-
-_DIALECT = SqliteDialect()
-
-
-def _opened(path: tuple[str, ...]) -> tuple[list[str], str]:
-    """The arrays of objects on the way to the end of a path, as tables, and the JSON found there."""
-    source = f"(data -> '{_json_path(path[:1])}')"
-    tables: list[str] = []
-    for depth, step in enumerate(path[1:], 1):
-        tables.append(f"{_unwrapped(source)} e{depth}")
-        source = f"(CASE e{depth}.type WHEN 'object' THEN e{depth}.value -> '{_json_path((step,))}' END)"
-    return tables, source
-
-
-def _unwrapped(source: str) -> str:
-    """An array as its elements, anything else as one row, nothing as none."""
-    return (
-        f"json_each(CASE WHEN {source} IS NULL THEN '[]' WHEN json_type({source}) = 'array' THEN {source}"
-        f" ELSE json_array(json({source})) END)"
-    )
-
-
-def _json_path(path: Sequence[str]) -> str:
-    return "$" + "".join(f'."{step}"' for step in path)
-
-
 def _statement(table: Table) -> Statement:
-    return Statement(_DIALECT, table.collection, table.columns)
+    return Statement(DIALECT, table.collection, table.columns)
 
 
 def _now() -> int:
@@ -941,11 +706,6 @@ def _change(
 ) -> Change:
     item = Item(id, names[collection], _decode(data), version)
     return Change(seq, kind, item, tuple(_decode(patch)), moment(at), tuple(_decode(undo)))
-
-
-def _task(db: Database, id: str) -> Task | None:
-    row = db.execute("SELECT task, cancelling FROM tasks WHERE id = ?", (id,)).fetchone()
-    return decode_task(row[0], cancelling=bool(row[1])) if row else None
 
 
 def _read_tables(db: Database) -> Iterator[Table]:
