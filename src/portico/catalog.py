@@ -203,6 +203,8 @@ def segments(path: str) -> tuple[str, ...]:
 
 def scalar_at(data: Mapping[str, Any], path: str) -> Any:
     """The value at a path of objects; None where a step is missing."""
+    if "." not in path:
+        return data.get(path)
     value: Any = data
     for step in path.split("."):
         if not isinstance(value, Mapping):

@@ -34,6 +34,7 @@ _SCALE: dict[str, Callable[[Any, Any], Mask]] = {
     "gte": np.greater_equal,
 }
 
+Entry: TypeAlias = tuple[type, Any, bool]
 Leaf: TypeAlias = tuple[str, Any, bool]  # path, value, whether it stood in an array
 
 
@@ -68,7 +69,7 @@ class Column:
         self.type = kind
         self._numbers = np.fromiter((_as_number(value) for value in values), np.float64, len(values))
         self._nulls = np.fromiter((value is None for value in values), bool, len(values))
-        self._positions: dict[tuple[str, Any, bool], int] | None = None
+        self._positions: dict[Entry, int] | None = None
 
     def test(self, count: int, op: str, wanted: Any) -> Mask:
         """Which of `count` items satisfy a positive condition."""
@@ -115,12 +116,12 @@ class Column:
         hits = np.zeros(len(self.values), bool)
         positions = self._lookup()
         for inside in (False, True):
-            found = positions.get((type(wanted).__name__, wanted, inside))
+            found = positions.get(entry_key(wanted, inside))
             if found is not None:
                 hits[found] = True
         return hits
 
-    def _lookup(self) -> dict[tuple[str, Any, bool], int]:
+    def _lookup(self) -> dict[Entry, int]:
         if self._positions is None:
             keys = zip(self.values, self.in_array.tolist(), strict=True)
             self._positions = {entry_key(value, inside): i for i, (value, inside) in enumerate(keys)}
@@ -147,15 +148,15 @@ def _as_number(value: Any) -> float:
     return float(value) if _is_number(value) else np.nan
 
 
-def entry_key(value: Any, inside: bool) -> tuple[str, Any, bool]:
+def entry_key(value: Any, inside: bool) -> Entry:
     """Tells 1, 1.0, true and "1" apart, as JSON does."""
-    return type(value).__name__, value, inside
+    return value.__class__, value, inside
 
 
 @dataclass(slots=True)
 class ColumnBuilder:
     type: FieldType
-    known: dict[tuple[str, Any, bool], int] = field(default_factory=dict[tuple[str, Any, bool], int])
+    known: dict[Entry, int] = field(default_factory=dict[Entry, int])
     docs: list[int] = field(default_factory=list[int])
     entries: list[int] = field(default_factory=list[int])
     partial: bool = False
@@ -183,7 +184,7 @@ class ColumnBuilder:
 
 def merge_columns(parts: Sequence[tuple[Column | None, NDArray[np.int32]]]) -> Column:
     """One column out of several. `renumber` gives each old item its new number, or -1 if it is gone."""
-    known: dict[tuple[str, Any, bool], int] = {}
+    known: dict[Entry, int] = {}
     docs: list[NDArray[np.int32]] = []
     entries: list[NDArray[np.int32]] = []
     present = [column for column, _ in parts if column]

@@ -29,6 +29,7 @@ _WORD = re.compile(
     r"[^\W_](?:[^\W_]|[\u0300-\u036f\u0900-\u0903\u093a-\u094f\u0980-\u0983\u09bc-\u09cd\u0a01-\u0a4d"
     r"\u0a81-\u0acd\u0b01-\u0b4d\u0b82-\u0bcd\u0c00-\u0c4d\u0c81-\u0ccd\u0d00-\u0d4d\u0e31\u0e34-\u0e4e])*"
 )
+_ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
 _PHRASE = re.compile(r'"([^"]+)"|“([^”]+)”')
 
@@ -146,7 +147,7 @@ def embedding_text(item: Item, collection: Collection) -> str:
 def words(text: str) -> list[str]:
     """The words of a text, in order, as they are written. Scripts without spaces are cut into pairs of characters."""
     if text.isascii():
-        return _WORD.findall(text)[:MAX_WORDS]
+        return _ASCII_WORD.findall(text)[:MAX_WORDS]
     found = _WORD.findall(unicodedata.normalize("NFC", text))[:MAX_WORDS]
     return [each for word in found for each in _cut(word)] if _CJK.search(text) else found
 
