@@ -47,7 +47,7 @@ def content_hash(data: Data) -> str:
     return hashlib.blake2b(_encoder.encode(data), digest_size=12).hexdigest()
 
 
-MAX_ID = 1024
+MAX_ID = 1024  # bytes of UTF-8: every database can index that many
 _MAX_FLOAT = 1.7976931348623157e308
 
 
@@ -56,9 +56,14 @@ def problem_with(id: str, data: Data) -> str | None:
     if not id or len(id) > MAX_ID:
         return f"the id has {len(id)} characters; 1 to {MAX_ID} are allowed"
     try:
-        return _problem(id) or _problem(data)
+        return _problem(id) or _length_problem(id) or _problem(data)
     except RecursionError:
         return "it is nested too deeply"
+
+
+def _length_problem(id: str) -> str | None:
+    size = len(id.encode())
+    return f"the id has {size} bytes; 1 to {MAX_ID} are allowed" if size > MAX_ID else None
 
 
 def _problem(value: Any) -> str | None:
@@ -93,6 +98,12 @@ def text_problem(text: str) -> str | None:
 
 def version_of(revision: int, digest: str) -> str:
     return f"{revision}-{digest}"
+
+
+def parts_of(version: str) -> tuple[int, str]:
+    """The revision and the content hash that a version was made of."""
+    revision, _, digest = version.partition("-")
+    return int(revision), digest
 
 
 def merge(old: Data, patch: Data) -> dict[str, Any]:

@@ -81,6 +81,34 @@ class Kept:
     result: bytes = b""
 
 
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """An idempotency key as it is kept, to take it elsewhere."""
+
+    scope: str
+    kept: Kept
+    expires: datetime
+
+
+Entry: TypeAlias = Key | Task | Promise
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An item with the source it was loaded from, to take it elsewhere; no source if an operation made it."""
+
+    item: Item
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """What a token bucket says after someone asked for a token: whether there was one, and how many are left."""
+
+    granted: bool
+    tokens: float
+
+
 class Store(Protocol):
     """Where a site is kept. All methods may be called from many coroutines at once; reads do not wait for writes."""
 
@@ -180,7 +208,9 @@ class Store(Protocol):
 
     # Tasks and idempotency
 
-    async def add_task(self, task: Task) -> None: ...
+    async def add_task(self, task: Task, limit: int | None = None) -> bool:
+        """Keep a new task; False if its caller already has as many under way as the limit says."""
+        ...
 
     async def get_task(self, id: str) -> Task | None: ...
 
@@ -202,6 +232,13 @@ class Store(Protocol):
         """Ask for a cancellation: a pending task is cancelled at once, a running one is marked."""
         ...
 
+    async def task_news(self, after: int, timeout: float) -> int:
+        """How many times this process has heard of tasks added, cancelled, given back or ended, here or elsewhere.
+
+        Returns once that is more than `after`, or after the timeout. A store that hears late returns early instead.
+        """
+        ...
+
     async def keep(self, scope: str, digest: str, expires: datetime) -> Kept | None:
         """Reserve an idempotency key. None: it was free and is now ours; else what it already stands for."""
         ...
@@ -209,6 +246,16 @@ class Store(Protocol):
     async def settle(self, scope: str, kept: Kept) -> None: ...
 
     async def release(self, scope: str) -> None: ...
+
+    # What replicas share
+
+    async def spend(self, key: str, per_minute: int) -> Meter:
+        """Take a token out of a bucket that holds `per_minute` and refills evenly over a minute."""
+        ...
+
+    async def lead(self, role: str, owner: str, seconds: float) -> bool:
+        """Whether this owner has a role among the processes of the store, alone and for this long."""
+        ...
 
     # Keys
 
@@ -220,6 +267,32 @@ class Store(Protocol):
 
     async def revoke_key(self, id: str, at: datetime) -> bool: ...
 
+    # Moving to another store: everything but the feed, which goes on behind the numbers it had
+
+    def records(self, collection: str) -> AsyncIterator[list[Record]]:
+        """All items, in batches, in the order of their ids."""
+        ...
+
+    async def restore(self, collection: str, records: Sequence[Record]) -> int:
+        """Put items as they were elsewhere, with their versions. Returns how many were not there already."""
+        ...
+
+    async def vector_models(self, collection: str) -> list[str]:
+        """The models whose vectors of a collection are kept."""
+        ...
+
+    def entries(self) -> AsyncIterator[list[Entry]]:
+        """All keys, tasks and idempotency keys, in batches."""
+        ...
+
+    async def restore_entries(self, entries: Sequence[Entry]) -> None:
+        """Keep what another store kept. What is there already stays as it is."""
+        ...
+
+    async def skip_to(self, seq: int) -> None:
+        """Number changes on from here, so that positions in another store's feed are never taken for positions here."""
+        ...
+
     # Health
 
     async def check(self) -> list[str]:
@@ -227,10 +300,21 @@ class Store(Protocol):
         ...
 
 
-async def open_store(url: str, *, keep_changes: int = 100_000) -> Store:
-    """The store a URL names."""
-    scheme, separator, path = url.partition(":///")
-    if scheme != "sqlite" or not separator or not path:
-        raise ConfigError(f"{url!r} does not name a store", hint="Use sqlite:///path/to/site.db.")
-    module = import_module("portico.store.sqlite")
-    return await module.SqliteStore.open(path, keep_changes=keep_changes)
+async def open_store(url: str, *, keep_changes: int = 100_000, pool: int = 10, seconds: float = 10.0) -> Store:
+    """The store a URL names. A query may take so many seconds; `pool` bounds the connections to a server."""
+    scheme, separator, path = url.partition("://")
+    if scheme == "sqlite" and path.startswith("/") and len(path) > 1:
+        module = import_module("portico.store.sqlite")
+        return await module.SqliteStore.open(path[1:], keep_changes=keep_changes, seconds=seconds)
+    if scheme in {"postgresql", "postgres"} and separator:
+        try:
+            module = import_module("portico.store.postgres")
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                "A store on PostgreSQL needs the package asyncpg", hint="pip install 'portico[postgres]'"
+            ) from error
+        return await module.PostgresStore.open(url, keep_changes=keep_changes, pool=pool, seconds=seconds)
+    raise ConfigError(
+        f"{scheme}: is not a store",
+        hint="Use sqlite:///path/to/site.db or postgresql://user@host/database.",
+    )

@@ -24,6 +24,12 @@ def encode_task(task: Task) -> str:
     return msgspec.json.encode(task, enc_hook=_plain).decode()
 
 
+def task_row(task: Task) -> tuple[str, str, str, str, int, str]:
+    """A task as it is first stored: id, caller, meter, state, created, and the whole of it."""
+    caller = task.caller
+    return task.id, caller.id, caller.rate_key, task.state.value, micros(task.created), encode_task(task)
+
+
 def decode_task(raw: str, *, cancelling: bool) -> Task:
     stored = msgspec.json.decode(raw)
     return Task(

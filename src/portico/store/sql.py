@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from portico.catalog import ID, Collection, Field, FieldType, segments, storable
+from portico.errors import TooLarge
 from portico.query import (
     NEGATIONS,
     TEXT_BEHIND,
@@ -26,6 +27,7 @@ from portico.query import (
 )
 
 FALSE, TRUE = "(1=0)", "(1=1)"
+ENDS = ("gte", "lte")  # of a between
 COMPARISONS = {"lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 MAX_GROUPS = 100_000
 
@@ -33,7 +35,9 @@ MAX_GROUPS = 100_000
 class Dialect(Protocol):
     """What differs between databases."""
 
-    def parameter(self, number: int) -> str: ...
+    def bound(self, params: list[Any], value: Any) -> str:
+        """Add a value to the parameters and name it."""
+        ...
 
     def regex(self, text: str, pattern: str) -> str: ...
 
@@ -55,25 +59,38 @@ class Dialect(Protocol):
         """0 for a number, 1 for a text, 2 for a boolean, 3 for anything else."""
         ...
 
-    def json_scalar(self, path: tuple[str, ...]) -> str: ...
+    def json_scalars(self, path: tuple[str, ...]) -> list[str]:
+        """What to sort by among values of one rank."""
+        ...
 
     def json_number(self, path: tuple[str, ...]) -> str: ...
 
     def json_key(self, path: tuple[str, ...]) -> str:
-        """Equal for equal values: a number as it is, else JSON text; NULL where the value is missing or null."""
+        """Equal for equal values, and JSON or a number when read; NULL where the value is missing or null."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """SQL for one reached value: what kind it is, the value itself, and whether it came out of an array."""
+    """SQL for one reached value: as each kind, NULL if it is of another, and whether it came out of an array."""
 
-    is_number: str
-    is_text: str
-    is_boolean: str
+    number: str
+    text: str
+    boolean: str
     is_null: str
-    value: str
     in_array: str
+
+    def like(self, wanted: Any) -> str | None:
+        """The form in which the value compares with this one."""
+        match wanted:
+            case bool():
+                return self.boolean
+            case int() | float():
+                return self.number
+            case str():
+                return self.text
+            case _:
+                return None
 
 
 @dataclass(slots=True)
@@ -86,8 +103,7 @@ class Statement:
     params: list[Any] = field(default_factory=list[Any])
 
     def bind(self, value: Any) -> str:
-        self.params.append(storable(value) if type(value) is int else value)
-        return self.dialect.parameter(len(self.params))
+        return self.dialect.bound(self.params, storable(value) if type(value) is int else value)
 
     # Filters
 
@@ -106,6 +122,8 @@ class Statement:
         if op in NEGATIONS:
             return f"(NOT {self._condition(known, NEGATIONS[op], wanted)})"
         column = self._column(known)
+        if column is None or known.type == FieldType.STRING:
+            op, wanted = _without_nul(op, wanted)
         if column is None or (op in TEXTUAL and known.type in TEXT_BEHIND):
             return self._reached(segments(known.where), op, wanted)
         return self._column_test(column, known.type, op, operand(known, op, wanted))
@@ -125,11 +143,8 @@ class Statement:
                 found = f"({column} IS NOT NULL AND {self.dialect.one_of(column, self, known)})" if known else FALSE
                 return f"({absent} OR {found})"
             case "between":
-                ends = (
-                    self._column_test(column, kind, "gte", wanted[0]),
-                    self._column_test(column, kind, "lte", wanted[1]),
-                )
-                return f"({ends[0]} AND {ends[1]})"
+                ends = [self._column_test(column, kind, *_without_nul(*end)) for end in zip(ENDS, wanted, strict=True)]
+                return _join(" AND ", ends, TRUE)
             case "contains" | "regex":
                 return self._text_test(op, f"({column} IS NOT NULL)", column, wanted, kind == FieldType.STRING)
             case _:
@@ -164,41 +179,35 @@ class Statement:
     def _element_test(self, element: Element, op: str, wanted: Any) -> str:
         match op:
             case "eq":
-                return self._element_equals(element, wanted)
+                return self._element_compares(element, "=", wanted)
             case "in":
                 return self._element_in(element, wanted)
             case "between":
-                ends = [
-                    self._element_test(element, "gte", wanted[0]),
-                    self._element_test(element, "lte", wanted[1]),
-                ]
+                ends = [self._element_test(element, *_without_nul(*end)) for end in zip(ENDS, wanted, strict=True)]
                 return _join(" AND ", ends, TRUE)
             case "contains":
-                member = f"({element.in_array} AND {self._element_equals(element, wanted)})"
-                guard = f"(NOT {element.in_array} AND {element.is_text})"
-                return f"({member} OR {self._text_test('contains', guard, element.value, wanted)})"
+                member = f"({element.in_array} AND {self._element_compares(element, '=', wanted)})"
+                guard = f"(NOT {element.in_array} AND {element.text} IS NOT NULL)"
+                return f"({member} OR {self._text_test('contains', guard, element.text, wanted)})"
             case "regex":
-                return self._text_test("regex", element.is_text, element.value, wanted)
+                return self._text_test("regex", f"({element.text} IS NOT NULL)", element.text, wanted)
             case _:
-                guard = _guard(element, wanted)
-                if guard is None:
-                    return FALSE
-                return f"({guard} AND {element.value} {COMPARISONS[op]} {self.bind(wanted)})"
+                return self._element_compares(element, COMPARISONS[op], wanted)
 
     def _element_in(self, element: Element, wanted: Sequence[Any]) -> str:
         groups: dict[str, list[Any]] = {}
         for each in wanted:
-            guard = _guard(element, each)
-            if guard is not None:
-                groups.setdefault(guard, []).append(each)
-        tests = [f"({guard} AND {self.dialect.one_of(element.value, self, few)})" for guard, few in groups.items()]
+            value = element.like(each)
+            if value is not None:
+                groups.setdefault(value, []).append(each)
+        tests = [f"({value} IS NOT NULL AND {self.dialect.one_of(value, self, few)})" for value, few in groups.items()]
         return _join(" OR ", tests, FALSE)
 
-    def _element_equals(self, element: Element, wanted: Any) -> str:
-        guard = _guard(element, wanted)
-        if guard is None:
+    def _element_compares(self, element: Element, sign: str, wanted: Any) -> str:
+        value = element.like(wanted)
+        if value is None:
             return FALSE
-        return f"({guard} AND {element.value} = {self.bind(wanted)})"
+        return f"({value} IS NOT NULL AND {value} {sign} {self.bind(wanted)})"
 
     # Orders
 
@@ -224,7 +233,7 @@ class Statement:
         return [
             SortTerm(f"({rank} = 3)", False),
             SortTerm(rank, key.descending),
-            SortTerm(self.dialect.json_scalar(path), key.descending),
+            *(SortTerm(each, key.descending) for each in self.dialect.json_scalars(path)),
         ]
 
     def after(self, terms: Sequence["SortTerm"], position: Sequence[Any]) -> str:
@@ -261,6 +270,8 @@ class Statement:
                 return f"COUNT({column or self.dialect.json_key(path)})"
             case "count_distinct":
                 return f"COUNT(DISTINCT {column or self.dialect.json_key(path)})"
+            case "min" | "max" if column and known.type == FieldType.BOOLEAN:
+                return f"{each.function.upper()}(CASE WHEN {column} THEN 1 WHEN NOT {column} THEN 0 END)"
             case "sum" | "avg" | "min" | "max":
                 return f"{each.function.upper()}({column or self.dialect.json_number(path)})"
 
@@ -280,16 +291,23 @@ def _join(word: str, parts: Sequence[str], empty: str) -> str:
     return parts[0] if len(parts) == 1 else f"({word.join(parts)})"
 
 
-def _guard(element: Element, wanted: Any) -> str | None:
-    match wanted:
-        case bool():
-            return element.is_boolean
-        case int() | float():
-            return element.is_number
-        case str():
-            return element.is_text
-        case _:
-            return None
+def _without_nul(op: str, wanted: Any) -> tuple[str, Any]:
+    """The same test without a NUL in its text: no stored text has one, and not every database takes one."""
+    if op == "in":
+        return op, tuple(each for each in wanted if not _has_nul(each))
+    if op == "regex" or not _has_nul(wanted):
+        return op, wanted
+    if op in COMPARISONS:
+        return "lte" if op in {"lt", "lte"} else "gt", wanted.partition("\0")[0]
+    return "in", ()
+
+
+def _has_nul(value: Any) -> bool:
+    return isinstance(value, str) and "\0" in value
+
+
+def too_many_groups() -> TooLarge:
+    return TooLarge(f"More than {MAX_GROUPS} groups", limit=MAX_GROUPS, hint="Group by fewer fields.")
 
 
 def shown_row(
@@ -309,4 +327,8 @@ def _shown_aggregate(each: Aggregation, collection: Collection, value: Any) -> A
     if not each.field or each.function in {"count", "count_distinct"}:
         return value
     known = collection.field(each.field)
-    return value if each.function in {"sum", "avg"} and known.type != FieldType.DURATION else known.shown(value)
+    if each.function in {"sum", "avg"}:
+        # How a sum is rounded depends on the order of its parts; fifteen digits do not.
+        value = float(f"{value:.15g}") if isinstance(value, float) else value
+        return known.shown(value) if known.type == FieldType.DURATION else value
+    return known.shown(value)

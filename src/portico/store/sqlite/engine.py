@@ -1,6 +1,7 @@
 """Connections to one SQLite file: one writer thread, several readers, deadlines, migrations. Knows no items."""
 
 import asyncio
+import contextlib
 import os
 import secrets
 import shutil
@@ -21,7 +22,6 @@ from portico.query import compiled
 T = TypeVar("T")
 
 READERS = 4
-READ_SECONDS = 10.0
 BUSY_MS = 30_000
 STEPS_BETWEEN_CHECKS = 20_000
 
@@ -64,7 +64,20 @@ MIGRATIONS = (
         id TEXT PRIMARY KEY, digest TEXT UNIQUE NOT NULL, key TEXT NOT NULL, revoked INTEGER
     ) WITHOUT ROWID;
     """,
+    """
+    ALTER TABLE tasks ADD COLUMN meter TEXT NOT NULL DEFAULT '';
+    UPDATE tasks SET meter = CASE caller
+        WHEN 'anonymous' THEN 'anonymous@' || coalesce(json_extract(task, '$.caller.address'), '') ELSE caller END;
+    CREATE INDEX tasks_by_meter ON tasks (meter) WHERE state IN ('pending', 'running');
+    CREATE TABLE roles (name TEXT PRIMARY KEY, owner TEXT NOT NULL, until INTEGER NOT NULL) WITHOUT ROWID;
+    """,
 )
+
+METERS = (
+    "CREATE TABLE IF NOT EXISTS meters (key TEXT PRIMARY KEY, tokens REAL NOT NULL, at REAL NOT NULL) WITHOUT ROWID"
+)
+METERS_BUSY_MS = 2_000
+ALONE_SECONDS = 10.0
 
 
 class Rows(Protocol):
@@ -117,9 +130,11 @@ class Token:
 class Engine:
     """Runs work on connections: `read` on one of a few threads, `write` in a transaction on the one writer."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, seconds: float = 10.0) -> None:
+        self._seconds = seconds
         self._scratch = tempfile.mkdtemp(prefix="portico-") if path == ":memory:" else None
         self.path = os.path.join(self._scratch, "site.db") if self._scratch else path
+        self.meters = Meters(f"{self.path}-meters")
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="sqlite-read")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="sqlite-write")
         self._local = threading.local()
@@ -139,9 +154,9 @@ class Engine:
             self._shut()
             raise
 
-    async def read(self, work: Callable[[Database], T], seconds: float = READ_SECONDS) -> T:
+    async def read(self, work: Callable[[Database], T], seconds: float | None = None) -> T:
         """Run work on a consistent snapshot. A cancelled caller stops the statement."""
-        token = Token(seconds)
+        token = Token(seconds or self._seconds)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work, token)
         except asyncio.CancelledError:
@@ -158,6 +173,7 @@ class Engine:
     def _shut(self) -> None:
         self._readers.shutdown(wait=True)
         self._writer.shutdown(wait=True)
+        self.meters.close()
         for connection in self._open:
             connection.close()
         self._open.clear()
@@ -179,18 +195,9 @@ class Engine:
 
     def _write(self, work: Callable[[Database], T]) -> T:
         try:
-            connection = self._connection(read_only=False)
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                result = work(connection)
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
+            return _transacted(self._connection(read_only=False), work)
         except apsw.Error as error:
             raise _explained(error) from error
-        return result
 
     def _connection(self, *, read_only: bool) -> Connection:
         connection: Connection | None = getattr(self._local, "connection", None)
@@ -211,19 +218,104 @@ class Engine:
 
     def _migrate(self) -> None:
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-        if not Path(self.path).exists():
-            # It holds the secret that signs cursors: for this user alone.
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+        _make_private(self.path)  # it holds the secret that signs cursors
         connection = self._connection(read_only=False)
         connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("BEGIN EXCLUSIVE")
-        try:
-            _bring_up_to_date(connection, self.path)
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
+        _transacted(connection, lambda db: _bring_up_to_date(db, self.path), "EXCLUSIVE")
+
+
+class Meters:
+    """A file beside the store for what changes with every request and may be lost.
+
+    Its writes wait neither for the disk nor for a long write of the store. A broken file is made anew.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite-meters")
+        self._shared: Connection | None = None
+        self._own: Connection | None = None
+        self._inode = 0
+        self._alone_until = 0.0
+
+    async def write(self, work: Callable[[Database], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._write, work)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=True)
+        for connection in (self._shared, self._own):
+            if connection:
+                connection.close()
+        self._shared = self._own = None
+
+    def _write(self, work: Callable[[Database], T]) -> T:
+        if time.monotonic() >= self._alone_until:
+            for _ in range(2):
+                try:
+                    return _transacted(self._file(), work)
+                except (apsw.BusyError, apsw.FullError):
+                    break
+                except (apsw.Error, OSError):
+                    self._remove()
+            # The disk is full, say. Requests need not fail for that: for a while this process counts for itself.
+            self._alone_until = time.monotonic() + ALONE_SECONDS
+        return _transacted(self._memory(), work)
+
+    def _file(self) -> Connection:
+        if self._shared and _inode(self.path) == self._inode:
+            return self._shared
+        self._let_go()
+        _make_private(self.path)
+        # Looked at before it is opened: a file that takes its place in between is noticed at the next write.
+        self._inode = _inode(self.path)
+        self._shared = cast("Connection", apsw.Connection(self.path))
+        self._shared.set_busy_timeout(METERS_BUSY_MS)
+        self._shared.execute("PRAGMA synchronous=OFF; PRAGMA journal_mode=MEMORY")
+        _transacted(self._shared, lambda db: db.execute(METERS))
+        return self._shared
+
+    def _memory(self) -> Connection:
+        if self._own is None:
+            self._own = cast("Connection", apsw.Connection(":memory:"))
+            self._own.execute(METERS)
+        return self._own
+
+    def _remove(self) -> None:
+        self._let_go()
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)
+
+    def _let_go(self) -> None:
+        if self._shared:
+            self._shared.close()
+        self._shared = None
+
+
+def _transacted(connection: Connection, work: Callable[[Connection], T], mode: str = "IMMEDIATE") -> T:
+    """Run work in one transaction: all of it is kept, or none."""
+    connection.execute(f"BEGIN {mode}")
+    try:
+        result = work(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return result
+
+
+def _make_private(path: str) -> None:
+    """Make a file that this user alone can read, unless there is one."""
+    # Opening one that is there, and closing it, would let go of this process's locks on it.
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+def _inode(path: str) -> int:
+    try:
+        return os.stat(path).st_ino
+    except FileNotFoundError:
+        return 0
 
 
 def connect(path: str, *, read_only: bool) -> Connection:

@@ -12,8 +12,9 @@ from portico.store.sql import Element, Statement
 class SqliteDialect:
     """JSON paths in SQLite. Path steps are checked by `segments`, so they can stand in the text."""
 
-    def parameter(self, number: int) -> str:
-        return f"?{number}"
+    def bound(self, params: list[Any], value: Any) -> str:
+        params.append(value)
+        return f"?{len(params)}"
 
     def regex(self, text: str, pattern: str) -> str:
         return f"portico_regex({text}, {pattern})"
@@ -30,11 +31,10 @@ class SqliteDialect:
         opened, source = _opened(path)
         last = f"e{len(path)}"
         element = Element(
-            is_number=f"({last}.type IN ('integer', 'real'))",
-            is_text=f"({last}.type = 'text')",
-            is_boolean=f"({last}.type IN ('true', 'false'))",
+            number=f"(CASE WHEN {last}.type IN ('integer', 'real') THEN {last}.atom END)",
+            text=f"(CASE {last}.type WHEN 'text' THEN {last}.atom END)",
+            boolean=f"(CASE WHEN {last}.type IN ('true', 'false') THEN {last}.atom END)",
             is_null=f"({last}.type = 'null')",
-            value=f"{last}.atom",
             in_array=f"(json_type({source}) = 'array')",
         )
         sources = ", ".join([*opened, f"{_unwrapped(source)} {last}"])
@@ -51,8 +51,8 @@ class SqliteDialect:
             " WHEN 'text' THEN 1 WHEN 'true' THEN 2 WHEN 'false' THEN 2 ELSE 3 END)"
         )
 
-    def json_scalar(self, path: tuple[str, ...]) -> str:
-        return f"(CASE WHEN {self.json_rank(path)} < 3 THEN data ->> '{_json_path(path)}' END)"
+    def json_scalars(self, path: tuple[str, ...]) -> list[str]:
+        return [f"(CASE WHEN {self.json_rank(path)} < 3 THEN data ->> '{_json_path(path)}' END)"]
 
     def json_number(self, path: tuple[str, ...]) -> str:
         return f"(CASE WHEN {self.json_rank(path)} = 0 THEN data ->> '{_json_path(path)}' END)"

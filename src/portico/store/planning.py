@@ -1,0 +1,170 @@
+"""What a batch of writes does to the items it names. Reads and writes nothing: each store carries the plan out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from portico.catalog import Collection
+from portico.errors import AlreadyExists, InvalidParams, UnknownItem, VersionMismatch
+from portico.items import Change, Item, content_hash, diff, merge, parts_of, problem_with, version_of
+from portico.store import Merge, Put, Record, Remove, Write, Written
+from portico.store.tables import Row, text
+
+
+@dataclass(slots=True)
+class Plan:
+    """What becomes of each item, and the changes to tell, in order and not yet numbered."""
+
+    collection: Collection  # with room for all that is written
+    before: Mapping[str, Row]
+    at: datetime
+    after: dict[str, Row | None] = field(default_factory=dict[str, Row | None])
+    changes: list[Change] = field(default_factory=list[Change])
+    raws: list[str] = field(default_factory=list[str])  # beside changes: the item's data as JSON text
+
+    @property
+    def created(self) -> list[Row]:
+        return [row for id, row in self.after.items() if row and id not in self.before]
+
+    @property
+    def updated(self) -> list[Row]:
+        return [row for id, row in self.after.items() if row and id in self.before]
+
+    @property
+    def removed(self) -> list[str]:
+        return [id for id, row in self.after.items() if row is None and id in self.before]
+
+    def current(self, id: str) -> Row | None:
+        return self.after[id] if id in self.after else self.before.get(id)
+
+    def put(self, put: Put, digest: str) -> None:
+        old = self.current(put.id)
+        version = version_of(old.revision + 1 if old else 1, digest)
+        self.restore(Item(put.id, self.collection.name, put.data, version))
+
+    def restore(self, item: Item) -> None:
+        """Put an item that has its version already."""
+        old = self.current(item.id)
+        self.collection = self.collection.widened(item.data)
+        patch = diff(old.item.data, item.data) if old else ()
+        undo = diff(item.data, old.item.data) if old else ()
+        row = self.after[item.id] = Row(item, *parts_of(item.version), text(item.data))
+        self._tell(Change(0, "update" if old else "create", item, patch, self.at, undo), row)
+
+    def remove(self, row: Row) -> None:
+        self.after[row.item.id] = None
+        self._tell(Change(0, "delete", row.item, (), self.at), row)
+
+    def _tell(self, change: Change, row: Row) -> None:
+        self.changes.append(change)
+        self.raws.append(row.raw)
+
+
+def check_ids(writes: Sequence[Write]) -> None:
+    for each in writes:
+        problem = problem_with(each.id, {})
+        if problem:
+            raise InvalidParams(f"{each.id[:80]!a} cannot be an id: {problem}")
+
+
+def plan_writes(collection: Collection, writes: Sequence[Write], before: Mapping[str, Row], at: datetime) -> Plan:
+    """The plan for all of the writes, or the reason why one of them cannot be done."""
+    plan = Plan(collection, before, at)
+    for write in writes:
+        old = plan.current(write.id)
+        _check_expected(collection, write, old)
+        if old is None and not isinstance(write, Put):
+            raise UnknownItem(f"{collection.name} has no item {write.id!r}", collection=collection.name, id=write.id)
+        if isinstance(write, Remove):
+            if old:
+                plan.remove(old)
+            continue
+        data = merge(old.item.data, write.data) if isinstance(write, Merge) and old else dict(write.data)
+        put = Put(write.id, data)
+        digest = _checked_digest(put)
+        if old is None or old.digest != digest:
+            plan.put(put, digest)
+    return plan
+
+
+def plan_removal(collection: Collection, before: Mapping[str, Row], at: datetime) -> Plan:
+    plan = Plan(collection, before, at)
+    for row in before.values():
+        plan.remove(row)
+    return plan
+
+
+def plan_restoring(collection: Collection, items: Sequence[Item], before: Mapping[str, Row], at: datetime) -> Plan:
+    """The plan for items that keep the versions they have."""
+    plan = Plan(collection, before, at)
+    for item in items:
+        old = plan.current(item.id)
+        if old is None or old.item.version != item.version:
+            plan.restore(item)
+    return plan
+
+
+def by_source(records: Sequence[Record]) -> list[tuple[str, list[Item]]]:
+    groups: dict[str, list[Item]] = {}
+    for record in records:
+        groups.setdefault(record.source, []).append(record.item)
+    return list(groups.items())
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """What a batch of a load does. Unchanged items that the run sees for the first time are claimed for its source."""
+
+    plan: Plan
+    written: Written
+    claimed: tuple[str, ...]
+
+
+def plan_load(
+    collection: Collection, puts: Sequence[Put], before: Mapping[str, Row], seen: set[str], at: datetime
+) -> LoadPlan:
+    plan = Plan(collection, before, at)
+    counts = {"added": 0, "changed": 0, "unchanged": 0}
+    repeated: list[str] = []
+    claimed: list[str] = []
+    seen = set(seen)
+    for put in puts:
+        digest = _checked_digest(put)
+        old = plan.current(put.id)
+        if old and old.digest == digest:
+            counts["unchanged"] += 1
+            if put.id not in seen:
+                claimed.append(put.id)
+        elif put.id in seen:
+            repeated.append(put.id)
+        else:
+            plan.put(put, digest)
+            counts["changed" if old else "added"] += 1
+        seen.add(put.id)
+    return LoadPlan(plan, Written(**counts, repeated=tuple(repeated)), tuple(claimed))
+
+
+def _checked_digest(put: Put) -> str:
+    problem = problem_with(put.id, put.data)
+    if problem:
+        raise InvalidParams(f"{put.id[:80]!r} cannot be kept: {problem}", id=put.id[:80])
+    return content_hash(put.data)
+
+
+def _check_expected(collection: Collection, write: Write, old: Row | None) -> None:
+    if write.expect is None:
+        return
+    if write.expect == "" and old:
+        raise AlreadyExists(
+            f"{collection.name} already has an item {write.id!r}",
+            id=write.id,
+            hint=f"Use update_{collection.one}, or another id.",
+        )
+    if write.expect and (old is None or old.item.version != write.expect):
+        raise VersionMismatch(
+            f"{write.id!r} is no longer at version {write.expect}",
+            id=write.id,
+            expected=write.expect,
+            actual=old.item.version if old else None,
+            hint="Read it again and repeat the change.",
+        )

@@ -1,0 +1,315 @@
+"""Blobs, tasks, idempotency keys, meters, roles and API keys in SQLite: what a store keeps besides items."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, cast
+
+from portico.calls import Task, TaskState
+from portico.identity import Key
+from portico.store import Entry, Kept, Meter, Promise
+from portico.store.ledger import decode_key, decode_task, encode_key, encode_task, micros, moment, task_row
+from portico.store.sqlite.engine import Database, Engine
+
+BLOB_PART = 8 << 20
+ENTRIES = 500  # read at a time
+NEWS_SECONDS = 0.25  # how late the news of another process may be
+MINUTE = 60.0
+
+
+class SqliteLedger:
+    """The half of `Store` that knows no collections."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._news = 0
+        self._heard = asyncio.Event()
+        self._swept = 0.0
+
+    # Blobs
+
+    async def save_blob(self, name: str, data: bytes) -> None:
+        def work(db: Database) -> None:
+            db.execute("DELETE FROM blobs WHERE name = ?", (name,))
+            db.executemany(
+                "INSERT INTO blobs VALUES (?, ?, ?)",
+                [(name, i, data[i : i + BLOB_PART]) for i in range(0, max(len(data), 1), BLOB_PART)],
+            )
+
+        await self._engine.write(work)
+
+    async def load_blob(self, name: str) -> bytes | None:
+        def work(db: Database) -> bytes | None:
+            rows = db.execute("SELECT data FROM blobs WHERE name = ? ORDER BY part", (name,)).fetchall()
+            return b"".join(part for (part,) in rows) if rows else None
+
+        return await self._engine.read(work)
+
+    # Tasks
+
+    async def add_task(self, task: Task, limit: int | None = None) -> bool:
+        meter = task.caller.rate_key
+
+        def work(db: Database) -> bool:
+            if limit is not None and _under_way(db, meter) >= limit:
+                return False
+            db.execute(
+                "INSERT INTO tasks (id, caller, meter, state, created, task) VALUES (?, ?, ?, ?, ?, ?)",
+                task_row(task),
+            )
+            return True
+
+        added = await self._engine.write(work)
+        if added:
+            self._tell()
+        return added
+
+    async def get_task(self, id: str) -> Task | None:
+        return await self._engine.read(lambda db: _task(db, id))
+
+    async def tasks(self, caller: str, limit: int = 100, *, unfinished: bool = False) -> list[Task]:
+        only = "AND state IN ('pending', 'running')" if unfinished else ""
+
+        def work(db: Database) -> list[Task]:
+            rows = db.execute(
+                f"SELECT task, cancelling FROM tasks WHERE caller = ? {only} ORDER BY created DESC, id LIMIT ?",
+                (caller, limit),
+            )
+            return [decode_task(task, cancelling=bool(cancelling)) for task, cancelling in rows]
+
+        return await self._engine.read(work)
+
+    async def claim_task(self, owner: str, lease: float, id: str | None = None) -> Task | None:
+        def work(db: Database) -> Task | None:
+            now = _now()
+            found = _claimable(db, owner, now, id)
+            if found is None:
+                return None
+            task = cast("Task", _task(db, found))
+            claimed = replace(task, state=TaskState.RUNNING, attempts=task.attempts + 1, updated=moment(now))
+            db.execute(
+                "UPDATE tasks SET state = ?, owner = ?, lease = ?, task = ? WHERE id = ?",
+                (claimed.state, owner, now + int(lease * 1e6), encode_task(claimed), claimed.id),
+            )
+            return claimed
+
+        # Most of the time there is nothing to take: that is seen without the one writer.
+        if await self._engine.read(lambda db: _claimable(db, owner, _now(), id)) is None:
+            return None
+        return await self._engine.write(work)
+
+    async def renew_lease(self, owner: str, id: str, lease: float) -> Task | None:
+        def work(db: Database) -> Task | None:
+            db.execute(
+                "UPDATE tasks SET lease = ? WHERE id = ? AND owner = ? AND state = 'running'",
+                (_now() + int(lease * 1e6), id, owner),
+            )
+            return _task(db, id) if db.changes() else None
+
+        return await self._engine.write(work)
+
+    async def update_task(self, task: Task, owner: str) -> bool:
+        def work(db: Database) -> bool:
+            db.execute(
+                "UPDATE tasks SET state = ?, task = ? WHERE id = ? AND owner = ? AND state = 'running'",
+                (task.state, encode_task(task), task.id, owner),
+            )
+            return db.changes() > 0
+
+        updated = await self._engine.write(work)
+        if updated and task.state != TaskState.RUNNING:
+            self._tell()
+        return updated
+
+    async def cancel_task(self, id: str) -> Task | None:
+        def work(db: Database) -> Task | None:
+            task = _task(db, id)
+            if task and task.state == TaskState.PENDING:
+                ended = replace(task, state=TaskState.CANCELLED, updated=moment(_now()))
+                db.execute("UPDATE tasks SET state = ?, task = ? WHERE id = ?", (ended.state, encode_task(ended), id))
+                return ended
+            db.execute("UPDATE tasks SET cancelling = 1 WHERE id = ? AND state = 'running'", (id,))
+            return _task(db, id)
+
+        task = await self._engine.write(work)
+        self._tell()
+        return task
+
+    async def task_news(self, after: int, timeout: float) -> int:
+        if self._news <= after:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(timeout, NEWS_SECONDS)):
+                    await self._heard.wait()
+        return self._news
+
+    def _tell(self) -> None:
+        self._news += 1
+        self._heard.set()
+        self._heard = asyncio.Event()
+
+    # Idempotency
+
+    async def keep(self, scope: str, digest: str, expires: datetime) -> Kept | None:
+        def work(db: Database) -> Kept | None:
+            db.execute("DELETE FROM kept WHERE expires < ?", (_now(),))
+            row = db.execute("SELECT digest, task, result FROM kept WHERE scope = ?", (scope,)).fetchone()
+            if row:
+                return Kept(*row)
+            db.execute("INSERT INTO kept VALUES (?, ?, '', x'', ?)", (scope, digest, micros(expires)))
+            return None
+
+        return await self._engine.write(work)
+
+    async def settle(self, scope: str, kept: Kept) -> None:
+        def work(db: Database) -> None:
+            db.execute("UPDATE kept SET task = ?, result = ? WHERE scope = ?", (kept.task, kept.result, scope))
+
+        await self._engine.write(work)
+
+    async def release(self, scope: str) -> None:
+        def work(db: Database) -> None:
+            db.execute("DELETE FROM kept WHERE scope = ?", (scope,))
+
+        await self._engine.write(work)
+
+    # What replicas share
+
+    async def spend(self, key: str, per_minute: int) -> Meter:
+        def work(db: Database) -> Meter:
+            now = time.time()
+            self._sweep(db, now)
+            row = db.execute("SELECT tokens, at FROM meters WHERE key = ?", (key,)).fetchone()
+            before, at = row or (float(per_minute), now)
+            # A clock that was set back gives nothing, and takes nothing.
+            tokens = min(per_minute, before + max(now - at, 0.0) * per_minute / MINUTE)
+            meter = Meter(tokens >= 1, tokens - 1 if tokens >= 1 else tokens)
+            db.execute("INSERT OR REPLACE INTO meters VALUES (?, ?, ?)", (key, meter.tokens, now))
+            return meter
+
+        return await self._engine.meters.write(work)
+
+    def _sweep(self, db: Database, now: float) -> None:
+        """Forget the buckets that are full again, once in a while."""
+        if abs(now - self._swept) > MINUTE:
+            self._swept = now
+            db.execute("DELETE FROM meters WHERE at NOT BETWEEN ? AND ?", (now - MINUTE, now + MINUTE))
+
+    async def lead(self, role: str, owner: str, seconds: float) -> bool:
+        def work(db: Database) -> bool:
+            now = _now()
+            db.execute(
+                "INSERT INTO roles VALUES (?1, ?2, ?3) ON CONFLICT (name) DO UPDATE SET owner = ?2, until = ?3"
+                " WHERE owner = ?2 OR until <= ?4",
+                (role, owner, now + int(seconds * 1e6), now),
+            )
+            return db.changes() > 0
+
+        return await self._engine.write(work)
+
+    # Keys
+
+    async def add_key(self, key: Key) -> None:
+        def work(db: Database) -> None:
+            db.execute("INSERT INTO keys VALUES (?, ?, ?, NULL)", (key.id, key.digest, encode_key(key)))
+
+        await self._engine.write(work)
+
+    async def find_key(self, digest: str) -> Key | None:
+        def work(db: Database) -> Key | None:
+            row = db.execute("SELECT key, revoked FROM keys WHERE digest = ?", (digest,)).fetchone()
+            return decode_key(*row) if row else None
+
+        return await self._engine.read(work)
+
+    async def keys(self) -> list[Key]:
+        def work(db: Database) -> list[Key]:
+            return [decode_key(*row) for row in db.execute("SELECT key, revoked FROM keys ORDER BY id")]
+
+        return await self._engine.read(work)
+
+    async def revoke_key(self, id: str, at: datetime) -> bool:
+        def work(db: Database) -> bool:
+            db.execute("UPDATE keys SET revoked = ? WHERE id = ? AND revoked IS NULL", (micros(at), id))
+            return db.changes() > 0
+
+        return await self._engine.write(work)
+
+    # Moving
+
+    async def entries(self) -> AsyncIterator[list[Entry]]:
+        yield list(await self.keys())
+        async for rows in self._pages("SELECT id, task, cancelling FROM tasks WHERE id > ? ORDER BY id"):
+            yield [decode_task(task, cancelling=bool(cancelling)) for _, task, cancelling in rows]
+        sql = "SELECT scope, digest, task, result, expires FROM kept WHERE scope > ? ORDER BY scope"
+        async for rows in self._pages(sql):
+            yield [Promise(row[0], Kept(*row[1:4]), moment(row[4])) for row in rows]
+
+    async def _pages(self, sql: str) -> AsyncIterator[list[tuple[Any, ...]]]:
+        last = ""
+        while True:
+
+            def work(db: Database, after: str = last) -> list[tuple[Any, ...]]:
+                return db.execute(f"{sql} LIMIT {ENTRIES}", (after,)).fetchall()
+
+            rows = await self._engine.read(work)
+            if not rows:
+                return
+            last = rows[-1][0]
+            yield rows
+
+    async def restore_entries(self, entries: Sequence[Entry]) -> None:
+        def work(db: Database) -> None:
+            for entry in entries:
+                _restore(db, entry)
+
+        await self._engine.write(work)
+
+
+def _restore(db: Database, entry: Entry) -> None:
+    match entry:
+        case Key():
+            revoked = micros(entry.revoked) if entry.revoked else None
+            db.execute(
+                "INSERT OR IGNORE INTO keys VALUES (?, ?, ?, ?)", (entry.id, entry.digest, encode_key(entry), revoked)
+            )
+        case Task():
+            db.execute(
+                "INSERT OR IGNORE INTO tasks (id, caller, meter, state, created, task, cancelling)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (*task_row(entry), entry.cancelling),
+            )
+        case Promise():
+            kept = entry.kept
+            db.execute(
+                "INSERT OR IGNORE INTO kept VALUES (?, ?, ?, ?, ?)",
+                (entry.scope, kept.digest, kept.task, kept.result, micros(entry.expires)),
+            )
+
+
+def _task(db: Database, id: str) -> Task | None:
+    row = db.execute("SELECT task, cancelling FROM tasks WHERE id = ?", (id,)).fetchone()
+    return decode_task(row[0], cancelling=bool(row[1])) if row else None
+
+
+def _under_way(db: Database, meter: str) -> int:
+    rows = db.execute("SELECT count(*) FROM tasks WHERE meter = ? AND state IN ('pending', 'running')", (meter,))
+    return sum(count for (count,) in rows)
+
+
+def _claimable(db: Database, owner: str, now: int, id: str | None) -> str | None:
+    """The oldest task that is pending, or whose owner, another one, let its lease run out."""
+    only = "" if id is None else "AND id = ?3"
+    params: tuple[Any, ...] = (now, owner) if id is None else (now, owner, id)
+    found = db.execute(
+        "SELECT id FROM tasks WHERE (state = 'pending' OR (state = 'running' AND lease < ?1"
+        f" AND owner <> ?2)) {only} ORDER BY created LIMIT 1",
+        params,
+    ).fetchone()
+    return found[0] if found else None
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,218 @@
+"""Collections as a database lays them out: numbered tables and columns, and the rows in them. Knows no connection."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from portico.catalog import Collection, Field, FieldType
+from portico.errors import Conflict, FeedExpired, InvalidCursor, UnknownCollection
+from portico.items import Change, ChangeKind, Item, version_of
+from portico.query import Query, read_cursor
+from portico.store import Load
+from portico.store.ledger import moment
+
+INDEXED_FROM = 1000  # items, before columns are worth an index
+INDEXED_COLUMNS = 16  # of a collection
+INDEXED_LENGTH = 80  # characters: longer texts are looked for by words, not by their order
+SCAN_BATCH = 1000
+ABOUT = ("title", "description", "type", "singular", "language", "weights", "private")
+
+encode = msgspec.json.Encoder().encode
+decode = msgspec.json.Decoder().decode
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A collection as it lies in the database."""
+
+    number: int
+    collection: Collection
+    columns: Mapping[str, str]  # field -> column
+
+    @property
+    def name(self) -> str:
+        return f"items_{self.number}"
+
+    @property
+    def vector_fields(self) -> list[Field]:
+        return [f for f in self.collection.fields.values() if f.type == FieldType.VECTOR]
+
+    @property
+    def about(self) -> str:
+        """What is said of the collection besides its fields."""
+        return text({name: getattr(self.collection, name) for name in ABOUT})
+
+    def values(self, data: Mapping[str, Any]) -> list[Any]:
+        fields = self.collection.fields
+        return [fields[name].typed_value(data) for name in self.columns]
+
+    def field_rows(self) -> list[tuple[Any, ...]]:
+        """The fields as the database keeps them."""
+        return [
+            (self.number, position, f.name, f.type, f.path, f.declared, f.description, self.columns.get(f.name))
+            for position, f in enumerate(self.collection.fields.values())
+        ]
+
+    def row(self, id: str, data: str, revision: int, digest: str) -> "Row":
+        item = Item(id, self.collection.name, decode(data), version_of(revision, digest))
+        return Row(item, revision, digest, data)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """All tables as of one change of their shape."""
+
+    number: int
+    tables: Mapping[str, Table]
+
+    @cached_property
+    def collections(self) -> Mapping[str, Collection]:
+        return {name: table.collection for name, table in self.tables.items()}
+
+    @cached_property
+    def names(self) -> Mapping[int, str]:
+        return {table.number: name for name, table in self.tables.items()}
+
+    def table(self, name: str) -> Table:
+        found = self.tables.get(name)
+        if found is None:
+            raise UnknownCollection(
+                f"There is no collection {name!r}",
+                collection=name,
+                hint=f"Known collections: {', '.join(self.tables) or 'none yet'}.",
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A stored item with what is kept beside it."""
+
+    item: Item
+    revision: int
+    digest: str
+    raw: str  # its data as JSON text
+
+
+def text(value: Any) -> str:
+    return encode(value).decode()
+
+
+def read_table(number: int, name: str, about: str, rows: Iterable[tuple[Any, ...]]) -> Table:
+    """A table from what the database says of it and of its fields, in their order."""
+    fields: dict[str, Field] = {}
+    columns: dict[str, str] = {}
+    for field, kind, path, declared, description, column in rows:
+        fields[field] = Field(field, FieldType(kind), path, bool(declared), description)
+        if column:
+            columns[field] = column
+    return Table(number, Collection(name, fields, **decode(about)), columns)
+
+
+def read_change(
+    names: Mapping[int, str],
+    seq: int,
+    collection: int,
+    id: str,
+    kind: ChangeKind,
+    version: str,
+    data: str,
+    patch: str,
+    undo: str,
+    at: int,
+) -> Change:
+    item = Item(id, names[collection], decode(data), version)
+    return Change(seq, kind, item, tuple(decode(patch)), moment(at), tuple(decode(undo)))
+
+
+def from_json(value: Any) -> Any:
+    return decode(value) if isinstance(value, str) else value
+
+
+# Changing the shape of a table
+
+
+def combined(known: Collection, said: Collection) -> Collection:
+    """What the data taught, under what the site file says."""
+    fields = {name: f for name, f in known.fields.items() if not f.declared or name in said.fields}
+    return replace(said, fields={**fields, **said.fields})
+
+
+def undeclared(table: Table, wanted: Collection) -> list[str]:
+    """Fields that are no longer declared: the data says anew what type they have (see `relearned`)."""
+    return [name for name in table.collection.fields if name not in wanted.fields]
+
+
+def relearned(wanted: Collection, names: Iterable[str], data: Mapping[str, Any]) -> Collection:
+    return wanted.widened({name: data[name] for name in names if name in data})
+
+
+def same_storage(before: Field | None, now: Field) -> bool:
+    numbers = {FieldType.INTEGER, FieldType.NUMBER}
+    if before is None or before.where != now.where:
+        return False
+    return before.type == now.type or {before.type, now.type} == numbers
+
+
+def reshaped(table: Table, wanted: Collection, last: int, stays: Callable[[Field | None, Field], bool]) -> Table:
+    """The table for a collection's new fields. A known one may stay in its column; others get one of their own.
+
+    Columns are numbered on from the last there ever was, so that a number never means something else.
+    """
+    before = table.collection.fields
+    columns = {
+        name: column
+        for name, column in table.columns.items()
+        if _is_placed(wanted, name) and stays(before.get(name), wanted.fields[name])
+    }
+    for name in wanted.fields:
+        if _is_placed(wanted, name) and name not in columns:
+            last += 1
+            columns[name] = f"f{last}"
+    return Table(table.number, wanted, columns)
+
+
+def _is_placed(collection: Collection, name: str) -> bool:
+    known = collection.fields.get(name)
+    return known is not None and known.is_typed
+
+
+def refilled(before: Table, after: Table) -> list[Field]:
+    """The fields whose stored form has to be computed anew from the data."""
+    known = before.collection.fields
+    return [f for f in after.collection.fields.values() if not same_storage(known.get(f.name), f)]
+
+
+def column_number(name: str) -> int:
+    """The number of a typed column; 0 for the columns that every table has."""
+    return int(name[1:]) if name[:1] == "f" and name[1:].isdigit() else 0
+
+
+# Cursors
+
+
+def position_of(query: Query, kinds: str, secret: bytes) -> list[Any]:
+    """Where a cursor stands; refused if a field it sorts by has changed its kind since."""
+    made_for, *position = read_cursor(query, secret)
+    if made_for != kinds:
+        raise InvalidCursor("A field in the order has changed its type", hint="Start again without a cursor.")
+    return position
+
+
+# Refusals
+
+
+def overtaken(load: Load) -> Conflict:
+    return Conflict(f"Another load of {load.source} has begun", source=load.source, hint="Let that one finish.")
+
+
+def feed_expired(since: int, oldest: int, newest: int) -> FeedExpired:
+    return FeedExpired(
+        f"Changes after {since} are not kept; the feed has {oldest} to {newest}",
+        oldest=oldest,
+        newest=newest,
+        hint="Read the items anew and follow from the newest change.",
+    )
