@@ -31,7 +31,7 @@ $(UV):
 
 $(VENV)/.portico: $(UV) pyproject.toml constraints.txt
 	@echo "Installing Portico and what it needs"
-	@$(UV) pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[sql]'
+	@$(UV) pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[postgres,sql]'
 	@touch $@
 
 $(VENV)/.tests: $(VENV)/.portico

@@ -1,0 +1,635 @@
+"""The store on PostgreSQL: typed columns, a change with every write, and other processes told of it.
+
+A write locks the items it names, and at its very end the one row that numbers changes: numbers are given in the order
+in which writes become visible, so that a reader of the feed misses nothing.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import asyncpg
+
+from portico.catalog import Collection, FieldType, check_collection_name
+from portico.errors import SiteError, Unavailable, UnknownCollection, UnknownField
+from portico.items import Change, Item, problem_with
+from portico.query import Aggregate, Filter, Near, Page, Query, checked, finish_rows, make_cursor, project
+from portico.store import Load, Put, Record, VectorRow, Write, Written
+from portico.store.ledger import micros
+from portico.store.nearest import nearest, page_of_nearest, part_shown
+from portico.store.planning import Plan, by_source, check_ids, plan_load, plan_removal, plan_restoring, plan_writes
+from portico.store.postgres.dialect import DIALECT, plain
+from portico.store.postgres.engine import Address, Connection, Engine
+from portico.store.postgres.ledger import POLL_SECONDS, PostgresLedger
+from portico.store.postgres.patterns import has_patterns, without_patterns
+from portico.store.postgres.tables import insert, make_index, read_schema, reshape, update, worth_indexing
+from portico.store.postgres.vectors import candidates, graph_for, put_field_vectors, put_vectors
+from portico.store.sql import MAX_GROUPS, Statement, shown_row, too_many_groups
+from portico.store.tables import (
+    INDEXED_FROM,
+    SCAN_BATCH,
+    Row,
+    Schema,
+    Table,
+    combined,
+    feed_expired,
+    from_json,
+    overtaken,
+    position_of,
+    read_change,
+    text,
+)
+
+ATTEMPTS = 8  # at a write that others get in the way of, or that needs room first
+HEARING_SECONDS = 5.0  # between looks at the feed while news arrive
+
+T = TypeVar("T")
+
+
+class PostgresStore(PostgresLedger):
+    """See `Store`. Any number of processes, on any number of machines, may use the same database."""
+
+    def __init__(self, address: Address, engine: Engine, *, keep_changes: int) -> None:
+        super().__init__(engine)
+        self.url = address.shown
+        self._keep_changes = keep_changes
+        self._known = Schema(-1, {})
+        self._secret = b""
+
+    @classmethod
+    async def open(cls, url: str, *, keep_changes: int, pool: int, seconds: float) -> "PostgresStore":
+        address = Address.of(url)
+        store = cls(address, Engine(address, pool=pool, seconds=seconds), keep_changes=keep_changes)
+        try:
+            store._secret = await store._engine.open()
+            await store.refresh()
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    @property
+    def secret(self) -> bytes:
+        return self._secret
+
+    @property
+    def schema(self) -> Mapping[str, Collection]:
+        return self._known.collections
+
+    async def close(self) -> None:
+        await self._engine.close()
+
+    # Collections
+
+    async def refresh(self) -> Mapping[str, Collection]:
+        return (await self._look()).collections
+
+    async def _look(self) -> Schema:
+        number = (await self._engine.fetch("SELECT shape FROM meta"))[0][0]
+        if number != self._known.number:
+            async with self._engine.connection() as db:
+                self._remember(await read_schema(db))
+        return self._known
+
+    def _remember(self, seen: Schema) -> None:
+        if seen.number > self._known.number:
+            self._known = seen
+
+    async def declare(self, collection: Collection) -> Collection:
+        known = (await self.refresh()).get(collection.name)
+        if known and known == combined(known, collection):
+            return known
+        check_collection_name(collection.name)
+        return await self._reshape(collection.name, lambda known: combined(known, collection) if known else collection)
+
+    async def _reshape(self, name: str, wish: Callable[[Collection | None], Collection]) -> Collection:
+        async with self._engine.holding(f"shape/{name}") as db:
+            known = (await read_schema(db)).tables.get(name)
+            wanted = wish(known.collection if known else None)
+            if known is None or known.collection != wanted:
+                await reshape(db, known, wanted)
+            seen = await read_schema(db)
+            self._remember(seen)
+            return seen.table(name).collection
+
+    # Reading
+
+    async def _select(
+        self,
+        collection: str,
+        build: Callable[[Table], tuple[str, Sequence[Any]]],
+        beside: Callable[[Table], str] | None = None,
+        db: Connection | None = None,
+    ) -> tuple[Table, list[Sequence[Any]]]:
+        """The rows of one statement about a collection, and the table as it was when they were read.
+
+        The number of the shape comes with the rows: if it is not the one the statement was made for, it is made anew.
+        """
+        fetch = db.fetch if db else self._engine.fetch
+        known = self._known
+        for _ in range(ATTEMPTS):
+            try:
+                table = known.table(collection)
+                sql, params = build(table)
+            except (UnknownCollection, UnknownField):
+                seen = await self._seen(db)
+                if seen is known:
+                    raise
+                known = seen
+                continue
+            extra = f"({beside(table)})" if beside else "NULL"
+            rows = await fetch(
+                f"SELECT m.shape, {extra}, q.* FROM meta m"
+                f" LEFT JOIN LATERAL (SELECT true AS there, x.* FROM ({sql}) x) q ON true",
+                *params,
+            )
+            if rows[0][0] == known.number:
+                return table, rows
+            known = await self._seen(db)
+        raise Unavailable(f"The fields of {collection} keep changing", hint="Try again.")
+
+    async def _seen(self, db: Connection | None) -> Schema:
+        """The shape of all tables as it is now, or as a transaction sees it."""
+        if db is None:
+            return await self._look()
+        if await db.fetchval("SELECT shape FROM meta") == self._known.number:
+            return self._known
+        seen = await read_schema(db)
+        self._remember(seen)
+        return seen
+
+    async def _table(self, collection: str, db: Connection) -> Table:
+        return (await self._seen(db)).table(collection)
+
+    async def get(self, collection: str, id: str) -> Item | None:
+        return (await self.get_many(collection, [id])).get(id)
+
+    async def get_many(self, collection: str, ids: Sequence[str]) -> dict[str, Item]:
+        wanted = [id for id in ids if not problem_with(id, {})]
+        table, rows = await self._select(collection, lambda table: (_by_id(table), [wanted]))
+        return {row.item.id: row.item for row in (table.row(*each) for each in _found(rows))}
+
+    async def find(self, query: Query) -> Page:
+        if has_patterns(query.where):
+            async with self._engine.snapshot() as db:
+                return await self._find(query, await self._resolved(query, db), db)
+        return await self._find(query, query.where)
+
+    async def _find(self, query: Query, where: Filter, db: Connection | None = None) -> Page:
+        if query.aggregate:
+            return await self._group(query, query.aggregate, where, db)
+        if query.near:
+            return await self._near(query, query.near, where, db)
+        return await self._page(query, where, db)
+
+    async def _page(self, query: Query, where: Filter, db: Connection | None) -> Page:
+        asked = query
+        kinds = ""
+
+        def build(table: Table) -> tuple[str, Sequence[Any]]:
+            nonlocal asked, kinds
+            asked = checked(query, table.collection)
+            sql = _statement(table)
+            found = sql.where(where)
+            terms = sql.order(asked.order)
+            kinds = sql.kinds(asked.order)
+            if asked.cursor:
+                found = f"({found} AND {sql.after(terms, position_of(asked, kinds, self._secret))})"
+            keys = ", ".join(f"{term.sql} AS k{i}" for i, term in enumerate(terms))
+            order = ", ".join(str(term) for term in terms)
+            return (
+                f"SELECT id, data, revision, digest, {keys} FROM {table.name} WHERE {found} ORDER BY {order}"
+                f" LIMIT {asked.limit + 1}",
+                sql.params,
+            )
+
+        def total(table: Table) -> str:
+            return f"SELECT COUNT(*) FROM {table.name} WHERE {_statement(table).where(where)}"
+
+        table, rows = await self._select(query.collection, build, total if query.count else None, db)
+        found = _found(rows)
+        shown = [table.row(*row[:4]).item for row in found[: asked.limit]]
+        cursor = ""
+        if len(found) > asked.limit:
+            position = (kinds, *map(plain, found[asked.limit - 1][4:]))
+            cursor = make_cursor(asked, position, self._secret)
+        items = tuple(project(item, asked.fields, table.collection) for item in shown)
+        return Page(items, total=rows[0][1], cursor=cursor)
+
+    async def _group(self, query: Query, aggregate: Aggregate, where: Filter, db: Connection | None) -> Page:
+        def build(table: Table) -> tuple[str, Sequence[Any]]:
+            checked(query, table.collection)
+            sql = _statement(table)
+            found = sql.where(where)
+            keys, computed = sql.group(aggregate)
+            columns = ", ".join(f"{each} AS c{i}" for i, each in enumerate([*keys, *computed]))
+            grouped = f" GROUP BY {', '.join(keys)}" if keys else ""
+            return f"SELECT {columns} FROM {table.name} WHERE {found}{grouped} LIMIT {MAX_GROUPS + 1}", sql.params
+
+        table, rows = await self._select(query.collection, build, None, db)
+        found = _found(rows)
+        if len(found) > MAX_GROUPS:
+            raise too_many_groups()
+        named = [shown_row(aggregate, table.collection, [plain(v) for v in row], from_json) for row in found]
+        return finish_rows(named, checked(query, table.collection), table.collection, self._secret)
+
+    async def count(self, collection: str, where: Filter) -> int:
+        if has_patterns(where):
+            return len(await self.matching(collection, where))
+
+        def build(table: Table) -> tuple[str, Sequence[Any]]:
+            checked(Query(collection, where=where), table.collection)
+            sql = _statement(table)
+            return f"SELECT COUNT(*) FROM {table.name} WHERE {sql.where(where)}", sql.params
+
+        _, rows = await self._select(collection, build)
+        return _found(rows)[0][0]
+
+    async def matching(self, collection: str, where: Filter) -> list[str]:
+        if has_patterns(where):
+            async with self._engine.snapshot() as db:
+                return await self._matching(collection, await self._resolved(Query(collection, where=where), db), db)
+        return await self._matching(collection, where)
+
+    async def _matching(self, collection: str, where: Filter, db: Connection | None = None) -> list[str]:
+        def build(table: Table) -> tuple[str, Sequence[Any]]:
+            checked(Query(collection, where=where), table.collection)
+            sql = _statement(table)
+            return f"SELECT id FROM {table.name} WHERE {sql.where(where)}", sql.params
+
+        _, rows = await self._select(collection, build, None, db)
+        return [id for (id,) in _found(rows)]
+
+    async def _resolved(self, query: Query, db: Connection) -> Filter:
+        table = await self._table(query.collection, db)
+        checked(query, table.collection)
+        return await without_patterns(db, table, query.where)
+
+    async def scan(self, collection: str) -> AsyncIterator[list[Item]]:
+        async for table, rows in self._walk(collection):
+            yield [table.row(*row).item for row in rows]
+
+    async def _walk(self, collection: str, *more: str) -> AsyncIterator[tuple[Table, list[Sequence[Any]]]]:
+        """All rows, in batches, in the order of their ids."""
+        columns = ", ".join(["id", "data", "revision", "digest", *more])
+        last = ""
+        while True:
+
+            def build(table: Table, after: str = last) -> tuple[str, Sequence[Any]]:
+                return f"SELECT {columns} FROM {table.name} WHERE id > $1 ORDER BY id LIMIT {SCAN_BATCH}", [after]
+
+            table, rows = await self._select(collection, build)
+            found = _found(rows)
+            if not found:
+                return
+            last = found[-1][0]
+            yield table, found
+
+    # Nearness
+
+    async def _near(self, query: Query, near: Near, where: Filter, db: Connection | None) -> Page:
+        if db is None:
+            async with self._engine.snapshot() as taken:
+                return await self._near(query, near, where, taken)
+        table = await self._table(query.collection, db)
+        asked = checked(query, table.collection)
+        rows = await candidates(db, table, near, where)
+        ids, scores = await asyncio.to_thread(nearest, rows, near)
+        shown = ids[part_shown(asked, ids, self._secret)]
+        found = {row[0]: table.row(*row).item for row in await db.fetch(_by_id(table), shown)}
+        return page_of_nearest(asked, table.collection, ids, scores, found, self._secret)
+
+    # Writing
+
+    async def write(self, collection: str, writes: Sequence[Write]) -> list[Change]:
+        check_ids(writes)
+
+        async def work(db: Connection, table: Table) -> list[Change]:
+            before = await _locked(db, table, [w.id for w in writes])
+            plan = plan_writes(table.collection, writes, before, _now())
+            return await self._carry_out(db, table, plan)
+
+        return await self._writing(collection, work)
+
+    async def _writing(self, collection: str, work: Callable[[Connection, Table], Awaitable[T]]) -> T:
+        """Run work in a transaction in which the table keeps its shape; again if it needs room or met another write."""
+        for attempt in range(ATTEMPTS):
+            try:
+                async with self._engine.writing() as db:
+                    # Shared: writers do not wait for each other here, only for a change of the shape.
+                    lock = self._engine.lock_name(f"shape/{collection}")
+                    await db.execute("SELECT pg_advisory_xact_lock_shared(hashtextextended($1, 0))", lock)
+                    return await work(db, await self._table(collection, db))
+            except NeedsRoom as needs:
+                await self._reshape(collection, needs.met)
+            except Raced:
+                await asyncio.sleep(0.01 * 2**attempt)
+            except SiteError as error:
+                match error.__cause__:
+                    case asyncpg.DeadlockDetectedError() | asyncpg.SerializationError():
+                        await asyncio.sleep(0.01 * 2**attempt)
+                    case asyncpg.ProgramLimitExceededError():
+                        await self._drop_text_indexes(collection)
+                    case _:
+                        raise
+        raise Unavailable(f"{collection} is being written by too many at once", hint="Try again.")
+
+    async def _carry_out(self, db: Connection, table: Table, plan: Plan, source: str | None = None) -> list[Change]:
+        """Write what a plan says. Items keep their source unless a new one is given."""
+        if plan.collection is not table.collection:
+            raise NeedsRoom(plan)
+        at = micros(plan.at)
+        created, updated, removed = plan.created, plan.updated, plan.removed
+        if created and await insert(db, table, created, source or "", at) < len(created):
+            raise Raced
+        if updated:
+            await update(db, table, updated, source, at)
+        if removed:
+            await db.execute(f"DELETE FROM {table.name} WHERE id = ANY($1::text[])", removed)
+            await db.execute(
+                "DELETE FROM vectors WHERE collection = $1 AND id = ANY($2::text[])", table.number, removed
+            )
+        for known in table.vector_fields:
+            await put_field_vectors(db, table, known, [*created, *updated])
+        return await self._append(db, table, plan)
+
+    async def _append(self, db: Connection, table: Table, plan: Plan) -> list[Change]:
+        """Number the changes and write them into the feed, in the transaction of what they tell."""
+        count = len(plan.changes)
+        if not count:
+            return []
+        last = await db.fetchval(
+            "WITH feed AS (UPDATE meta SET seq = seq + $2::bigint RETURNING seq, pg_notify($3, 'changes')),"
+            " told AS (INSERT INTO changes"
+            " SELECT feed.seq - $2::bigint + n, $1::int, id, kind, version, data, patch, undo, $4::bigint"
+            " FROM feed, unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[])"
+            " WITH ORDINALITY AS c(id, kind, version, data, patch, undo, n)) SELECT seq FROM feed",
+            table.number,
+            count,
+            self._engine.channel,
+            micros(plan.at),
+            [change.item.id for change in plan.changes],
+            [change.kind for change in plan.changes],
+            [change.item.version for change in plan.changes],
+            plan.raws,
+            [text(change.patch) for change in plan.changes],
+            [text(change.undo) for change in plan.changes],
+        )
+        if last // 1000 > (last - count) // 1000:
+            await db.execute("DELETE FROM changes WHERE seq <= $1", last - self._keep_changes)
+        return [replace(change, seq=last - count + i) for i, change in enumerate(plan.changes, 1)]
+
+    # Loading
+
+    async def begin_load(self, source: str) -> Load:
+        async with self._engine.writing() as db:
+            await self._alone(db, "runs")
+            # What a killed run had seen is of no use: this one sees everything again.
+            await db.execute("DELETE FROM seen WHERE run IN (SELECT run FROM runs WHERE source = $1)", source)
+            await db.execute("DELETE FROM runs WHERE source = $1", source)
+            return Load(await db.fetchval("INSERT INTO runs (source) VALUES ($1) RETURNING run", source), source)
+
+    async def load(self, load: Load, collection: str, puts: Sequence[Put]) -> Written:
+        if collection not in await self.refresh():
+            check_collection_name(collection)
+            await self._reshape(collection, lambda known: known or Collection(collection))
+        ids = [put.id for put in puts]
+
+        async def work(db: Connection, table: Table) -> Written:
+            await _check_not_overtaken(db, load)
+            before = await _locked(db, table, ids)
+            seen = await db.fetch(
+                "SELECT id FROM seen WHERE run = $1 AND collection = $2 AND id = ANY($3::text[])",
+                load.run,
+                table.number,
+                ids,
+            )
+            planned = plan_load(table.collection, puts, before, {id for (id,) in seen}, _now())
+            await self._carry_out(db, table, planned.plan, load.source)
+            if planned.claimed:
+                await db.execute(
+                    f"UPDATE {table.name} SET source = $1 WHERE id = ANY($2::text[]) AND source <> $1",
+                    load.source,
+                    planned.claimed,
+                )
+            await db.execute(
+                "INSERT INTO seen SELECT $1, $2, unnest($3::text[]) ON CONFLICT DO NOTHING", load.run, table.number, ids
+            )
+            return planned.written
+
+        return await self._writing(collection, work)
+
+    async def finish_load(self, load: Load) -> int:
+        removed = 0
+        for name in await self.refresh():
+            while count := await self._writing(name, lambda db, table: self._forget(db, table, load)):
+                removed += count
+        async with self._engine.writing() as db:
+            await db.execute("DELETE FROM seen WHERE run = $1", load.run)
+            await db.execute("DELETE FROM runs WHERE run = $1", load.run)
+        return removed
+
+    async def _forget(self, db: Connection, table: Table, load: Load) -> int:
+        await _check_not_overtaken(db, load)
+        gone = await db.fetch(
+            f"SELECT id FROM {table.name} i WHERE source = $1 AND NOT EXISTS (SELECT 1 FROM seen s"
+            " WHERE s.run = $2 AND s.collection = $3 AND s.id = i.id) LIMIT 500",
+            load.source,
+            load.run,
+            table.number,
+        )
+        before = await _locked(db, table, [id for (id,) in gone])
+        plan = plan_removal(table.collection, before, _now())
+        return len(await self._carry_out(db, table, plan))
+
+    async def optimise(self, collection: str) -> None:
+        table = (await self._look()).table(collection)
+        async with self._engine.alone(f"optimise/{table.number}") as db:
+            if db is None:
+                return  # another process is at it
+            if await db.fetchval(f"SELECT COUNT(*) FROM {table.name}") >= INDEXED_FROM:
+                for column in await worth_indexing(db, table):
+                    await make_index(db, f"{table.name}_{column}", f"{table.name} ({column})")
+            for field in ("", *(f.name for f in table.vector_fields)):
+                graph = await graph_for(db, table, field)
+                if graph:
+                    await make_index(db, *graph)
+            await db.execute(f"ANALYZE {table.name}")
+
+    async def _drop_text_indexes(self, collection: str) -> None:
+        """A text has come that no index can hold. It was worth one while all were short."""
+        table = (await self._look()).table(collection)
+        texts = [c for name, c in table.columns.items() if table.collection.fields[name].type == FieldType.STRING]
+        async with self._engine.connection() as db:
+            for column in texts:
+                await db.execute(f"DROP INDEX IF EXISTS {table.name}_{column}")
+
+    # The feed
+
+    async def head(self) -> int:
+        return (await self._engine.fetch("SELECT seq FROM meta"))[0][0]
+
+    async def changes(self, since: int, limit: int = 1000, collection: str | None = None) -> list[Change]:
+        only = None
+        if collection is not None:
+            table = self._known.tables.get(collection) or (await self._look()).table(collection)
+            only = table.number
+        rows = await self._engine.fetch(
+            "SELECT m.seq, (SELECT min(seq) FROM changes), c.* FROM meta m LEFT JOIN LATERAL"
+            " (SELECT seq, collection, id, kind, version, data, patch, undo, at FROM changes"
+            " WHERE seq > $1 AND ($3::int IS NULL OR collection = $3) ORDER BY seq LIMIT $2) c ON true",
+            since,
+            limit,
+            only,
+        )
+        newest, oldest = rows[0][0], rows[0][1] or rows[0][0] + 1
+        if since < oldest - 1 or since > newest:
+            raise feed_expired(since, oldest, newest)
+        found = [row[2:] for row in rows if row[2] is not None]
+        if any(row[1] not in self._known.names for row in found):
+            await self._look()
+        return [read_change(self._known.names, *row) for row in found]
+
+    async def wait(self, seq: int, timeout: float) -> int:
+        self._engine.listen()
+        deadline = time.monotonic() + timeout
+        while True:
+            heard = self._engine.changes.count
+            head = await self.head()
+            left = deadline - time.monotonic()
+            if head > seq or left <= 0:
+                return head
+            await self._engine.changes.wait(heard, min(left, HEARING_SECONDS if self._engine.hears else POLL_SECONDS))
+
+    # Vectors
+
+    async def unembedded(self, collection: str, model: str, limit: int) -> list[tuple[Item, str]]:
+        table, rows = await self._select(
+            collection,
+            lambda table: (
+                f"SELECT i.id, i.data, i.revision, i.digest FROM {table.name} i LEFT JOIN vectors v"
+                f" ON v.collection = {table.number} AND v.field = '' AND v.id = i.id"
+                " WHERE v.id IS NULL OR v.digest <> i.digest OR v.model <> $1 LIMIT $2",
+                [model, limit],
+            ),
+        )
+        return [(row.item, row.digest) for row in (table.row(*each) for each in _found(rows))]
+
+    async def put_vectors(self, collection: str, model: str, rows: Sequence[tuple[str, str, bytes]]) -> None:
+        table = (await self._look()).table(collection)
+        async with self._engine.writing() as db:
+            await put_vectors(db, table, model, rows)
+
+    async def vectors(self, collection: str, field: str, model: str, after: int, limit: int) -> list[VectorRow]:
+        _, rows = await self._select(
+            collection,
+            lambda table: (
+                f"SELECT seq, id, digest, vector FROM vectors WHERE collection = {table.number} AND field = $1"
+                " AND model = $2 AND seq > $3 ORDER BY seq LIMIT $4",
+                [field, model, after, limit],
+            ),
+        )
+        return [VectorRow(*row) for row in _found(rows)]
+
+    async def vector_counts(self, collection: str, model: str) -> tuple[int, int]:
+        _, rows = await self._select(
+            collection,
+            lambda table: (
+                f"SELECT (SELECT COUNT(*) FROM vectors v JOIN {table.name} i USING (id) WHERE"
+                f" v.collection = {table.number} AND v.field = '' AND v.model = $1 AND v.digest = i.digest),"
+                f" (SELECT COUNT(*) FROM {table.name})",
+                [model],
+            ),
+        )
+        current, there = _found(rows)[0]
+        return current, there
+
+    # Moving
+
+    async def records(self, collection: str) -> AsyncIterator[list[Record]]:
+        async for table, rows in self._walk(collection, "source"):
+            yield [Record(table.row(*row[:4]).item, row[4]) for row in rows]
+
+    async def restore(self, collection: str, records: Sequence[Record]) -> int:
+        restored = 0
+        for source, group in by_source(records):
+
+            async def work(db: Connection, table: Table, source: str = source, group: list[Item] = group) -> int:
+                before = await _locked(db, table, [item.id for item in group])
+                plan = plan_restoring(table.collection, group, before, _now())
+                return len(await self._carry_out(db, table, plan, source))
+
+            restored += await self._writing(collection, work)
+        return restored
+
+    async def vector_models(self, collection: str) -> list[str]:
+        _, rows = await self._select(
+            collection,
+            lambda table: (
+                f"SELECT DISTINCT model FROM vectors WHERE collection = {table.number} AND field = '' ORDER BY model",
+                (),
+            ),
+        )
+        return [model for (model,) in _found(rows)]
+
+    async def skip_to(self, seq: int) -> None:
+        await self._engine.change("UPDATE meta SET seq = greatest(seq, $1)", seq)
+
+    # Health
+
+    async def check(self) -> list[str]:
+        rows = await self._engine.fetch(
+            "SELECT c.relname FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid"
+            " WHERE NOT x.indisvalid AND c.relnamespace = current_schema()::regnamespace"
+        )
+        return [f"The index {name} was not finished; loading again makes it anew" for (name,) in rows]
+
+
+class NeedsRoom(Exception):
+    """What is written has fields that the table has no columns for yet."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan.collection.name)
+        self._datas = [change.item.data for change in plan.changes if change.kind != "delete"]
+
+    def met(self, known: Collection | None) -> Collection:
+        """What is known of the collection by now, with room for what is written."""
+        wanted = known or Collection(str(self))
+        for data in self._datas:
+            wanted = wanted.widened(data)
+        return wanted
+
+
+class Raced(Exception):
+    """Another process made the same item at the same time."""
+
+
+def _statement(table: Table) -> Statement:
+    return Statement(DIALECT, table.collection, table.columns)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _found(rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+    """What `_select` found, without what comes beside it."""
+    return [row[3:] for row in rows if row[2]]
+
+
+def _by_id(table: Table) -> str:
+    return f"SELECT id, data, revision, digest FROM {table.name} WHERE id = ANY($1::text[])"
+
+
+async def _locked(db: Connection, table: Table, ids: Sequence[str]) -> dict[str, Row]:
+    """Items that nobody else writes until the transaction ends; in one order for all, so that none waits in a ring."""
+    rows = await db.fetch(f"{_by_id(table)} ORDER BY id FOR UPDATE", list(ids))
+    return {row[0]: table.row(*row) for row in rows}
+
+
+async def _check_not_overtaken(db: Connection, load: Load) -> None:
+    if not await db.fetchval("SELECT 1 FROM runs WHERE run = $1", load.run):
+        raise overtaken(load)

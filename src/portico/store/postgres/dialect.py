@@ -1,0 +1,132 @@
+"""How PostgreSQL says what dialects say differently: typed parameters, JSON paths, lists. Knows no tables."""
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+from portico.catalog import FieldType, storable
+from portico.errors import Unsupported
+from portico.store.sql import Element, Statement
+
+FEW = 100  # values: that many are looked up one by one, more are hashed
+
+
+class PostgresDialect:
+    """Items lie in `data` as text and in `doc` as jsonb. Path steps are checked by `segments`, so SQL may hold them."""
+
+    def bound(self, params: list[Any], value: Any) -> str:
+        params.append(native(value))
+        return f"${len(params)}::{_type(value)}"
+
+    def regex(self, text: str, pattern: str) -> str:
+        raise Unsupported("Patterns are matched before a statement is made")
+
+    def contains(self, text: str, part: str) -> str:
+        return f"(strpos({text}, {part}) > 0)"
+
+    def one_of(self, value: str, statement: Statement, wanted: Sequence[Any]) -> str:
+        statement.params.append([native(storable(each) if type(each) is int else each) for each in wanted])
+        values = f"${len(statement.params)}::{_type(wanted[0])}[]" if wanted else "'{}'::text[]"
+        return f"({value} = ANY({values}))" if len(wanted) <= FEW else f"({value} IN (SELECT unnest({values})))"
+
+    def reaches(self, path: tuple[str, ...], build: Callable[[Element], str]) -> str:
+        opened, source = _opened(path)
+        last = f"e{len(path)}.value"
+        element = Element(
+            number=f"number_of({last})",
+            text=f'(text_of({last}) COLLATE "C")',
+            boolean=f"boolean_of({last})",
+            is_null=f"(jsonb_typeof({last}) = 'null')",
+            in_array=f"(jsonb_typeof({source}) = 'array')",
+        )
+        sources = ", ".join([*opened, _unwrapped(source, len(path))])
+        return f"EXISTS (SELECT 1 FROM {sources} WHERE {build(element)})"
+
+    def exists(self, path: tuple[str, ...]) -> str:
+        opened, source = _opened(path)
+        there = f"coalesce(jsonb_typeof({source}), 'null') <> 'null'"
+        return f"EXISTS (SELECT 1 FROM {', '.join(opened)} WHERE {there})" if opened else f"({there})"
+
+    def json_rank(self, path: tuple[str, ...]) -> str:
+        return (
+            f"(CASE jsonb_typeof({_at(path)}) WHEN 'number' THEN 0 WHEN 'string' THEN 1 WHEN 'boolean' THEN 2"
+            " ELSE 3 END)"
+        )
+
+    def json_scalars(self, path: tuple[str, ...]) -> list[str]:
+        return [self.json_number(path), f'(text_of({_at(path)}) COLLATE "C")', f"boolean_of({_at(path)})"]
+
+    def json_number(self, path: tuple[str, ...]) -> str:
+        return f"number_of({_at(path)})"
+
+    def json_key(self, path: tuple[str, ...]) -> str:
+        return f"nullif({_at(path)}, 'null'::jsonb)"
+
+
+DIALECT = PostgresDialect()
+
+
+def column_type(kind: FieldType) -> str:
+    """Numbers, instants and lengths are numeric: exact, and comparable with whatever number is asked for."""
+    match kind:
+        case FieldType.STRING:
+            return 'text COLLATE "C"'
+        case FieldType.BOOLEAN:
+            return "boolean"
+        case _:
+            return "numeric"
+
+
+def native(value: Any) -> Any:
+    """A number as PostgreSQL's numeric: a float by the digits it is written with, not by all those behind them."""
+    match value:
+        case bool():
+            return value
+        case int():
+            return Decimal(value)
+        case float():
+            return Decimal(repr(value))
+        case _:
+            return value
+
+
+def plain(value: Any) -> Any:
+    """What `native` made of a number, as a number again."""
+    if not isinstance(value, Decimal):
+        return value
+    exponent = value.as_tuple().exponent
+    if isinstance(exponent, int) and exponent < 0:
+        return float(value)
+    return storable(int(value))
+
+
+def _type(value: Any) -> str:
+    match value:
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "numeric"
+        case _:
+            return "text"
+
+
+def _at(path: Sequence[str]) -> str:
+    return f"(doc{''.join(_step(step) for step in path)})"
+
+
+def _step(step: str) -> str:
+    return f" -> '{step}'"
+
+
+def _opened(path: tuple[str, ...]) -> tuple[list[str], str]:
+    """The arrays of objects on the way to the end of a path, as tables, and the JSON found there."""
+    source = _at(path[:1])
+    tables: list[str] = []
+    for depth, step in enumerate(path[1:], 1):
+        tables.append(_unwrapped(source, depth))
+        source = f"(e{depth}.value{_step(step)})"
+    return tables, source
+
+
+def _unwrapped(source: str, depth: int) -> str:
+    return f"jsonb_array_elements(elements_of({source})) AS e{depth}(value)"

@@ -1,0 +1,307 @@
+"""Connections to one PostgreSQL database: a pool, deadlines, news from other processes, migrations. Knows no items."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+import asyncpg
+import numpy as np
+
+from portico.config import shown_url
+from portico.errors import ConfigError, Unavailable
+from portico.store.postgres.faults import Disconnected, explained, too_slow
+from portico.store.postgres.migrations import extension_schema, prepare
+
+SCHEMA = "portico"  # where the tables live unless the URL says otherwise
+CONNECT_SECONDS = 5.0
+WAIT_SECONDS = 5.0  # for a free connection
+WRITE_SECONDS = 30.0
+IDLE_SECONDS = 5.0  # between two statements of one transaction
+LONG_SECONDS = 3600.0  # for making an index or filling a column
+CLOSE_SECONDS = 3.0
+GRACE_SECONDS = 5.0  # beyond the server's own deadline, in case it cannot be reached any more
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0  # between attempts to listen again
+
+
+class Connection(Protocol):
+    """What work may do with a connection."""
+
+    async def execute(self, sql: str, *params: Any) -> str: ...
+
+    async def fetch(self, sql: str, *params: Any) -> list[Sequence[Any]]: ...
+
+    async def fetchrow(self, sql: str, *params: Any) -> Sequence[Any] | None: ...
+
+    async def fetchval(self, sql: str, *params: Any) -> Any: ...
+
+    def cursor(self, sql: str, *params: Any, prefetch: int) -> AsyncIterator[Sequence[Any]]: ...
+
+    def transaction(self, *, isolation: str = ..., readonly: bool = ...) -> AbstractAsyncContextManager[None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A store URL taken apart: what asyncpg is told, and the schema in which the tables live."""
+
+    dsn: str
+    schema: str
+    shown: str  # without the password
+
+    @classmethod
+    def of(cls, url: str) -> "Address":
+        parts = urlsplit(url)
+        options = parse_qsl(parts.query)
+        schema = next((value for name, value in options if name == "schema"), SCHEMA)
+        if not schema or len(schema.encode()) > 63 or "\0" in schema:
+            raise ConfigError(f"{schema!r} cannot name a schema", hint="At most 63 characters.")
+        rest = urlencode([pair for pair in options if pair[0] != "schema"], quote_via=quote)
+        return cls(urlunsplit(("postgresql", parts.netloc, parts.path, rest, "")), schema, shown_url(url))
+
+    @property
+    def channel(self) -> str:
+        """The name under which processes tell each other what happened."""
+        return f"portico_{self.schema}"[:63]
+
+
+class News:
+    """What other processes have told: counts, and an event for whoever waits."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._event = asyncio.Event()
+
+    def tell(self) -> None:
+        self.count += 1
+        self._event.set()
+
+    async def wait(self, after: int, timeout: float) -> None:
+        self._event.clear()
+        if self.count > after or timeout <= 0:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._event.wait()
+
+
+class Engine:
+    """Runs statements on pooled connections, each with a deadline, and says in plain words what went wrong."""
+
+    def __init__(self, address: Address, *, pool: int, seconds: float) -> None:
+        self._address = address
+        self._size = pool
+        self._seconds = seconds
+        self._path = ""
+        self._pool: Any = None
+        self._listening: asyncio.Task[None] | None = None
+        self.hears = False  # whether news arrive at present
+        self.changes = News()
+        self.tasks = News()
+
+    async def open(self) -> bytes:
+        """Connect, bring the tables up to date, and return the store's secret."""
+        with explained():
+            connection = await _connect(self._address)
+            try:
+                self._path, secret = await prepare(connection, self._address.schema)
+            finally:
+                await connection.close()
+            self._pool = await asyncpg.create_pool(
+                self._address.dsn,
+                min_size=1,
+                max_size=self._size,
+                timeout=CONNECT_SECONDS,
+                command_timeout=LONG_SECONDS,
+                init=_set_up,
+                server_settings=self._settings(),
+            )
+        return secret
+
+    def _settings(self) -> dict[str, str]:
+        return {
+            "search_path": self._path,
+            "application_name": "portico",
+            "statement_timeout": f"{int(self._seconds * 1000)}",
+            # A process that hangs in the middle of a write does not hold its locks for long.
+            "idle_in_transaction_session_timeout": f"{int(IDLE_SECONDS * 1000)}",
+            "jit": "off",
+        }
+
+    async def close(self) -> None:
+        if self._listening:
+            self._listening.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._listening
+        if self._pool:
+            try:
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await self._pool.close()
+            except TimeoutError:
+                self._pool.terminate()
+
+    # Statements
+
+    async def fetch(self, sql: str, *params: Any) -> list[Sequence[Any]]:
+        """Run one statement that only reads. A connection that turns out to be dead is tried once more."""
+        try:
+            return await self._fetch(sql, params)
+        except Disconnected:
+            return await self._fetch(sql, params)
+
+    async def _fetch(self, sql: str, params: Sequence[Any]) -> list[Sequence[Any]]:
+        async with self.connection() as connection, _deadline(self._seconds):
+            return await connection.fetch(sql, *params)
+
+    async def fetchrow(self, sql: str, *params: Any) -> Sequence[Any] | None:
+        rows = await self.fetch(sql, *params)
+        return rows[0] if rows else None
+
+    async def change(self, sql: str, *params: Any) -> Sequence[Any] | None:
+        """Run one statement that writes, in a transaction of its own; the first row it gives back."""
+        async with self.connection() as connection, _deadline(self._seconds):
+            return await connection.fetchrow(sql, *params)
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncGenerator[Connection]:
+        with explained():
+            try:
+                taken = await self._pool.acquire(timeout=WAIT_SECONDS)
+            except TimeoutError:
+                raise Unavailable(
+                    f"All {self._size} connections to the database are busy",
+                    hint="Try again in a moment. If it stays so, raise store.pool.",
+                ) from None
+            try:
+                yield cast("Connection", taken)
+            finally:
+                await self._give_back(taken)
+
+    async def _give_back(self, taken: Any) -> None:
+        """Return a connection to the pool; one that does not answer any more is dropped."""
+        try:
+            await self._pool.release(taken, timeout=CLOSE_SECONDS)
+        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            taken.terminate()
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncGenerator[Connection]:
+        """Several statements that see the same state."""
+        async with (
+            self.connection() as connection,
+            _deadline(self._seconds),
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            yield connection
+
+    @asynccontextmanager
+    async def writing(self, seconds: float = WRITE_SECONDS) -> AsyncGenerator[Connection]:
+        """One transaction: all of it is kept, or none."""
+        async with self.connection() as connection, _deadline(seconds), connection.transaction():
+            await connection.execute(f"SET LOCAL statement_timeout = {int(seconds * 1000)}")
+            yield connection
+
+    @asynccontextmanager
+    async def holding(self, lock: str) -> AsyncGenerator[Connection]:
+        """A connection for long work, while no other process does work under the same name."""
+        async with self.connection() as connection, _deadline(LONG_SECONDS):
+            await connection.execute(f"SET statement_timeout = {int(LONG_SECONDS * 1000)}")
+            await connection.execute("SELECT pg_advisory_lock(hashtextextended($1, 0))", self.lock_name(lock))
+            # The pool gives up the lock and resets the timeout when the connection goes back.
+            yield connection
+
+    @asynccontextmanager
+    async def alone(self, lock: str) -> AsyncGenerator[Connection | None]:
+        """Like `holding`, but nothing if another process has the name: it does the same."""
+        async with self.connection() as connection, _deadline(LONG_SECONDS):
+            await connection.execute(f"SET statement_timeout = {int(LONG_SECONDS * 1000)}")
+            taken = await connection.fetchval(
+                "SELECT pg_try_advisory_lock(hashtextextended($1, 0))", self.lock_name(lock)
+            )
+            yield connection if taken else None
+
+    def lock_name(self, what: str) -> str:
+        return f"portico/{self._address.schema}/{what}"
+
+    @property
+    def channel(self) -> str:
+        return self._address.channel
+
+    # News
+
+    def listen(self) -> None:
+        """Hear what other processes tell, from now on; a lost connection is made again."""
+        if self._listening is None:
+            self._listening = asyncio.create_task(self._listen())
+
+    async def _listen(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                await self._hear()
+                pause = FIRST_PAUSE
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                pause = min(pause * 2, LONGEST_PAUSE)
+            await asyncio.sleep(pause)
+
+    async def _hear(self) -> None:
+        """Listen on a connection of our own until it is lost."""
+        connection = await _connect(self._address)
+        lost = asyncio.Event()
+        try:
+            connection.add_termination_listener(lambda _connection: lost.set())
+            await connection.add_listener(self.channel, self._heard)
+            self.hears = True
+            self._heard(None, 0, "", "")  # of what happened before
+            while not lost.is_set():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LONGEST_PAUSE * 3):
+                        await lost.wait()
+                        return
+                async with asyncio.timeout(LONGEST_PAUSE):
+                    await connection.execute("SELECT 1")  # a connection that was cut silently says nothing
+        finally:
+            self.hears = False
+            self._heard(None, 0, "", "")
+            connection.terminate()
+
+    def _heard(self, _connection: object, _pid: int, _channel: str, what: str) -> None:
+        """Wake who waits. Whoever starts or stops to hear looks for everything."""
+        if what in {"", "changes"}:
+            self.changes.tell()
+        if what in {"", "tasks"}:
+            self.tasks.tell()
+
+
+@asynccontextmanager
+async def _deadline(seconds: float) -> AsyncGenerator[None]:
+    """A bound for a server that no longer answers; one that does keeps its own."""
+    try:
+        async with asyncio.timeout(seconds + GRACE_SECONDS):
+            yield
+    except TimeoutError as error:
+        raise too_slow() from error
+
+
+# Opening
+
+
+async def _connect(address: Address) -> asyncpg.Connection:
+    return await asyncpg.connect(address.dsn, timeout=CONNECT_SECONDS, server_settings={"application_name": "portico"})
+
+
+async def _set_up(connection: Any) -> None:
+    await connection.set_type_codec(
+        "vector", schema=await extension_schema(connection), encoder=_to_vector, decoder=_from_vector, format="binary"
+    )
+
+
+def _to_vector(raw: bytes) -> bytes:
+    """float32 in our order to what pgvector sends: two short numbers, then float32 in network order."""
+    return (len(raw) // 4).to_bytes(2, "big") + b"\0\0" + np.frombuffer(raw, "<f4").astype(">f4").tobytes()
+
+
+def _from_vector(raw: bytes) -> bytes:
+    return np.frombuffer(raw, ">f4", offset=4).astype("<f4").tobytes()

@@ -1,0 +1,62 @@
+"""What a caller may know of a fault of the database, in plain words."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import asyncpg
+
+from portico.errors import ConfigError, InvalidQuery, SiteError, TimedOut, Unavailable, Unsupported
+
+
+class Disconnected(Unavailable):
+    """The connection broke while it was used."""
+
+
+def too_slow() -> TimedOut:
+    return TimedOut("The query took too long", hint="Narrow it with a filter, or ask for less.")
+
+
+@contextmanager
+def explained() -> Generator[None]:
+    """What a caller may know of a fault of the database."""
+    try:
+        yield
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        raise _explained(error) from error
+
+
+_HINT = "It is tried again with the next request; `portico check` says more."
+
+
+def _explained(error: Exception) -> SiteError:  # noqa: PLR0912 - a table
+    match error:
+        case asyncpg.QueryCanceledError():
+            return too_slow()
+        case asyncpg.LockNotAvailableError() | asyncpg.DeadlockDetectedError() | asyncpg.SerializationError():
+            return Unavailable("Another write is in the way", hint="Try again.")
+        case asyncpg.DiskFullError():
+            return Unavailable("The database's disk is full", hint="Free some space; nothing was written.")
+        case asyncpg.TooManyConnectionsError():
+            return Unavailable("The database takes no more connections", hint="Lower store.pool, or allow it more.")
+        case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
+            return ConfigError("The database refuses this user", hint="Check user and password in the store's URL.")
+        case asyncpg.InvalidCatalogNameError():
+            return ConfigError(f"The database does not exist: {error}", hint="Make it with createdb.")
+        case asyncpg.InsufficientPrivilegeError():
+            return Unavailable(f"The database does not allow this: {error}", hint="Check the user's rights.")
+        case asyncpg.ReadOnlySQLTransactionError():
+            return Unavailable("The database is read-only at present", hint="Is this a standby?")
+        case asyncpg.NumericValueOutOfRangeError():
+            return InvalidQuery(f"The query cannot be computed: {error}")
+        case asyncpg.CannotConnectNowError() | asyncpg.AdminShutdownError() | asyncpg.CrashShutdownError():
+            return Disconnected("The database is starting or stopping", hint=_HINT)
+        case asyncpg.PostgresConnectionError() | asyncpg.IdleInTransactionSessionTimeoutError():
+            return Disconnected("The connection to the database was lost", hint=_HINT)
+        case asyncpg.PostgresError():
+            return Unsupported(f"The store cannot do this: {error}")
+        case asyncpg.InterfaceError() if "connection" not in str(error):
+            return Unsupported(f"The store cannot do this: {error}")  # more values than a statement takes, for example
+        case asyncpg.InterfaceError() | ConnectionError() | TimeoutError():
+            return Disconnected("The database cannot be reached", hint=_HINT)
+        case _:
+            return Unavailable(f"The database cannot be reached: {error}", hint=_HINT)

@@ -1,0 +1,268 @@
+"""Blobs, tasks, idempotency keys, meters, roles and API keys in PostgreSQL: what a store keeps besides items.
+
+Deadlines of leases are the database's: the clocks of machines need not agree.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from portico.calls import Task, TaskState
+from portico.identity import Key
+from portico.store import Entry, Kept, Meter, Promise
+from portico.store.ledger import decode_key, decode_task, encode_key, encode_task, micros, task_row
+from portico.store.postgres.engine import Connection, Engine
+
+BLOB_PART = 8 << 20
+ENTRIES = 500  # read at a time
+SWEEP_EVERY = 500  # requests, after which meters that are full again are dropped
+POLL_SECONDS = 0.25  # while news do not arrive
+
+
+class PostgresLedger:
+    """The half of `Store` that knows no collections."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._spent = 0
+
+    # Blobs
+
+    async def save_blob(self, name: str, data: bytes) -> None:
+        parts = [(name, i, data[i : i + BLOB_PART]) for i in range(0, max(len(data), 1), BLOB_PART)]
+        async with self._engine.writing() as db:
+            await self._alone(db, f"blob/{name}")
+            await db.execute("DELETE FROM blobs WHERE name = $1", name)
+            for part in parts:
+                await db.execute("INSERT INTO blobs VALUES ($1, $2, $3)", *part)
+
+    async def load_blob(self, name: str) -> bytes | None:
+        rows = await self._engine.fetch("SELECT data FROM blobs WHERE name = $1 ORDER BY part", name)
+        return b"".join(part for (part,) in rows) if rows else None
+
+    async def _alone(self, db: Connection, what: str) -> None:
+        """Until the transaction ends, no other one does the same."""
+        await db.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", self._engine.lock_name(what))
+
+    # Tasks
+
+    async def add_task(self, task: Task, limit: int | None = None) -> bool:
+        meter = task.caller.rate_key
+        async with self._engine.writing() as db:
+            if limit is not None:
+                await self._alone(db, f"tasks/{meter}")
+                waiting = await db.fetchval(
+                    "SELECT COUNT(*) FROM tasks WHERE meter = $1 AND state IN ('pending', 'running')", meter
+                )
+                if waiting >= limit:
+                    return False
+            await db.execute(
+                "INSERT INTO tasks (id, caller, meter, state, created, task) VALUES ($1, $2, $3, $4, $5, $6)",
+                *task_row(task),
+            )
+            await self._tell(db)
+        return True
+
+    async def _tell(self, db: Connection) -> None:
+        await db.execute("SELECT pg_notify($1, 'tasks')", self._engine.channel)
+
+    async def get_task(self, id: str) -> Task | None:
+        row = await self._engine.fetchrow("SELECT task, cancelling FROM tasks WHERE id = $1", id)
+        return _task(row)
+
+    async def tasks(self, caller: str, limit: int = 100, *, unfinished: bool = False) -> list[Task]:
+        only = "AND state IN ('pending', 'running')" if unfinished else ""
+        rows = await self._engine.fetch(
+            f"SELECT task, cancelling FROM tasks WHERE caller = $1 {only} ORDER BY created DESC, id LIMIT $2",
+            caller,
+            limit,
+        )
+        return [decode_task(task, cancelling=cancelling) for task, cancelling in rows]
+
+    async def claim_task(self, owner: str, lease: float, id: str | None = None) -> Task | None:
+        async with self._engine.writing() as db:
+            found = await db.fetchrow(
+                "SELECT task, cancelling FROM tasks WHERE state IN ('pending', 'running')"
+                " AND (state = 'pending' OR (lease < clock_timestamp() AND owner <> $1))"
+                " AND ($2::text IS NULL OR id = $2) ORDER BY created LIMIT 1 FOR UPDATE SKIP LOCKED",
+                owner,
+                id,
+            )
+            task = _task(found)
+            if task is None:
+                return None
+            claimed = replace(task, state=TaskState.RUNNING, attempts=task.attempts + 1, updated=datetime.now(UTC))
+            await db.execute(
+                "UPDATE tasks SET state = $1, owner = $2, task = $3,"
+                " lease = clock_timestamp() + make_interval(secs => $4) WHERE id = $5",
+                claimed.state.value,
+                owner,
+                encode_task(claimed),
+                lease,
+                claimed.id,
+            )
+            return claimed
+
+    async def renew_lease(self, owner: str, id: str, lease: float) -> Task | None:
+        row = await self._engine.change(
+            "UPDATE tasks SET lease = clock_timestamp() + make_interval(secs => $3)"
+            " WHERE id = $2 AND owner = $1 AND state = 'running' RETURNING task, cancelling",
+            owner,
+            id,
+            lease,
+        )
+        return _task(row)
+
+    async def update_task(self, task: Task, owner: str) -> bool:
+        moved = (task.state.value, encode_task(task), task.id, owner)
+        change = (
+            "UPDATE tasks SET state = $1, task = $2 WHERE id = $3 AND owner = $4 AND state = 'running' RETURNING id"
+        )
+        if task.state == TaskState.RUNNING:
+            return await self._engine.change(change, *moved) is not None
+        return await self._engine.change(f"{change}, pg_notify($5, 'tasks')", *moved, self._engine.channel) is not None
+
+    async def cancel_task(self, id: str) -> Task | None:
+        async with self._engine.writing() as db:
+            task = _task(await db.fetchrow("SELECT task, cancelling FROM tasks WHERE id = $1 FOR UPDATE", id))
+            if task is None or task.state.is_final:
+                return task
+            if task.state == TaskState.PENDING:
+                task = replace(task, state=TaskState.CANCELLED, updated=datetime.now(UTC))
+                await db.execute(
+                    "UPDATE tasks SET state = $1, task = $2 WHERE id = $3", task.state.value, encode_task(task), id
+                )
+            else:
+                task = replace(task, cancelling=True)
+                await db.execute("UPDATE tasks SET cancelling = true WHERE id = $1", id)
+            await self._tell(db)
+            return task
+
+    async def task_news(self, after: int, timeout: float) -> int:
+        self._engine.listen()
+        news = self._engine.tasks
+        await news.wait(after, timeout if self._engine.hears else min(timeout, POLL_SECONDS))
+        return news.count
+
+    # Idempotency
+
+    async def keep(self, scope: str, digest: str, expires: datetime) -> Kept | None:
+        async with self._engine.writing() as db:
+            await db.execute("DELETE FROM kept WHERE expires < clock_timestamp()")
+            made = await db.fetchrow(
+                "INSERT INTO kept VALUES ($1, $2, '', ''::bytea, $3) ON CONFLICT (scope) DO NOTHING RETURNING scope",
+                scope,
+                digest,
+                expires,
+            )
+            if made:
+                return None
+            row = await db.fetchrow("SELECT digest, task, result FROM kept WHERE scope = $1", scope)
+        # It was there a moment ago: if it has gone since, whoever had it has given it up.
+        return Kept(*row) if row else await self.keep(scope, digest, expires)
+
+    async def settle(self, scope: str, kept: Kept) -> None:
+        await self._engine.change(
+            "UPDATE kept SET task = $2, result = $3 WHERE scope = $1", scope, kept.task, kept.result
+        )
+
+    async def release(self, scope: str) -> None:
+        await self._engine.change("DELETE FROM kept WHERE scope = $1", scope)
+
+    # What replicas share
+
+    async def spend(self, key: str, per_minute: int) -> Meter:
+        # The table is not logged: nobody waits until a meter is on the disk, and after a crash all are full.
+        row = await self._engine.change(_SPEND, key, float(per_minute))
+        self._spent += 1
+        if self._spent % SWEEP_EVERY == 0:
+            await self._engine.change(
+                "DELETE FROM meters WHERE key IN (SELECT key FROM meters"
+                " WHERE at < clock_timestamp() - interval '1 minute' LIMIT 10000 FOR UPDATE SKIP LOCKED)"
+            )
+        granted, tokens = row or (True, per_minute - 1)
+        return Meter(granted, tokens)
+
+    async def lead(self, role: str, owner: str, seconds: float) -> bool:
+        row = await self._engine.change(
+            "INSERT INTO roles AS r VALUES ($1, $2, clock_timestamp() + make_interval(secs => $3))"
+            " ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until = excluded.until"
+            " WHERE r.owner = excluded.owner OR r.until < clock_timestamp() RETURNING owner",
+            role,
+            owner,
+            seconds,
+        )
+        return row is not None
+
+    # Keys
+
+    async def add_key(self, key: Key) -> None:
+        await self._engine.change("INSERT INTO keys VALUES ($1, $2, $3)", key.id, key.digest, encode_key(key))
+
+    async def find_key(self, digest: str) -> Key | None:
+        row = await self._engine.fetchrow("SELECT key, revoked FROM keys WHERE digest = $1", digest)
+        return decode_key(*row) if row else None
+
+    async def keys(self) -> list[Key]:
+        return [decode_key(*row) for row in await self._engine.fetch("SELECT key, revoked FROM keys ORDER BY id")]
+
+    async def revoke_key(self, id: str, at: datetime) -> bool:
+        row = await self._engine.change(
+            "UPDATE keys SET revoked = $2 WHERE id = $1 AND revoked IS NULL RETURNING id", id, micros(at)
+        )
+        return row is not None
+
+    # Moving
+
+    async def entries(self) -> AsyncIterator[list[Entry]]:
+        yield list(await self.keys())
+        async for rows in self._pages("SELECT id, task, cancelling FROM tasks WHERE id > $1 ORDER BY id"):
+            yield [decode_task(task, cancelling=cancelling) for _, task, cancelling in rows]
+        sql = "SELECT scope, digest, task, result, expires FROM kept WHERE scope > $1 ORDER BY scope"
+        async for rows in self._pages(sql):
+            yield [Promise(row[0], Kept(*row[1:4]), row[4]) for row in rows]
+
+    async def _pages(self, sql: str) -> AsyncIterator[list[Sequence[Any]]]:
+        last = ""
+        while rows := await self._engine.fetch(f"{sql} LIMIT {ENTRIES}", last):
+            last = rows[-1][0]
+            yield rows
+
+    async def restore_entries(self, entries: Sequence[Entry]) -> None:
+        async with self._engine.writing() as db:
+            for entry in entries:
+                await _restore(db, entry)
+
+
+async def _restore(db: Connection, entry: Entry) -> None:
+    match entry:
+        case Key():
+            revoked = micros(entry.revoked) if entry.revoked else None
+            sql = "INSERT INTO keys VALUES ($1, $2, $3, $4)"
+            values = (entry.id, entry.digest, encode_key(entry), revoked)
+        case Task():
+            sql = (
+                "INSERT INTO tasks (id, caller, meter, state, created, task, cancelling)"
+                " VALUES ($1, $2, $3, $4, $5, $6, $7)"
+            )
+            values = (*task_row(entry), entry.cancelling)
+        case Promise():
+            sql = "INSERT INTO kept VALUES ($1, $2, $3, $4, $5)"
+            values = (entry.scope, entry.kept.digest, entry.kept.task, entry.kept.result, entry.expires)
+    await db.execute(f"{sql} ON CONFLICT DO NOTHING", *values)
+
+
+_FULL = "least($2::float8, m.tokens + greatest(extract(epoch FROM excluded.at - m.at)::float8, 0) * $2::float8 / 60)"
+_SPEND = f"""
+INSERT INTO meters AS m VALUES ($1, $2::float8 - 1, true, clock_timestamp())
+ON CONFLICT (key) DO UPDATE SET
+    granted = {_FULL} >= 1,
+    tokens = {_FULL} - CASE WHEN {_FULL} >= 1 THEN 1 ELSE 0 END,
+    at = greatest(m.at, excluded.at)
+RETURNING granted, tokens
+"""
+
+
+def _task(row: Sequence[Any] | None) -> Task | None:
+    return decode_task(row[0], cancelling=row[1]) if row else None

@@ -1,0 +1,161 @@
+"""The tables every store has, and how a database is brought up to date, however many processes start together."""
+
+import secrets
+from typing import Any
+
+import asyncpg
+
+from portico.errors import ConfigError
+
+MIGRATION_SECONDS = 3600.0
+
+MIGRATIONS = (
+    """
+    CREATE TABLE meta (
+        one boolean PRIMARY KEY DEFAULT true CHECK (one), version int NOT NULL, secret bytea NOT NULL,
+        shape bigint NOT NULL DEFAULT 0, seq bigint NOT NULL DEFAULT 0, vectors bigint NOT NULL DEFAULT 0
+    ) WITH (fillfactor = 50);
+    CREATE TABLE collections (
+        number int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text COLLATE "C" UNIQUE NOT NULL, about text NOT NULL
+    );
+    CREATE TABLE fields (
+        collection int NOT NULL, position int NOT NULL, name text COLLATE "C" NOT NULL, type text NOT NULL,
+        path text NOT NULL, declared boolean NOT NULL, description text NOT NULL, place text,
+        PRIMARY KEY (collection, name)
+    );
+    CREATE TABLE changes (
+        seq bigint PRIMARY KEY, collection int NOT NULL, id text NOT NULL, kind text NOT NULL, version text NOT NULL,
+        data text NOT NULL, patch text NOT NULL, undo text NOT NULL, at bigint NOT NULL
+    );
+    CREATE INDEX changes_by_collection ON changes (collection, seq);
+    CREATE TABLE runs (run bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, source text UNIQUE NOT NULL);
+    CREATE TABLE seen (
+        run bigint NOT NULL, collection int NOT NULL, id text COLLATE "C" NOT NULL, PRIMARY KEY (run, collection, id)
+    );
+    CREATE TABLE vectors (
+        seq bigint NOT NULL, collection int NOT NULL, field text COLLATE "C" NOT NULL, id text COLLATE "C" NOT NULL,
+        model text NOT NULL, digest text NOT NULL, vector vector NOT NULL, PRIMARY KEY (collection, field, id)
+    );
+    ALTER TABLE vectors ALTER COLUMN vector SET STORAGE EXTERNAL;
+    CREATE INDEX vectors_by_seq ON vectors (collection, field, seq);
+    CREATE TABLE blobs (name text NOT NULL, part int NOT NULL, data bytea NOT NULL, PRIMARY KEY (name, part));
+    CREATE TABLE tasks (
+        id text PRIMARY KEY, caller text NOT NULL, meter text NOT NULL, state text NOT NULL,
+        created bigint NOT NULL, task text NOT NULL, cancelling boolean NOT NULL DEFAULT false,
+        owner text NOT NULL DEFAULT '', lease timestamptz NOT NULL DEFAULT '-infinity'
+    );
+    CREATE INDEX tasks_waiting ON tasks (created) WHERE state IN ('pending', 'running');
+    CREATE INDEX tasks_by_caller ON tasks (caller, created);
+    CREATE INDEX tasks_by_meter ON tasks (meter) WHERE state IN ('pending', 'running');
+    CREATE TABLE kept (
+        scope text COLLATE "C" PRIMARY KEY, digest text NOT NULL, task text NOT NULL, result bytea NOT NULL,
+        expires timestamptz NOT NULL
+    );
+    CREATE INDEX kept_by_expiry ON kept (expires);
+    CREATE TABLE keys (id text PRIMARY KEY, digest text UNIQUE NOT NULL, key text NOT NULL, revoked bigint);
+    CREATE UNLOGGED TABLE meters (
+        key text COLLATE "C" PRIMARY KEY, tokens float8 NOT NULL, granted boolean NOT NULL, at timestamptz NOT NULL
+    );
+    CREATE TABLE roles (name text PRIMARY KEY, owner text NOT NULL, until timestamptz NOT NULL);
+    CREATE FUNCTION number_of(value jsonb) RETURNS numeric LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+        SELECT CASE WHEN jsonb_typeof(value) <> 'number' THEN NULL
+            WHEN abs(value::numeric) > 9223372036854775807 THEN value::numeric::float8::text::numeric
+            ELSE value::numeric END
+    $$;
+    CREATE FUNCTION text_of(value jsonb) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+        SELECT CASE jsonb_typeof(value) WHEN 'string' THEN value #>> '{}' END
+    $$;
+    CREATE FUNCTION boolean_of(value jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+        SELECT CASE jsonb_typeof(value) WHEN 'boolean' THEN value::boolean END
+    $$;
+    CREATE FUNCTION elements_of(value jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+        SELECT CASE WHEN value IS NULL THEN '[]' WHEN jsonb_typeof(value) = 'array' THEN value
+            ELSE jsonb_build_array(value) END
+    $$;
+    """,
+)
+
+
+async def prepare(connection: Any, schema: str) -> tuple[str, bytes]:
+    """Bring the schema up to date; returns the search path and the store's secret."""
+    await connection.execute(f"SET statement_timeout = {int(MIGRATION_SECONDS * 1000)}")
+    found = await _as_it_is(connection, schema)
+    if found is None:
+        lock = f"portico/{schema}/migrations"
+        # Replicas that start together wait here; the first one does the work.
+        await connection.execute("SELECT pg_advisory_lock(hashtextextended($1, 0))", lock)
+        await _make_room(connection, schema)
+        async with connection.transaction():
+            path = await _search_path(connection, schema)
+            await connection.execute(f"SET LOCAL search_path = {path}")
+            await _bring_up_to_date(connection, schema)
+        found = await _as_it_is(connection, schema)
+    if found is None:
+        raise ConfigError(f"The schema {schema} was not made", hint="Look into the database's log.")
+    return await _search_path(connection, schema), found
+
+
+async def _as_it_is(connection: Any, schema: str) -> bytes | None:
+    """The secret of a store that needs nothing done; None if it is older or not there."""
+    quoted = _quoted(schema)
+    if await connection.fetchval("SELECT to_regclass($1)", f"{quoted}.meta") is None:
+        return None
+    try:
+        row = await connection.fetchrow(f"SELECT version, secret FROM {quoted}.meta")
+    except asyncpg.UndefinedColumnError:
+        row = None
+    if row is None:
+        raise ConfigError(
+            f"The schema {schema} is in use for something else", hint="Name another in the URL: ?schema=…"
+        )
+    version, secret = row
+    if version > len(MIGRATIONS):
+        raise ConfigError(
+            f"The schema {schema} was made by a newer Portico (schema {version}; this one knows {len(MIGRATIONS)})",
+            hint="Upgrade Portico, or use another store.",
+        )
+    return secret if version == len(MIGRATIONS) else None
+
+
+async def _make_room(connection: Any, schema: str) -> None:
+    if not await connection.fetchval("SELECT 1 FROM pg_namespace WHERE nspname = $1", schema):
+        await connection.execute(f"CREATE SCHEMA {_quoted(schema)}")
+    if await extension_schema(connection) is not None:
+        return
+    try:
+        await connection.execute("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
+    except asyncpg.PostgresError as error:
+        if await extension_schema(connection) is None:  # two sites of one database may have met here
+            raise ConfigError(
+                f"PostgreSQL needs the extension pgvector: {error}",
+                hint="Install pgvector on the server, and let an owner run: CREATE EXTENSION vector;",
+            ) from error
+
+
+async def _bring_up_to_date(connection: Any, schema: str) -> None:
+    version = 0
+    if await connection.fetchval("SELECT to_regclass($1)", f"{_quoted(schema)}.meta") is not None:
+        version = await connection.fetchval("SELECT version FROM meta")
+    for number in range(version, len(MIGRATIONS)):
+        await connection.execute(MIGRATIONS[number])
+    if version == 0:
+        await connection.execute(
+            "INSERT INTO meta (version, secret) VALUES ($1, $2)", len(MIGRATIONS), secrets.token_bytes(32)
+        )
+    else:
+        await connection.execute("UPDATE meta SET version = $1", len(MIGRATIONS))
+
+
+async def _search_path(connection: Any, schema: str) -> str:
+    return f"{_quoted(schema)}, {_quoted(await extension_schema(connection) or 'public')}"
+
+
+async def extension_schema(connection: Any) -> str | None:
+    return await connection.fetchval(
+        "SELECT nspname FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace WHERE extname = 'vector'"
+    )
+
+
+def _quoted(name: str) -> str:
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'

@@ -1,0 +1,126 @@
+"""Vectors in PostgreSQL: kept by pgvector, numbered in the order they become visible, searched exactly or by graph."""
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from portico.catalog import Field
+from portico.query import EVERYTHING, Filter, Near
+from portico.store.nearest import wrong_length
+from portico.store.postgres.dialect import DIALECT
+from portico.store.postgres.engine import Connection
+from portico.store.sql import Statement
+from portico.store.tables import Row, Table
+
+GRAPH_FROM = 50_000  # vectors, before a graph of them is worth making
+GRAPH_SIZE = 2000  # numbers of a vector: more cannot be put into a graph
+MAX_SIZE = 16_000  # numbers of a vector: more cannot be kept
+SPARE = 32  # candidates beyond those wanted: the database rounds distances in its own way
+_DISTANCES = {"cosine": "<=>", "euclidean": "<->", "dot_product": "<#>"}
+
+REPLACE = (
+    "ON CONFLICT (collection, field, id) DO UPDATE SET seq = excluded.seq, model = excluded.model,"
+    " digest = excluded.digest, vector = excluded.vector"
+)
+
+
+async def number_vectors(db: Connection, count: int) -> int:
+    """Reserve numbers for vectors until the transaction ends; returns the one before the first."""
+    return await db.fetchval("UPDATE meta SET vectors = vectors + $1 RETURNING vectors - $1", count)
+
+
+async def put_field_vectors(db: Connection, table: Table, known: Field, rows: Sequence[Row]) -> None:
+    """Keep the vectors that stand in the data of these items; forget those that no longer do."""
+    found = {row.item.id: known.vector(row.item.data) for row in rows}
+    kept = {id: vector for id, vector in found.items() if vector is not None and len(vector) <= MAX_SIZE}
+    gone = [id for id in found if id not in kept]
+    if gone:
+        await db.execute(
+            "DELETE FROM vectors WHERE collection = $1 AND field = $2 AND id = ANY($3::text[])",
+            table.number,
+            known.name,
+            gone,
+        )
+    if kept:
+        await db.execute(
+            "INSERT INTO vectors SELECT $1::bigint + n, $2::int, $3::text, id, '', '', vector"
+            f" FROM unnest($4::text[], $5::vector[]) WITH ORDINALITY AS g(id, vector, n) {REPLACE}",
+            await number_vectors(db, len(kept)),
+            table.number,
+            known.name,
+            list(kept),
+            [np.asarray(vector, "<f4").tobytes() for vector in kept.values()],
+        )
+
+
+async def put_vectors(db: Connection, table: Table, model: str, rows: Sequence[tuple[str, str, bytes]]) -> None:
+    """Keep what a model made of items. An item that changed or went meanwhile gets no vector."""
+    ids, digests, vectors = ([row[i] for row in rows] for i in range(3))
+    await db.execute(
+        "INSERT INTO vectors (seq, collection, field, id, model, digest, vector)"
+        f" SELECT $1::bigint + n, {table.number}, '', id, $2::text, digest, vector FROM {table.name}"
+        " JOIN unnest($3::text[], $4::text[], $5::vector[]) WITH ORDINALITY AS g(id, digest, vector, n)"
+        f" USING (id, digest) ORDER BY id {REPLACE}",
+        await number_vectors(db, len(rows)),
+        model,
+        ids,
+        digests,
+        vectors,
+    )
+
+
+async def candidates(db: Connection, table: Table, near: Near, where: Filter) -> list[tuple[str, bytes]]:
+    """Enough of the nearest to choose the wanted ones from. The filter holds inside: there are never too few."""
+    sql = Statement(DIALECT, table.collection, table.columns)
+    joined = "" if where == EVERYTHING else f" JOIN {table.name} USING (id)"
+    these = f"FROM vectors v{joined} WHERE {sql.where(where)} AND {_field(table, near.field)}"
+    size = len(near.vector)
+    params = [*sql.params, np.asarray(near.vector, "<f4").tobytes()]
+    asked = f"${len(params)}::vector"
+    wanted = near.top + SPARE
+    fitting = f"SELECT v.id, v.vector {these} AND vector_dims(v.vector) = {size}"
+    if near.metric == "cosine" and await _has_graph(db, table, near.field, size):
+        await db.execute("SET LOCAL hnsw.iterative_scan = strict_order")
+        await db.execute(f"SET LOCAL hnsw.ef_search = {min(max(2 * wanted, 100), 1000)}")
+        rows = await db.fetch(f"{fitting} ORDER BY v.vector::vector({size}) <=> {asked} LIMIT {wanted}", *params)
+        if len(rows) == wanted:
+            return [(id, vector) for id, vector in rows]
+    # A vector of no length has no direction; it is as far from all others as one at a right angle.
+    distance = f"coalesce(nullif(v.vector {_DISTANCES[near.metric]} {asked}, 'NaN'), 1)"
+    rows = await db.fetch(f"{fitting} ORDER BY {distance}, v.id LIMIT {wanted}", *params)
+    if not rows:
+        other = await db.fetchval(f"SELECT vector_dims(v.vector) {these} LIMIT 1", *sql.params)
+        if other is not None:
+            raise wrong_length(near, other)
+    return [(id, vector) for id, vector in rows]
+
+
+def _field(table: Table, field: str) -> str:
+    escaped = field.replace("'", "''")
+    return f"v.collection = {table.number} AND v.field = '{escaped}'"
+
+
+def _graph(table: Table, field: str, size: int) -> str:
+    return f"graph_{table.number}_{size}_{hashlib.blake2b(field.encode(), digest_size=6).hexdigest()}"
+
+
+async def _has_graph(db: Connection, table: Table, field: str, size: int) -> bool:
+    return bool(
+        await db.fetchval(
+            "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)", _graph(table, field, size)
+        )
+    )
+
+
+async def graph_for(db: Connection, table: Table, field: str) -> tuple[str, str] | None:
+    """The name and the definition of the index that a large field of vectors is worth; None if it is not."""
+    of = _field(table, field).replace("v.", "")
+    row = await db.fetchrow(
+        f"SELECT COUNT(*), mode() WITHIN GROUP (ORDER BY vector_dims(vector)) FROM vectors WHERE {of}"
+    )
+    count, size = row or (0, 0)
+    if count < GRAPH_FROM or size > GRAPH_SIZE:
+        return None
+    on = f"vectors USING hnsw ((vector::vector({size})) vector_cosine_ops)"
+    return _graph(table, field, size), f"{on} WHERE {of} AND vector_dims(vector) = {size}"
