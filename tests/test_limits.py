@@ -6,51 +6,50 @@ import pytest
 
 from portico.errors import RateLimited, TooLarge
 from portico.limits import Allowance, Limits, Rates, check_payload
+from portico.store import Meter
 
 LIMITS = Limits(anonymous_per_minute=3, keys_per_minute=60, payload_bytes=100, depth=3)
 
 
-def test_a_caller_may_ask_as_often_as_the_limit_says_and_then_must_wait() -> None:
-    rates = Rates(LIMITS)
+def rates(*answers: Meter) -> tuple[Rates, list[tuple[str, int]]]:
+    """Rates over buckets that answer as told, and what they were asked."""
+    left, asked = list(answers), []
 
-    left = [rates.spend("ann", anonymous=True, now=0.0) for _ in range(3)]
-    with pytest.raises(RateLimited) as refusal:
-        rates.spend("ann", anonymous=True, now=0.0)
+    async def spend(key: str, per_minute: int) -> Meter:
+        asked.append((key, per_minute))
+        return left.pop(0)
 
-    assert left == [Allowance(3, 2, 20.0), Allowance(3, 1, 40.0), Allowance(3, 0, 60.0)]
-    assert refusal.value.details == {"limit": 3, "retry_after": 20.0}
-
-
-def test_the_allowance_grows_back_evenly_and_never_beyond_the_limit() -> None:
-    rates = Rates(LIMITS)
-    for _ in range(3):
-        rates.spend("ann", anonymous=True, now=0.0)
-
-    assert rates.spend("ann", anonymous=True, now=20.0).remaining == 0
-    with pytest.raises(RateLimited):
-        rates.spend("ann", anonymous=True, now=39.0)
-    assert rates.spend("ann", anonymous=True, now=40.0).remaining == 0
-    assert rates.spend("ann", anonymous=True, now=10_000.0).remaining == 2
+    return Rates(LIMITS, spend), asked
 
 
-def test_a_refused_request_costs_nothing() -> None:
-    rates = Rates(LIMITS)
-    for _ in range(3):
-        rates.spend("ann", anonymous=True, now=0.0)
-    for moment in range(19):
-        with pytest.raises(RateLimited):
-            rates.spend("ann", anonymous=True, now=float(moment))
+async def test_a_caller_is_told_what_is_left_and_when_it_is_whole_again() -> None:
+    metered, _ = rates(Meter(True, 2.0), Meter(True, 1.5), Meter(True, 0.0))
 
-    assert rates.spend("ann", anonymous=True, now=20.0)
+    left = [await metered.spend("ann", anonymous=True) for _ in range(3)]
+
+    assert left == [Allowance(3, 2, 20.0), Allowance(3, 1, 30.0), Allowance(3, 0, 60.0)]
 
 
-def test_callers_do_not_spend_each_others_allowance_and_keys_have_more() -> None:
-    rates = Rates(LIMITS)
-    for _ in range(3):
-        rates.spend("ann", anonymous=True, now=0.0)
+async def test_a_caller_without_a_token_must_wait_for_the_next() -> None:
+    metered, _ = rates(Meter(False, 0.25), Meter(False, 0.0))
 
-    assert rates.spend("bob", anonymous=True, now=0.0).remaining == 2
-    assert rates.spend("key:ann", anonymous=False, now=0.0).remaining == 59
+    with pytest.raises(RateLimited, match="More than 3 requests in a minute") as refusal:
+        await metered.spend("ann", anonymous=True)
+    with pytest.raises(RateLimited) as of_a_key:
+        await metered.spend("key:ann", anonymous=False)
+
+    assert refusal.value.details == {"limit": 3, "retry_after": 15.0}
+    assert refusal.value.hint == "Wait 15.0 seconds. An API key has a higher limit."
+    assert (of_a_key.value.details["retry_after"], of_a_key.value.hint) == (1.0, "Wait 1.0 seconds.")
+
+
+async def test_keys_have_more_than_anonymous_callers() -> None:
+    metered, asked = rates(Meter(True, 2.0), Meter(True, 59.0))
+
+    await metered.spend("ann", anonymous=True)
+    await metered.spend("key:ann", anonymous=False)
+
+    assert asked == [("ann", 3), ("key:ann", 60)]
 
 
 @pytest.mark.parametrize("params", [{}, {"a": 1}, {"a": {"b": {"c": 1}}}, {"a": [[1]]}, {"a": "x" * 90}], ids=str)

@@ -1,17 +1,13 @@
-"""How much, how often, how deep: the published bounds of a site, and the meters that hold callers to them."""
+"""How much, how often, how deep: the published bounds of a site, and how callers are held to them."""
 
-import time
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Protocol, TypeAlias, cast
 
 import msgspec
 
 from portico.errors import BadRequest, InvalidParams, RateLimited, TooLarge
 from portico.items import problem_with, text_problem
-
-MAX_METERS = 100_000
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -37,24 +33,32 @@ class Allowance:
     reset: float  # seconds until the allowance is whole again
 
 
+class Metered(Protocol):
+    """What is left in a caller's token bucket after a request asked for a token."""
+
+    @property
+    def granted(self) -> bool: ...
+
+    @property
+    def tokens(self) -> float: ...
+
+
+Spend: TypeAlias = Callable[[str, int], Awaitable[Metered]]
+
+
 class Rates:
-    """A token bucket for each caller, refilled evenly over a minute."""
+    """An allowance for each caller, refilled evenly over a minute. Whoever keeps the buckets is an argument."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, spend: Spend) -> None:
         self._limits = limits
-        self._meters: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._spend = spend
 
-    def spend(self, key: str, *, anonymous: bool, now: float | None = None) -> Allowance:
+    async def spend(self, key: str, *, anonymous: bool) -> Allowance:
         """Take one request out of a caller's allowance."""
-        now = time.monotonic() if now is None else now
         limit = self._limits.anonymous_per_minute if anonymous else self._limits.keys_per_minute
-        tokens, then = self._meters.pop(key, (float(limit), now))
-        tokens = min(limit, tokens + (now - then) * limit / 60)
-        wait = (1 - tokens) * 60 / limit
-        self._meters[key] = (max(tokens - 1, 0.0) if tokens >= 1 else tokens, now)
-        if len(self._meters) > MAX_METERS:
-            self._meters.popitem(last=False)
-        if tokens < 1:
+        meter = await self._spend(key, limit)
+        if not meter.granted:
+            wait = (1 - meter.tokens) * 60 / limit
             raise RateLimited(
                 f"More than {limit} requests in a minute",
                 limit=limit,
@@ -63,7 +67,7 @@ class Rates:
                 if anonymous
                 else f"Wait {wait:.1f} seconds.",
             )
-        return Allowance(limit, int(tokens - 1), (limit - tokens + 1) * 60 / limit)
+        return Allowance(limit, int(meter.tokens), (limit - meter.tokens) * 60 / limit)
 
 
 def check_text(text: str, limits: Limits) -> None:

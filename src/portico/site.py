@@ -49,7 +49,8 @@ class Site:
         self._schema: Mapping[str, Collection] | None = None
         self._catalog = Catalog({}, {})
         self._acknowledged = 0  # the newest change this process has told a caller of
-        self.gate = Gate(lambda: self.catalog, self.limits, Rates(self.limits), observe)
+        rates = Rates(self.limits, finder.store.spend)
+        self.gate = Gate(lambda: self.catalog, self._refresh, self.limits, rates, observe)
         self.tasks = Tasks(finder.store, self.gate, self._run_task, self.limits, observe)
 
     @property
@@ -60,6 +61,11 @@ class Site:
             self._schema = schema
             self._catalog = self._build_catalog(schema)
         return self._catalog
+
+    async def _refresh(self) -> bool:
+        """See what other processes have made of the collections; whether that is anything new."""
+        before = self._schema
+        return await self.finder.store.refresh() is not before
 
     def _build_catalog(self, schema: Mapping[str, Collection]) -> Catalog:
         operations = {
@@ -75,10 +81,9 @@ class Site:
 
     async def ask(self, ask: Ask, caller: Caller) -> AsyncIterator[Event]:
         """Answer a question. Errors before the first event are raised; later ones are events."""
-        self.gate.admit(ask, caller)
+        await self.gate.admit(ask, caller)
         started = time.perf_counter()
-        readable = self.gate.readable(caller)
-        collections = self._fitting(ask, [name for name in readable if not ask.collections or name in ask.collections])
+        collections = await self.gate.settled(lambda: self._fitting(ask, caller))
         items, begun = 0, False
         try:
             async for event in answer(ask, collections, self.finder, self._acknowledged):
@@ -92,11 +97,13 @@ class Site:
             yield Failed(error)
         self._observe(Asked(_since(started), items, caller.id))
 
-    def _fitting(self, ask: Ask, names: Sequence[str]) -> tuple[str, ...]:
+    def _fitting(self, ask: Ask, caller: Caller) -> tuple[str, ...]:
         """The collections that have every field the question's filter names; an error if none has."""
         fitting: list[str] = []
         wrong: SiteError | None = None
-        for name in names:
+        for name in self.gate.readable(caller):
+            if ask.collections and name not in ask.collections:
+                continue
             try:
                 checked(Query(name, where=ask.where), self.catalog.collections[name])
                 fitting.append(name)
@@ -107,7 +114,7 @@ class Site:
         return tuple(fitting)
 
     async def query(self, query: Query, caller: Caller) -> Page:
-        self.gate.admit(query, caller)
+        await self.gate.admit(query, caller)
         started = time.perf_counter()
         page = await self.finder.find(query, self._acknowledged)
         shown = len(page.items) + len(page.rows)
@@ -116,7 +123,7 @@ class Site:
 
     async def call(self, call: Call, caller: Caller) -> Outcome | Task:
         """Run an operation now, or start it as a task."""
-        permit = self.gate.admit(call, caller)
+        permit = await self.gate.admit(call, caller)
         operation = cast("Operation", permit.operation)
         started = time.perf_counter()
         try:
@@ -130,9 +137,10 @@ class Site:
 
     async def watch(self, watch: Watch, caller: Caller) -> AsyncIterator[Change]:
         """The changes of a collection as they happen. An update that leaves or enters the filter is shown too."""
-        self.gate.admit(watch, caller)
+        await self.gate.admit(watch, caller)
         store = self.finder.store
-        checked(Query(watch.collection, where=watch.where), self.catalog.collections[watch.collection])
+        wanted = Query(watch.collection, where=watch.where)
+        await self.gate.settled(lambda: checked(wanted, self.catalog.collections[watch.collection]))
         seq = await store.head() if watch.since is None else watch.since
         while True:
             changes = await store.changes(seq, 500, watch.collection)

@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from portico.calls import Call, Caller, Task, TaskState
 from portico.catalog import Operation
@@ -20,6 +20,7 @@ from portico.errors import (
     SiteError,
     TaskFinished,
     TimedOut,
+    Unavailable,
     UnknownTask,
 )
 from portico.limits import Limits
@@ -28,9 +29,12 @@ from portico.safety.gate import Gate, Permit
 from portico.store import Store
 
 LEASE_SECONDS = 15.0
-POLL_SECONDS = 0.5
+RENEW_SECONDS = 3.0  # how often a lease is renewed
+POLL_SECONDS = 0.5  # how often tasks are looked at when there is no news
+PACE_SECONDS = 0.02  # between two looks, however much news there is
 CANCEL_SECONDS = 3.0
-MAX_UNDER_WAY = 10_000  # tasks of all anonymous callers that are looked through
+CLOSE_SECONDS = 5.0  # for storing how things stand when a process closes
+PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0)  # while the store is away; the last one again and again
 TIMEOUT_FACTOR = 120  # a task may take this many times as long as a call
 
 
@@ -42,11 +46,43 @@ class Handle:
     saved: Any = None
 
 
+T = TypeVar("T")
 Runner: TypeAlias = Callable[[Permit, Handle], Awaitable[Any]]
+Change: TypeAlias = Callable[[Task], Task]
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """A task that this process has claimed."""
+
+    task: Task
+    owner: str
+    renewed: float
+    work: asyncio.Task[Change] = field(init=False)  # the operation; gives what becomes of the task
+    worker: asyncio.Task[None] = field(init=False)  # waits for it and stores that
+    begun: bool = False
+    stopped: bool = False
+    saved: Any = None  # what the operation noted last
+
+    def is_of(self, task: Task) -> bool:
+        """Whether this is still the run of a task, and not one before another process took it over."""
+        return task.state == TaskState.RUNNING and task.attempts == self.task.attempts
+
+    def kept(self, task: Task) -> Any:
+        return task.saved if self.saved is None else self.saved
+
+    def stop(self) -> None:
+        """Cancel the operation, once: what it does on the way out is not interrupted again."""
+        if not self.stopped:
+            self.stopped = True
+            self.work.cancel()
 
 
 class Tasks:
-    """Starts, shows, cancels and runs tasks. A task of a process that died is taken over when its lease runs out."""
+    """Starts, shows, cancels and runs tasks. A task of a process that died is taken over when its lease runs out.
+
+    A store that is away for a while stops nothing: what runs goes on, and its end is stored when the store is back.
+    """
 
     def __init__(self, store: Store, gate: Gate, run: Runner, limits: Limits, observe: Observe) -> None:
         self._store = store
@@ -55,34 +91,26 @@ class Tasks:
         self._limits = limits
         self._observe = observe
         self._owner = secrets.token_hex(8)
-        self._running: dict[str, asyncio.Task[None]] = {}
-        self._begun: set[str] = set()  # tasks whose operation has started to run
+        self._in_doubt = False  # a claim may have been kept without an answer
+        self._running: dict[str, Run] = {}
         self._own: list[str] = []  # tasks started here and not yet taken
         self._takes_all = True
-        self._starting = asyncio.Lock()  # one at a time, so that the limit holds
-        self._wake = asyncio.Event()
-        self._loop: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+        self._loops: list[asyncio.Task[None]] = []
 
     async def start(self, permit: Permit, call: Call, operation: Operation) -> Task:
         """Put work into the store. Once this returns it will be done, or said why not."""
-        async with self._starting:
-            return await self._start(permit.caller, call, operation)
-
-    async def _start(self, caller: Caller, call: Call, operation: Operation) -> Task:
-        under_way = await self._store.tasks(caller.id, MAX_UNDER_WAY, unfinished=True)
-        waiting = [task for task in under_way if task.caller.rate_key == caller.rate_key]
-        if len(waiting) >= self._limits.tasks_per_caller:
+        now = datetime.now(UTC)
+        id, limit = secrets.token_urlsafe(24), self._limits.tasks_per_caller
+        task = Task(id, call, permit.caller, TaskState.PENDING, now, now, estimate=operation.estimate)
+        if not await self._store.add_task(task, limit):
             raise RateLimited(
-                f"{len(waiting)} tasks are already under way",
-                limit=self._limits.tasks_per_caller,
+                f"{limit} tasks are already under way",
+                limit=limit,
                 hint="Wait for one to finish, or cancel one.",
             )
-        now = datetime.now(UTC)
-        task = Task(secrets.token_urlsafe(24), call, caller, TaskState.PENDING, now, now, estimate=operation.estimate)
-        await self._store.add_task(task)
-        self._observe(TaskMoved(task.id, call.operation, task.state))
-        self._own.append(task.id)
-        self._wake.set()
+        self._own.append(id)
+        self._observe(TaskMoved(id, call.operation, task.state))
         return task
 
     async def get(self, id: str, caller: Caller) -> Task:
@@ -96,61 +124,77 @@ class Tasks:
         if task.state.is_final:
             raise TaskFinished(f"The task is already {task.state}", task=id, state=task.state)
         ended = await self._store.cancel_task(id)
-        running = self._running.get(id)
-        if running:
-            running.cancel()
+        if id in self._running:
+            self._running[id].stop()
         # The coroutine may be here or in another process; either way it ends soon.
         return await self.wait(id, caller, CANCEL_SECONDS) if ended else task
 
     async def wait(self, id: str, caller: Caller, timeout: float) -> Task:
         """The task once it has ended, or as it is after the timeout."""
-        deadline = asyncio.get_running_loop().time() + timeout
+        deadline = _clock() + timeout
+        heard = await self._store.task_news(-1, 0)
         while True:
             task = await self.get(id, caller)
-            left = deadline - asyncio.get_running_loop().time()
+            left = deadline - _clock()
             if task.state.is_final or left <= 0:
                 return task
-            running = self._running.get(id)
-            if running:
-                await asyncio.wait([running], timeout=min(left, POLL_SECONDS))
-            else:
-                await asyncio.sleep(min(left, POLL_SECONDS / 5))
+            await asyncio.sleep(min(left, PACE_SECONDS))
+            heard = await self._store.task_news(heard, min(left, POLL_SECONDS))
 
     # Running
 
     def open(self, *, only_own: bool = False) -> None:
         """Begin to take tasks from the store: all there are, or only those that were started here."""
         self._takes_all = not only_own
-        self._loop = asyncio.create_task(self._work())
+        self._loops = [asyncio.create_task(self._work()), asyncio.create_task(self._keep())]
 
     async def close(self) -> None:
         """Stop. What was running goes back, to be taken up by another process or the next start."""
-        workers = [task for task in (self._loop, *self._running.values()) if task]
-        for worker in workers:
-            worker.cancel("closing")
-        for worker in workers:
-            with contextlib.suppress(asyncio.CancelledError):
-                await worker
-        for id in list(self._running):  # claimed, but ended before its first step
-            task = await self._store.get_task(id)
-            if task:
-                await self._give_back(self._untried(task))
-        self._running.clear()
+        self._closing.set()
+        await _ended(self._loops[:1])  # first of all, nothing more is taken
+        runs = list(self._running.values())
+        for run in runs:
+            run.stop()
+        if runs:
+            await asyncio.wait([run.work for run in runs])
+            await asyncio.wait([run.worker for run in runs], timeout=CLOSE_SECONDS)
+        await _ended([*(run.worker for run in runs), *self._loops])
 
     async def _work(self) -> None:
+        """Take what there is to do, as much at once as may run."""
+        heard = failures = 0
         while True:
-            self._wake.clear()
+            await self._room()
             try:
-                while len(self._running) < self._limits.concurrent_tasks:
-                    task = await self._taken()
-                    if task is None:
-                        break
-                    self._running[task.id] = asyncio.create_task(self._perform(task))
+                task = await self._taken()
+                failures = 0
             except SiteError as error:
+                self._in_doubt = True
                 self._observe(Broke("tasks", str(error)))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(POLL_SECONDS):
-                    await self._wake.wait()
+                await asyncio.sleep(_pause(failures))
+                failures += 1
+                continue
+            if task:
+                self._begin(task)
+            else:
+                heard = await self._news(heard)
+
+    async def _room(self) -> None:
+        while len(self._running) >= self._limits.concurrent_tasks:
+            workers = [run.worker for run in self._running.values()]
+            await asyncio.wait(workers, return_when=asyncio.FIRST_COMPLETED)
+        if self._in_doubt and not self._running:
+            # A task may be ours without our knowing. Under another name this process can take it over, as others can.
+            self._owner = secrets.token_hex(8)
+            self._in_doubt = False
+
+    async def _news(self, heard: int) -> int:
+        """Wait for news of tasks, but not for long."""
+        try:
+            return await self._store.task_news(heard, POLL_SECONDS)
+        except SiteError:  # whoever looks next says so
+            await asyncio.sleep(POLL_SECONDS)
+            return heard
 
     async def _taken(self) -> Task | None:
         """Claim a task; if this process is told to stop meanwhile, what it claimed goes back."""
@@ -158,9 +202,10 @@ class Tasks:
         try:
             return await asyncio.shield(claiming)
         except asyncio.CancelledError:
-            task = await claiming
-            if task:
-                await self._give_back(self._untried(task))
+            with contextlib.suppress(SiteError):  # its lease runs out
+                task = await claiming
+                if task:
+                    await self._store.update_task(_pending(_untried(task)), self._owner)
             raise
 
     async def _claim(self) -> Task | None:
@@ -168,104 +213,138 @@ class Tasks:
             self._own.clear()
             return await self._store.claim_task(self._owner, LEASE_SECONDS)
         while self._own:
-            task = await self._store.claim_task(self._owner, LEASE_SECONDS, self._own.pop(0))
+            task = await self._store.claim_task(self._owner, LEASE_SECONDS, self._own[0])
+            self._own.pop(0)
             if task:
                 return task
         return None
 
-    async def _perform(self, task: Task) -> None:
-        """Run one claimed task to its end, whatever that is."""
-        lease = asyncio.create_task(self._hold(task.id, asyncio.current_task()))
+    def _begin(self, task: Task) -> None:
+        before = self._running.get(task.id)
+        run = Run(task, self._owner, _clock())
+        run.work = asyncio.create_task(self._attempt(run, before))
+        run.worker = asyncio.create_task(self._perform(run))
+        self._running[task.id] = run
+
+    async def _perform(self, run: Run) -> None:
+        """See one claimed task to its end, whatever that is, and store it."""
         try:
-            await self._attempt(task)
+            await asyncio.wait([run.work])
+            stopped = run.work.cancelled()
+            await self._settle(run, partial(_stopped, begun=run.begun) if stopped else run.work.result())
         except Exception as error:  # noqa: BLE001 - whatever it was, the task must not stay as if it were running
-            self._observe(Broke(task.call.operation, repr(error)))
-            await self._end(_failed(task, OperationFailed(f"{task.call.operation} failed")))
-        except asyncio.CancelledError:
-            current = await self._store.get_task(task.id)
-            if current and current.cancelling:
-                await self._end(replace(current, state=TaskState.CANCELLED, message="Cancelled"))
-            else:
-                await self._give_back(self._untried(current or task))
-                raise
+            operation = run.task.call.operation
+            self._observe(Broke(operation, repr(error)))
+            await self._settle(run, partial(_failed, error=OperationFailed(f"{operation} failed")))
         finally:
-            lease.cancel()
-            self._begun.discard(task.id)
-            self._running.pop(task.id, None)
-            self._wake.set()
+            if self._running.get(run.task.id) is run:
+                del self._running[run.task.id]
 
-    async def _attempt(self, task: Task) -> None:
+    async def _attempt(self, run: Run, before: Run | None) -> Change:
+        if before:  # taken over by another process and come back, while it is still ending here
+            await asyncio.wait([before.worker])
+        task = run.task
         try:
-            permit = self._gate.resume(task)
-            operation = permit.operation
-            if operation is None or task.attempts > operation.attempts:
-                await self._end(_failed(task, Interrupted("The server stopped while this task was running")))
-                return
-            if task.cancelling:
-                await self._end(replace(task, state=TaskState.CANCELLED))
-                return
-            handle = Handle(partial(self._report, task.id), task.saved)
-            limit = task.call.timeout or operation.timeout * TIMEOUT_FACTOR
-            self._begun.add(task.id)
-            async with asyncio.timeout(limit):
-                result = await self._run(permit, handle)
+            permit = await self._insist(partial(self._gate.resume, task))
+        except Unavailable:
+            return partial(_stopped, begun=False)
         except SiteError as error:
-            await self._retry_or_fail(task, error)
-            return
-        except TimeoutError:
-            await self._end(_failed(task, TimedOut("The task took too long")))
-            return
-        current = await self._store.get_task(task.id) or task
-        await self._end(replace(current, state=TaskState.COMPLETED, progress=1.0, result=result))
-
-    async def _retry_or_fail(self, task: Task, error: SiteError) -> None:
-        current = await self._store.get_task(task.id) or task
-        attempts = self._attempts(task)
-        hopeless = isinstance(error, TimedOut | BadRequest | Denied)
-        if current.attempts < attempts and not hopeless:
-            await self._give_back(replace(current, message=f"Trying again: {error.message}"))
-            return
-        await self._end(_failed(current, error))
-
-    def _attempts(self, task: Task) -> int:
+            return partial(_failed, error=error)
+        operation = permit.operation
+        if operation is None or task.attempts > operation.attempts:
+            return partial(_failed, error=Interrupted("The server stopped while this task was running"))
+        if task.cancelling:
+            return _cancelled
+        run.begun = True
         try:
-            operation = self._gate.resume(task).operation
-        except SiteError:
-            return 0
-        return operation.attempts if operation else 0
+            async with asyncio.timeout(task.call.timeout or operation.timeout * TIMEOUT_FACTOR):
+                result = await self._run(permit, Handle(partial(self._report, run), task.saved))
+        except SiteError as error:
+            if task.attempts < operation.attempts and not isinstance(error, TimedOut | BadRequest | Denied):
+                return partial(_pending, message=f"Trying again: {error.message}")
+            return partial(_failed, error=error)
+        except TimeoutError:
+            return partial(_failed, error=TimedOut("The task took too long"))
+        return partial(_completed, result=result)
 
-    def _untried(self, task: Task) -> Task:
-        """What was taken but not begun has not been tried."""
-        return task if task.id in self._begun else replace(task, attempts=task.attempts - 1)
-
-    async def _give_back(self, task: Task) -> None:
-        back = replace(task, state=TaskState.PENDING, updated=datetime.now(UTC))
-        await self._store.update_task(back, self._owner)
-
-    async def _end(self, task: Task) -> None:
-        ended = replace(task, updated=datetime.now(UTC), saved=None)
-        if await self._store.update_task(ended, self._owner):
-            self._observe(TaskMoved(task.id, task.call.operation, ended.state))
-
-    async def _report(self, id: str, progress: float, message: str, saved: Any) -> None:
-        current = await self._store.get_task(id)
-        if current is None:
-            return
-        moved = max(current.progress, min(max(progress, 0.0), 1.0))
-        kept = current.saved if saved is None else saved
-        await self._store.update_task(
-            replace(current, progress=moved, message=message, saved=kept, updated=datetime.now(UTC)),
-            self._owner,
-        )
-
-    async def _hold(self, id: str, worker: asyncio.Task[Any] | None) -> None:
-        """Keep the lease of a running task, and stop it when someone cancels it or another process took it over."""
+    async def _insist(self, act: Callable[[], Awaitable[T]]) -> T:
+        """Do it as soon as the store answers; when this process closes, now or never."""
+        failures = 0
         while True:
-            await asyncio.sleep(POLL_SECONDS)
-            held = await self._store.renew_lease(self._owner, id, LEASE_SECONDS)
-            if worker and (held is None or held.cancelling):
-                worker.cancel()
+            last = self._closing.is_set()
+            try:
+                return await act()
+            except Unavailable as error:
+                if last or failures == 0:
+                    self._observe(Broke("tasks", str(error)))
+                if last:
+                    raise
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_pause(failures)):
+                    await self._closing.wait()
+            failures += 1
+
+    async def _settle(self, run: Run, change: Change) -> None:
+        """Store what became of a task. If that cannot be done, its lease runs out and another process tries again."""
+        with contextlib.suppress(Unavailable):
+            await self._insist(partial(self._store_change, run, change))
+
+    async def _store_change(self, run: Run, change: Change) -> None:
+        current = await self._store.get_task(run.task.id)
+        if current is None or not run.is_of(current):
+            return
+        changed = replace(change(replace(current, saved=run.kept(current))), updated=datetime.now(UTC))
+        if await self._store.update_task(changed, run.owner) and changed.state.is_final:
+            self._observe(TaskMoved(changed.id, changed.call.operation, changed.state))
+
+    async def _report(self, run: Run, progress: float, message: str, saved: Any) -> None:
+        if saved is not None:
+            run.saved = saved
+        # A store that is away misses a report; what was saved is told with the next one, or at the end.
+        with contextlib.suppress(Unavailable):
+            current = await self._store.get_task(run.task.id)
+            if current is None:
                 return
+            moved = max(current.progress, min(max(progress, 0.0), 1.0))
+            told = replace(current, progress=moved, message=message, saved=run.kept(current), updated=datetime.now(UTC))
+            await self._store.update_task(told, run.owner)
+
+    async def _keep(self) -> None:
+        """Keep the leases of what runs here, and stop what someone cancelled or another process took over."""
+        heard = 0
+        while True:
+            heard = await self._news(heard)
+            await asyncio.gather(*(self._look_after(run) for run in self._running.values()))
+            await asyncio.sleep(PACE_SECONDS)
+
+    async def _look_after(self, run: Run) -> None:
+        now = _clock()
+        try:
+            if now - run.renewed < RENEW_SECONDS:
+                held = await self._store.get_task(run.task.id)
+            else:
+                held = await self._store.renew_lease(run.owner, run.task.id, LEASE_SECONDS)
+                run.renewed = now
+        except SiteError:  # the work goes on meanwhile
+            return
+        if held is None or held.cancelling or not run.is_of(held):
+            run.stop()
+
+
+def _clock() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _pause(failures: int) -> float:
+    return PAUSES[min(failures, len(PAUSES) - 1)]
+
+
+async def _ended(workers: list[asyncio.Task[None]]) -> None:
+    """Cancel them and see them end; one that does not for a while is left."""
+    for worker in workers:
+        worker.cancel()
+    if workers:
+        await asyncio.wait(workers, timeout=CLOSE_SECONDS)
 
 
 def _owns(caller: Caller, task: Task) -> bool:
@@ -273,6 +352,33 @@ def _owns(caller: Caller, task: Task) -> bool:
     return caller.id == task.caller.id
 
 
-def _failed(task: Task, error: SiteError) -> Task:
+# What becomes of a task
+
+
+def _completed(task: Task, *, result: Any) -> Task:
+    return replace(task, state=TaskState.COMPLETED, progress=1.0, result=result, saved=None)
+
+
+def _failed(task: Task, *, error: SiteError) -> Task:
     shown = {"error": type(error).__name__, "message": error.message, "hint": error.hint, "details": error.details}
-    return replace(task, state=TaskState.FAILED, error=shown)
+    return replace(task, state=TaskState.FAILED, error=shown, saved=None)
+
+
+def _cancelled(task: Task) -> Task:
+    return replace(task, state=TaskState.CANCELLED, message="Cancelled", saved=None)
+
+
+def _pending(task: Task, *, message: str = "") -> Task:
+    return replace(task, state=TaskState.PENDING, message=message or task.message)
+
+
+def _untried(task: Task) -> Task:
+    """What was taken but not begun has not been tried."""
+    return replace(task, attempts=task.attempts - 1)
+
+
+def _stopped(task: Task, *, begun: bool) -> Task:
+    """It goes back, unless someone wanted it to stop."""
+    if task.cancelling:
+        return _cancelled(task)
+    return _pending(task if begun else _untried(task))

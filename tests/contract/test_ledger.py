@@ -1,10 +1,13 @@
-"""Blobs, tasks, idempotency keys and API keys."""
+"""Blobs, tasks, idempotency keys, API keys, and what replicas share."""
 
 import asyncio
+import time
+from collections.abc import Awaitable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from tests.contract.conftest import Opening
 
 from portico.calls import Call, Caller, Task, TaskState
 from portico.catalog import Danger
@@ -123,6 +126,16 @@ async def test_a_renewed_lease_keeps_a_task(store: Store) -> None:
     assert await store.claim_task("you", 60) is None
 
 
+async def test_an_owner_does_not_claim_its_own_task_again_when_its_lease_ran_out(store: Store) -> None:
+    """It may still be running it: a store that was away renews no lease."""
+    await store.add_task(task("t"))
+    mine = await store.claim_task("me", -1)
+
+    assert await store.claim_task("me", 60) is None
+    assert await store.claim_task("me", 60, "t") is None
+    assert await store.renew_lease("me", "t", 60) == mine
+
+
 async def test_only_its_owner_updates_a_task_and_only_until_it_ends(store: Store) -> None:
     await store.add_task(task("t"))
     mine = await store.claim_task("me", 60)
@@ -164,6 +177,171 @@ async def test_cancelling_what_is_over_or_unknown_changes_nothing(store: Store) 
 
     assert await store.cancel_task("t") == task("t", state=TaskState.COMPLETED)
     assert await store.cancel_task("nope") is None
+
+
+async def test_a_caller_has_so_many_tasks_under_way_and_no_more(store: Store) -> None:
+    bob = replace(ANN, id="key:bob")
+    await store.add_task(task("done", state=TaskState.COMPLETED))
+
+    assert [await store.add_task(task(id), 2) for id in "abc"] == [True, True, False]
+    assert await store.add_task(task("bobs", caller=bob), 2) is True
+    assert await store.add_task(task("more")) is True
+    assert await store.get_task("c") is None
+
+
+async def test_a_task_that_ends_makes_room_for_another(store: Store) -> None:
+    for id in "abc":
+        await store.add_task(task(id), 3)
+    mine = await store.claim_task("me", 60, "a")
+    assert mine is not None
+    assert await store.add_task(task("d"), 3) is False
+
+    await store.update_task(replace(mine, state=TaskState.FAILED), "me")
+    await store.cancel_task("b")
+
+    assert [await store.add_task(task(id), 3) for id in "efg"] == [True, True, False]
+
+
+async def test_anonymous_callers_are_told_apart_by_address(store: Store) -> None:
+    here, there = Caller(address="1.1.1.1"), Caller(address="2.2.2.2")
+
+    assert [await store.add_task(task(id, caller=here), 1) for id in "ab"] == [True, False]
+    assert await store.add_task(task("c", caller=there), 1) is True
+
+
+async def test_the_limit_of_tasks_holds_for_all_processes_together(lasting_url: str, opening: Opening) -> None:
+    stores = [await opening(lasting_url), await opening(lasting_url)]
+
+    added = await asyncio.gather(*(stores[n % 2].add_task(task(f"t{n}"), 5) for n in range(20)))
+
+    assert added.count(True) == 5
+    assert len(await stores[0].tasks(ANN.id)) == 5
+
+
+# News of tasks
+
+
+async def heard(store: Store, what: Awaitable[object]) -> bool:
+    """Whether the store tells of something while one waits for it."""
+    before = await store.task_news(-1, 0)
+    await what
+    return await store.task_news(before, 10) > before
+
+
+async def test_tasks_added_cancelled_given_back_and_ended_are_news(store: Store) -> None:
+    assert await heard(store, store.add_task(task("t")))
+    mine = await store.claim_task("me", 60)
+    assert mine is not None
+    assert await heard(store, store.cancel_task("t"))
+    assert await heard(store, store.update_task(replace(mine, state=TaskState.PENDING), "me"))
+    again = await store.claim_task("me", 60)
+    assert again is not None
+    assert await heard(store, store.update_task(replace(again, state=TaskState.COMPLETED), "me"))
+
+
+async def test_news_wakes_all_who_wait_for_it(store: Store) -> None:
+    before = await store.task_news(-1, 0)
+    waiting = [asyncio.create_task(store.task_news(before, 60)) for _ in range(5)]
+    await asyncio.sleep(0)
+
+    await store.add_task(task("t"))
+
+    async with asyncio.timeout(20):
+        assert all(news >= before for news in await asyncio.gather(*waiting))
+    assert await store.task_news(before, 10) > before
+
+
+async def test_a_task_of_another_process_ends_the_wait_for_news(lasting_url: str, opening: Opening) -> None:
+    here, there = await opening(lasting_url), await opening(lasting_url)
+    before = await here.task_news(-1, 0)
+    waiting = asyncio.create_task(here.task_news(before, 60))
+
+    await there.add_task(task("t"))
+
+    async with asyncio.timeout(20):
+        await waiting
+    assert await here.get_task("t") == task("t")
+
+
+async def test_waiting_for_news_has_an_end(store: Store) -> None:
+    before = await store.task_news(-1, 0)
+
+    async with asyncio.timeout(20):
+        assert await store.task_news(before, 0.01) >= before
+
+
+# Meters
+
+
+async def test_a_bucket_gives_what_it_holds_and_then_nothing(store: Store) -> None:
+    meters = [await store.spend("ann", 3) for _ in range(4)]
+
+    assert [meter.granted for meter in meters] == [True, True, True, False]
+    assert [int(meter.tokens) for meter in meters] == [2, 1, 0, 0]
+    assert 0 <= meters[3].tokens < 1
+
+
+async def test_everybody_has_a_bucket_of_their_own(store: Store) -> None:
+    assert [(await store.spend("ann", 2)).granted for _ in range(3)] == [True, True, False]
+
+    assert (await store.spend("bob", 2)).granted
+    assert (await store.spend("Änne 'x' \u2603", 2)).granted
+
+
+async def test_a_bucket_refills_evenly_also_while_it_is_asked_in_vain(store: Store) -> None:
+    deadline = time.monotonic() + 20
+    while (await store.spend("ann", 300)).granted:
+        assert time.monotonic() < deadline
+    refused = 0
+    while not (meter := await store.spend("ann", 300)).granted:
+        refused += 1
+        assert time.monotonic() < deadline
+
+    assert refused
+    assert meter.tokens < 1
+
+
+async def test_a_bucket_never_holds_more_than_its_limit(store: Store) -> None:
+    await store.spend("ann", 6000)
+    await asyncio.sleep(0.05)
+
+    assert (await store.spend("ann", 6000)).tokens <= 5999
+    assert (await store.spend("ann", 2)).tokens <= 1
+
+
+async def test_all_processes_spend_from_one_bucket(lasting_url: str, opening: Opening) -> None:
+    stores = [await opening(lasting_url), await opening(lasting_url)]
+
+    meters = await asyncio.gather(*(stores[n % 2].spend("ann", 5) for n in range(40)))
+
+    assert [meter.granted for meter in meters].count(True) == 5
+
+
+# Roles
+
+
+async def test_a_role_has_one_owner_who_may_keep_it(store: Store) -> None:
+    assert await store.lead("embed", "me", 60) is True
+    assert await store.lead("embed", "you", 60) is False
+    assert await store.lead("embed", "me", 60) is True
+    assert await store.lead("other", "you", 60) is True
+
+
+async def test_a_role_goes_to_another_when_its_time_is_over_and_not_before(store: Store) -> None:
+    assert await store.lead("embed", "me", 60) is True
+    assert await store.lead("embed", "you", 60) is False
+    assert await store.lead("embed", "me", -1) is True
+
+    assert await store.lead("embed", "you", 60) is True
+    assert await store.lead("embed", "me", 60) is False
+
+
+async def test_one_of_many_processes_gets_a_role(lasting_url: str, opening: Opening) -> None:
+    stores = [await opening(lasting_url), await opening(lasting_url)]
+
+    leads = await asyncio.gather(*(stores[n % 2].lead("embed", f"process {n}", 60) for n in range(20)))
+
+    assert leads.count(True) == 1
 
 
 # Idempotency

@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
-from tests.site.conftest import OPERATOR, Open, furnish, key_holder
+from tests.site.conftest import OPERATOR, Open, config, furnish, key_holder
 
+from portico.ask.events import Understood
 from portico.calls import Ask, Call, Caller, Watch
 from portico.catalog import Danger
 from portico.errors import (
@@ -16,12 +18,13 @@ from portico.errors import (
     TooLarge,
     Unauthenticated,
     UnknownCollection,
+    UnknownField,
     UnknownOperation,
 )
 from portico.identity import Credentials, make_key
-from portico.query import Query
+from portico.query import Condition, Query
 from portico.safety.gate import Permit
-from portico.server import Parts
+from portico.server import Parts, opened_store_only
 from portico.site import Site
 from portico.store import Put
 
@@ -37,7 +40,7 @@ def test_a_permit_cannot_be_made_elsewhere() -> None:
 
 
 async def test_a_permit_cannot_be_altered_into_another(site: Site) -> None:
-    permit = site.gate.admit(Query("rooms"), OPERATOR)
+    permit = await site.gate.admit(Query("rooms"), OPERATOR)
 
     with pytest.raises(AttributeError):
         permit.caller = Caller()  # type: ignore[misc]
@@ -154,6 +157,19 @@ async def test_a_caller_is_slowed_down_alone_and_told_for_how_long(opened: Open)
             await anext(parts.site.watch(Watch("rooms"), somebody))
 
 
+async def test_a_caller_has_one_allowance_at_all_replicas(tmp_path: Path, url: str) -> None:
+    settings = config(tmp_path, url, limits={"anonymous_per_minute": 4})
+    async with opened_store_only(settings) as first, opened_store_only(settings) as second:
+        await furnish(first)
+        nobody = first.site.identity.nobody("1.1.1.1")
+        for each in (first, second, first, second):
+            await each.site.query(Query("rooms"), nobody)
+
+        for each in (first, second):
+            with pytest.raises(RateLimited):
+                await each.site.query(Query("rooms"), nobody)
+
+
 async def test_refused_requests_count_too(opened: Open) -> None:
     """Otherwise guessing names would be free."""
     async with opened(limits={"anonymous_per_minute": 2}) as parts:
@@ -213,3 +229,65 @@ async def test_a_refusal_is_observed(opened: Open) -> None:
 
         refused = parts.metrics.registry.get_sample_value("portico_events_total", {"event": "Refused"})
     assert refused == 1.0
+
+
+# What another replica made a moment ago
+
+
+async def test_a_new_collection_is_known_at_every_replica_at_once_for_one_token(tmp_path: Path, url: str) -> None:
+    settings = config(tmp_path, url, limits={"anonymous_per_minute": 1})
+    async with opened_store_only(settings) as first, opened_store_only(settings) as second:
+        await furnish(first)
+
+        page = await second.site.query(Query("rooms"), second.site.identity.nobody("1.1.1.1"))
+
+    assert [item.id for item in page.items] == ["attic", "cellar", "garden"]
+
+
+async def test_operations_of_a_new_collection_are_known_at_every_replica_at_once(tmp_path: Path, url: str) -> None:
+    async with opened_store_only(config(tmp_path, url)) as first, opened_store_only(config(tmp_path, url)) as second:
+        await furnish(first)
+
+        assert (await second.site.call(Call("count_rooms"), OPERATOR)).result == {"count": 3}
+
+
+async def test_a_new_collection_is_watched_and_asked_at_every_replica_at_once(tmp_path: Path, url: str) -> None:
+    settings = config(tmp_path, url)
+    async with opened_store_only(settings) as second, opened_store_only(settings) as third:
+        async with opened_store_only(settings) as first:
+            await furnish(first)
+
+        change = await anext(second.site.watch(Watch("rooms", since=0), OPERATOR))
+        understood = await anext(third.site.ask(Ask("attic", ("rooms",)), OPERATOR))
+
+    assert (change.kind, change.item.id) == ("create", "attic")
+    assert understood == Understood("attic", ("rooms",))
+
+
+async def test_a_new_field_is_known_at_every_replica_at_once(tmp_path: Path, url: str) -> None:
+    steep, steeper = Condition("steps", "gt", 30), Condition("stairs", "gt", 30)
+    settings = config(tmp_path, url)
+    async with opened_store_only(settings) as first:
+        await furnish(first)
+        async with opened_store_only(settings) as second, opened_store_only(settings) as third:
+            await first.store.write("rooms", [Put("tower", {"name": "The tower", "steps": 90})])
+
+            change = await anext(second.site.watch(Watch("rooms", steep, since=0), OPERATOR))
+            understood = await anext(third.site.ask(Ask("tower", where=steep), OPERATOR))
+            with pytest.raises(UnknownField):
+                await anext(third.site.ask(Ask("tower", where=steeper), OPERATOR))
+
+    assert change.item.id == "tower"
+    assert understood == Understood("tower", ("rooms",))
+
+
+async def test_a_replica_that_finds_nothing_new_refuses_as_before(tmp_path: Path, url: str) -> None:
+    async with opened_store_only(config(tmp_path, url)) as parts:
+        await furnish(parts)
+
+        with pytest.raises(UnknownCollection):
+            await parts.site.query(Query("guests"), OPERATOR)
+        with pytest.raises(UnknownOperation):
+            await parts.site.call(Call("count_guests"), OPERATOR)
+        with pytest.raises(UnknownField):
+            await anext(parts.site.watch(Watch("rooms", Condition("stairs", "gt", 3)), OPERATOR))

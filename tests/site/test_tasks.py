@@ -1,17 +1,29 @@
 """Long work: started, watched, cancelled, tried again, taken up again; and idempotency keys."""
 
 import asyncio
+import inspect
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.site.conftest import OPERATOR, Calling, Open, key_holder
+from tests.site.conftest import OPERATOR, Calling, Open, config, key_holder
 
-from portico.calls import Call, Outcome
+from portico.calls import Call, Outcome, Task
 from portico.catalog import Danger
-from portico.errors import KeyInUse, OperationFailed, RateLimited, TaskFinished, TimedOut, UnknownTask
-from portico.server import Parts
+from portico.errors import KeyInUse, OperationFailed, RateLimited, TaskFinished, TimedOut, Unavailable, UnknownTask
+from portico.identity import Identity
+from portico.observe import Broke, Observation, TaskMoved
+from portico.search import Finder
+from portico.server import Parts, opened_store_only, site_operations
+from portico.site import Site
+from portico.store import Store, open_store
 
 OWN = '''
 import asyncio
@@ -57,6 +69,20 @@ async def resume(context: Context) -> list:
         await gate.wait()
     return [*context.saved, "second"]
 
+@operation(kind="execute", danger="safe", long=True, attempts=2)
+async def tell(context: Context, fail: bool = False) -> list:
+    """Tells what it does, whoever listens."""
+    seen.append("begun")
+    if context.saved:
+        return [*context.saved, "again"]
+    started.set()
+    await gate.wait()
+    await context.progress(0.9, "Nearly", save=["told"])
+    seen.append("told")
+    if fail:
+        raise Unavailable("Not yet")
+    return ["done"]
+
 @operation(kind="execute", danger="safe")
 async def quick(context: Context, fail: bool = False) -> str:
     seen.append("quick")
@@ -89,6 +115,15 @@ def call(inn: Parts) -> Calling:
 def module(_: Parts) -> Any:
     """What the operations of the open site see and share."""
     return sys.modules["portico_site_own"]
+
+
+async def until(look: Callable[[], Any], is_so: Callable[[Any], bool], seconds: float = 20.0) -> Any:
+    """Look again and again until it is so, but not for ever."""
+    deadline = time.monotonic() + seconds
+    while not is_so(seen := await look()):
+        assert time.monotonic() < deadline, seen
+        await asyncio.sleep(0.01)
+    return seen
 
 
 async def test_long_work_becomes_a_task_and_its_result_is_kept(inn: Parts, call: Calling) -> None:
@@ -206,6 +241,33 @@ async def test_one_anonymous_visitor_does_not_use_up_the_tasks_of_all(opened: Op
         assert (await other.task("wait")).state == "pending"
 
 
+async def test_the_limit_of_tasks_holds_at_all_replicas_together(tmp_path: Path, url: str) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    settings = config(tmp_path, url, operations=["own.py"], limits={"tasks_per_caller": 3})
+    async with opened_store_only(settings) as first, opened_store_only(settings) as second:
+        calls = [Calling(first.site), Calling(second.site)]
+
+        started = await asyncio.gather(*(calls[n % 2].task("wait") for n in range(8)), return_exceptions=True)
+
+    assert len([each for each in started if isinstance(each, Task)]) == 3
+    assert len([each for each in started if isinstance(each, RateLimited)]) == 5
+
+
+async def test_a_task_is_run_waited_for_and_cancelled_at_whichever_replica(opened: Open) -> None:
+    async with opened(OWN) as running:
+        own = module(running)
+        async with opened_store_only(running.config) as other:
+            call = Calling(other.site)
+            first, second = await call.task("wait"), await call.task("wait")
+            await until(lambda: other.store.get_task(second.id), lambda task: task.progress == 0.5)
+
+            cancelled = await call("cancel_task", id=first.id)
+            own.gate.set()
+            ended = await call.finished(second.id)
+
+    assert (cancelled["state"], ended.state, ended.result) == ("cancelled", "completed", "done")
+
+
 async def test_work_whose_caller_has_lost_the_right_is_not_done(opened: Open) -> None:
     async with opened(OWN) as first:
         task = await Calling(first.site).task("resume")
@@ -226,6 +288,162 @@ async def test_closing_a_site_with_much_going_on_ends(opened: Open) -> None:
             call = Calling(parts.site)
             await call.task("quick")
             await call("create_room", input={"beds": 1})
+
+
+# A store that is away for a while
+
+
+@dataclass
+class Away:
+    """A store that can be away, and how often it was asked for what."""
+
+    store: Store
+    is_away: bool = False
+    asked: Counter[str] = field(default_factory=Counter)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.store, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+
+        async def answer(*args: Any, **more: Any) -> Any:
+            self.asked[name] += 1
+            if self.is_away:
+                raise Unavailable("The store is away")
+            return await found(*args, **more)
+
+        return answer
+
+    async def is_asked_again(self, name: str, times: int = 1) -> None:
+        before = self.asked[name]
+        await until(partial(asyncio.sleep, 0, self.asked), lambda asked: asked[name] >= before + times)
+
+
+@dataclass
+class Shaky:
+    """A replica whose store can be away."""
+
+    call: Calling
+    store: Away
+    own: Any
+    observed: list[Observation]
+
+
+Replica = Callable[[], AbstractAsyncContextManager[Shaky]]
+
+
+@pytest.fixture
+def replica(tmp_path: Path, url: str) -> Replica:
+    (tmp_path / "own.py").write_text(OWN)
+    settings = config(tmp_path, url, operations=["own.py"])
+
+    @asynccontextmanager
+    async def opening() -> AsyncIterator[Shaky]:
+        store = Away(await open_store(settings.store_url))
+        operations = await site_operations(settings, store.store)
+        observed: list[Observation] = []
+        identity = Identity(store.find_key, frozenset())
+        site = Site("inn", Finder(store), identity, operations=operations, observe=observed.append)
+        site.tasks.open()
+        yield Shaky(Calling(site), store, sys.modules["portico_site_own"], observed)
+        async with asyncio.timeout(8):
+            await site.tasks.close()
+        await store.store.close()
+
+    return opening
+
+
+async def test_the_end_of_a_task_is_stored_when_the_store_is_back(replica: Replica) -> None:
+    async with replica() as here:
+        task = await here.call.task("tell")
+        await here.own.started.wait()
+        here.store.is_away = True
+        here.own.gate.set()
+        await until(partial(asyncio.sleep, 0, here.own.seen), lambda seen: "told" in seen)
+        await here.store.is_asked_again("get_task", 3)
+        meanwhile = await here.store.store.get_task(task.id)
+        here.store.is_away = False
+
+        ended = await here.call.finished(task.id)
+
+    assert (meanwhile.state, meanwhile.progress) == ("running", 0.0)
+    assert (ended.state, ended.result, ended.attempts) == ("completed", ["done"], 1)
+    assert here.own.seen == ["begun", "told"]
+    assert [each for each in here.observed if isinstance(each, Broke)]
+
+
+async def test_what_work_saved_while_the_store_was_away_is_there_for_the_next_try(replica: Replica) -> None:
+    async with replica() as here:
+        task = await here.call.task("tell", fail=True)
+        await here.own.started.wait()
+        here.store.is_away = True
+        here.own.gate.set()
+        await until(partial(asyncio.sleep, 0, here.own.seen), lambda seen: "told" in seen)
+        await here.store.is_asked_again("get_task", 3)
+        here.store.is_away = False
+
+        ended = await here.call.finished(task.id)
+
+    assert (ended.state, ended.result, ended.attempts) == ("completed", ["told", "again"], 2)
+
+
+async def test_a_task_whose_lease_ran_out_goes_on_and_is_not_run_twice(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("portico.tasks.LEASE_SECONDS", -1)
+    async with replica() as here:
+        task = await here.call.task("tell")
+        await here.own.started.wait()
+        here.store.is_away = True
+        await here.store.is_asked_again("claim_task", 2)
+        here.store.is_away = False
+        await here.store.is_asked_again("claim_task", 2)
+        here.own.gate.set()
+
+        ended = await here.call.finished(task.id)
+
+    assert (ended.state, ended.result, ended.attempts) == ("completed", ["done"], 1)
+    assert here.own.seen == ["begun", "told"]
+
+
+async def test_a_process_that_closes_while_the_store_is_away_ends_and_its_work_is_taken_over(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("portico.tasks.LEASE_SECONDS", -1)
+    async with replica() as first:
+        task = await first.call.task("tell")
+        await first.own.started.wait()
+        first.store.is_away = True
+    monkeypatch.undo()
+    async with replica() as second:
+        second.own.gate.set()
+        ended = await second.call.finished(task.id)
+
+    assert (ended.state, ended.result, ended.attempts) == ("completed", ["done"], 2)
+
+
+async def test_what_became_of_a_task_that_was_taken_over_meanwhile_is_dropped(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("portico.tasks.LEASE_SECONDS", -1)
+    async with AsyncExitStack() as staying:
+        async with replica() as first:
+            task = await first.call.task("tell")
+            await first.own.started.wait()
+            first.store.is_away = True
+            first.own.gate.set()
+            await until(partial(asyncio.sleep, 0, first.own.seen), lambda seen: "told" in seen)
+            monkeypatch.undo()
+            second = await staying.enter_async_context(replica())
+            await second.own.started.wait()
+            first.store.is_away = False
+        still = await second.store.get_task(task.id)
+        second.own.gate.set()
+        ended = await second.call.finished(task.id)
+
+    assert (still.state, still.attempts, still.result) == ("running", 2, None)
+    assert (ended.state, ended.attempts) == ("completed", 2)
+    assert "completed" not in [each.state for each in first.observed if isinstance(each, TaskMoved)]
 
 
 # Idempotency keys

@@ -1,18 +1,28 @@
 """Request to Permit: the one place that decides whether something may be done. Does nothing itself."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from math import inf
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from portico.calls import Ask, Call, Caller, Task, Watch
 from portico.catalog import Catalog, Danger, Kind, Operation
-from portico.errors import BadRequest, Forbidden, SiteError, Unauthenticated
+from portico.errors import (
+    BadRequest,
+    Forbidden,
+    SiteError,
+    Unauthenticated,
+    UnknownCollection,
+    UnknownField,
+    UnknownOperation,
+)
 from portico.identity import ASK, allows
 from portico.items import text_problem
 from portico.limits import Allowance, Limits, Rates, check_payload, check_text
 from portico.observe import Observe, Refused
 from portico.query import MAX_LIMIT, Query, check_bounds
+
+T = TypeVar("T")
 
 Request: TypeAlias = Ask | Query | Call | Watch
 
@@ -38,25 +48,43 @@ class Permit:
 class Gate:
     """Checks rate, size, that the thing exists, scopes and danger."""
 
-    def __init__(self, catalog: Callable[[], Catalog], limits: Limits, rates: Rates, observe: Observe) -> None:
+    def __init__(
+        self,
+        catalog: Callable[[], Catalog],
+        refresh: Callable[[], Awaitable[bool]],
+        limits: Limits,
+        rates: Rates,
+        observe: Observe,
+    ) -> None:
         self._catalog = catalog
+        self._refresh = refresh  # bring the catalog up to date; whether there was anything new
         self._limits = limits
         self._rates = rates
         self._observe = observe
 
-    def admit(self, request: Request, caller: Caller) -> Permit:
+    async def admit(self, request: Request, caller: Caller) -> Permit:
         """A Permit for the request, or the reason why not."""
         try:
-            allowance = self._rates.spend(caller.rate_key, anonymous=caller.is_anonymous)
-            return Permit(request, caller, self._checked(request, caller), allowance, _SEAL)
+            allowance = await self._rates.spend(caller.rate_key, anonymous=caller.is_anonymous)
+            operation = await self.settled(lambda: self._checked(request, caller))
+            return Permit(request, caller, operation, allowance, _SEAL)
         except SiteError as error:
             self._observe(Refused(type(request).__name__, caller.id, type(error).__name__))
             raise
 
-    def resume(self, task: Task) -> Permit:
+    async def resume(self, task: Task) -> Permit:
         """A Permit for work that was admitted before and goes on later. What is forbidden by now stays undone."""
-        operation = self._admitted_operation(task.call, task.caller)
+        operation = await self.settled(lambda: self._admitted_operation(task.call, task.caller))
         return Permit(task.call, task.caller, operation, None, _SEAL)
+
+    async def settled(self, check: Callable[[], T]) -> T:
+        """What a check of the catalog says. What it misses another process may have made: then it is asked again."""
+        try:
+            return check()
+        except (UnknownCollection, UnknownOperation, UnknownField):
+            if not await self._refresh():
+                raise
+        return check()
 
     def _checked(self, request: Request, caller: Caller) -> Operation | None:
         match request:
