@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,11 +54,32 @@ class Library:
 
 @pytest.fixture
 async def library() -> AsyncIterator[Library]:
-    store = await open_store("sqlite:///:memory:")
+    async with opened("sqlite:///:memory:") as library:
+        yield library
+
+
+@pytest.fixture
+async def replicas(tmp_path: Path) -> AsyncIterator[tuple[Library, Library]]:
+    """Two processes on one store."""
+    url = f"sqlite:///{tmp_path / 'site.db'}"
+    async with opened(url) as here, opened(url) as there:
+        yield here, there
+
+
+@pytest.fixture
+async def crowded() -> AsyncIterator[Library]:
+    """One whose collections are soon too large for their vectors to be held."""
+    async with opened("sqlite:///:memory:", max_vectors=10) as library:
+        yield library
+
+
+@asynccontextmanager
+async def opened(url: str, max_vectors: int = 1000) -> AsyncIterator[Library]:
+    store = await open_store(url)
     for name in ("things", "others"):
         await store.declare(Collection(name))
     model = ToyModel()
-    index = MemoryIndex(store, model)
+    index = MemoryIndex(store, model, max_vectors=max_vectors)
     await index.start()
     yield Library(store, index, model, Finder(store, index, model))
     await index.close()
@@ -377,3 +400,138 @@ async def test_many_readers_and_a_writer_never_see_what_is_not_so(library: Libra
     assert min(first, second, third, fourth) > 0
     final = await library.finder.find(replace(everything, text="soup"), await library.store.head())
     assert {item.id for item in final.items} == set(alive)
+
+
+async def test_what_another_process_acknowledged_is_found_here(replicas: tuple[Library, Library]) -> None:
+    here, there = replicas
+    await there.put(a="lentil soup", b="bean soup")
+    assert await here.find("soup lentil") == ["a", "b"]
+
+    await there.write(Merge("a", {"name": "cake"}), Remove("b"))
+    assert (await here.find("soup"), await here.find("cake")) == ([], ["a"])
+
+    await there.put("others", x="cake")
+    found, _ = await here.finder.find_across(["things", "others"], "cake", EVERYTHING, 5)
+    assert sorted(item.id for item, _ in found) == ["a", "x"]
+
+
+async def test_a_collection_or_a_field_that_another_process_made_can_be_searched(
+    replicas: tuple[Library, Library],
+) -> None:
+    here, there = replicas
+    await there.put(a={"name": "soup", "brand": "new", "v": [1.0, *[0.0] * 15]})
+    assert await here.find("soup", where=Condition("brand", "eq", "new")) == ["a"]
+    assert await here.find("", near=Near((1.0, *[0.0] * 15), "v")) == ["a"]
+
+    await there.store.declare(Collection("fresh"))
+    await there.put("fresh", x={"name": "soup", "n": 1})
+    page = await here.finder.find(Query("fresh", text="soup", where=Condition("n", "eq", 1)))
+    assert [item.id for item in page.items] == ["x"]
+    found, _ = await here.finder.find_across(["fresh"], "soup", EVERYTHING, 5)
+    assert [item.id for item, _ in found] == ["x"]
+
+
+async def test_a_search_does_not_queue_behind_what_others_write_but_waits_for_its_own(
+    replicas: tuple[Library, Library], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = replicas
+    monkeypatch.setattr("portico.search.FRESH_SECONDS", 0)
+    await there.put(**{f"i{n:04}": "soup" for n in range(1500)})
+    query = Query("things", text="soup", limit=1, count=True)
+
+    await here.finder.find(query)
+    assert here.index.seq < there.seen
+
+    await here.put(ours="soup")
+    assert (await here.finder.find(query, here.seen)).total == 1501
+
+
+async def test_a_search_that_is_broken_off_leaves_others_whole(library: Library) -> None:
+    await library.put(**{f"i{n:03}": "soup" for n in range(200)})
+    query = Query("things", text="soup", limit=1000)
+    searches = [asyncio.create_task(library.finder.find(query, library.seen)) for _ in range(10)]
+    await asyncio.sleep(0)
+
+    for search in searches[::2]:
+        search.cancel()
+
+    for search in searches[1::2]:
+        assert len((await search).items) == 200
+    assert all(search.cancelled() for search in searches[::2])
+
+
+def circle(count: int) -> dict[str, Any]:
+    """Items whose vectors lie ever farther from the first."""
+    return {f"i{n:02}": {"v": [10.0, n, *[0.0] * 14], "n": n, "parity": n % 2} for n in range(count)}
+
+
+NEAR = Near((10.0, *[0.0] * 15), "v", top=14)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean", "dot_product"])
+async def test_vectors_that_are_not_held_are_searched_in_the_store(
+    crowded: Library, library: Library, metric: Any
+) -> None:
+    query = Query("things", near=replace(NEAR, metric=metric), where=Condition("n", "gt", 2), limit=4, count=True)
+    for each in (crowded, library):
+        await each.put(**circle(30))
+
+    pages, held = await crowded.walk(query), await library.walk(query)
+
+    assert not crowded.index.holds("things", "v")
+    assert library.index.holds("things", "v")
+    assert [len(page.items) for page in pages] == [4, 4, 4, 2]
+    assert ids(pages) == ids(held)
+    assert [page.total for page in pages] == [page.total for page in held]
+    scores, expected = ([score for page in each for score in page.scores] for each in (pages, held))
+    assert scores == pytest.approx(expected, abs=1e-4)
+
+
+async def test_neighbours_in_the_store_may_be_given_in_another_order(crowded: Library, library: Library) -> None:
+    query = Query("things", near=NEAR, order=(Order("parity"), Order("n", descending=True)), limit=5, fields=("n",))
+    for each in (crowded, library):
+        await each.put(**circle(30))
+
+    assert ids(await crowded.walk(query)) == ids(await library.walk(query))
+
+
+async def test_a_walk_goes_on_when_vectors_are_no_longer_held(crowded: Library) -> None:
+    await crowded.put(**circle(9))
+    query = Query("things", near=NEAR, limit=4)
+    first = await crowded.finder.find(query, crowded.seen)
+    assert crowded.index.holds("things", "v")
+    await crowded.put(**{f"far{n}": {"v": [-1.0, *[0.0] * 15]} for n in range(5)})
+
+    rest = await crowded.walk(replace(query, cursor=first.cursor))
+
+    assert not crowded.index.holds("things", "v")
+    assert ids([first, *rest])[:9] == [f"i{n:02}" for n in range(9)]
+    assert len(set(ids([first, *rest]))) == 14
+
+
+async def test_without_an_index_neighbours_come_from_the_store(library: Library) -> None:
+    await library.put(**circle(20))
+
+    page = await Finder(library.store).find(Query("things", near=NEAR, limit=3))
+
+    assert [item.id for item in page.items] == ["i00", "i01", "i02"]
+    assert page.items[1].data["n"] == 1
+
+
+async def test_where_vectors_are_not_held_the_store_says_what_is_near_in_meaning(
+    crowded: Library, library: Library
+) -> None:
+    words = ["soup", "broth", "lentil soup", "warm broth", "cake", "kitten", "automobile"]
+    for each in (crowded, library):
+        await each.put(**{f"i{n:03}": f"{words[n % 7]} {'x ' * (n % 5)}" for n in range(300)})
+        await each.embed()
+
+    for text in ("warm soup", "vehicle", "feline"):
+        pages, held = [await each.walk(Query("things", text=text, limit=50)) for each in (crowded, library)]
+        assert ids(pages)[:30] == ids(held)[:30]
+        assert len(set(ids(pages))) == len(ids(pages)) >= 200
+    (across, notes), (expected, _) = [
+        await each.finder.find_across(["things"], "feline", EVERYTHING, 9) for each in (crowded, library)
+    ]
+    assert [item.id for item, _ in across] == [item.id for item, _ in expected]
+    assert notes == ()

@@ -1,21 +1,25 @@
 """find(): the one way to a Page, with or without text. Asks index and store, and checks the one by the other."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from portico.catalog import ID, Collection, Field, scalar_at
-from portico.errors import InvalidCursor, Unavailable, UnknownCollection, Unsupported
-from portico.index import TEXT_SHARE, Index, Search
+from portico.errors import InvalidCursor, Unavailable, UnknownCollection, UnknownField, Unsupported
+from portico.index import DEPTH, TEXT_SHARE, Index, Ranked, Search
+from portico.index.snapshot import DIGITS
 from portico.items import Item
 from portico.models import Embedder
 from portico.query import (
     ABSENT,
     Filter,
+    Near,
     Page,
     Query,
     checked,
@@ -31,6 +35,13 @@ Vector: TypeAlias = NDArray[np.float32]
 
 SPARE = 8  # candidates beyond a page, in case some have changed since they were indexed
 MAX_ORDERED = 1000  # best matches among which another order than relevance is given
+FRESH_SECONDS = 0.25  # that a search waits for what other processes wrote; under a heavy load it answers without
+
+
+class Rank(Protocol):
+    """A search that is ready to run: the best matches after a position."""
+
+    async def __call__(self, limit: int, after: tuple[float, str] | None = None) -> Ranked: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +54,20 @@ class Finder:
         """A page of items. `seen` is a change the caller knows of and must find reflected."""
         if not query.text and query.near is None:
             return await self.store.find(query)
-        if self.index is None:
-            raise Unsupported("This process has no search index", hint="Leave the text out, or ask a server.")
-        await self.index.sync(seen)
-        asked = checked(query, self._collection(query.collection))
-        vector, notes = await self._vector(asked.text)
-        search = await self._search(self.index, asked, vector)
-        page = (
-            await self._ordered(self.index, asked, search)
-            if asked.order
-            else await self._ranked(self.index, asked, search)
-        )
+        asked = await self._checked(query)
+        if self.index:
+            await self._in_step(self.index, seen)
+        rank, notes = await self._ranking(asked)
+        page = await self._ordered(asked, rank) if asked.order else await self._ranked(asked, rank)
         return replace(page, notes=notes)
+
+    async def _checked(self, query: Query) -> Query:
+        """The query as it fits its collection. What another process has just made is looked for, once."""
+        try:
+            return checked(query, self._collection(query.collection))
+        except (UnknownCollection, UnknownField):
+            await self.store.refresh()
+            return checked(query, self._collection(query.collection))
 
     def _collection(self, name: str) -> Collection:
         found = self.store.schema.get(name)
@@ -62,12 +75,51 @@ class Finder:
             raise UnknownCollection(f"There is no collection {name!r}", collection=name)
         return found
 
+    async def _in_step(self, index: Index, seen: int) -> None:
+        """What the caller knows of is waited for, what other processes have acknowledged only for a moment."""
+        await index.sync(seen)
+        head = await self.store.head()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FRESH_SECONDS):
+                await index.sync(head)
+
+    async def _ranking(self, query: Query) -> tuple[Rank, tuple[str, ...]]:
+        """Who ranks: the index, or the store for vectors that are not held in this process."""
+        index, near = self.index, query.near
+        if near and (index is None or not index.holds(query.collection, near.field)):
+            return partial(self._nearest, query, near), ()
+        if index is None:
+            raise Unsupported("This process has no search index", hint="Leave the text out, or ask a server.")
+        vector, notes = await self._vector(query.text)
+        search = await self._search(index, query, vector)
+        return partial(_rank, index, query.collection, search), notes
+
     async def _search(self, index: Index, query: Query, vector: Vector | None) -> Search:
         resolved = {
             condition: frozenset(await self.store.matching(query.collection, condition))
             for condition in await asyncio.to_thread(index.unresolved, query.collection, query.where)
         }
-        return Search(query.text, vector, query.near, query.where, resolved)
+        neighbours = None
+        if vector is not None and not index.holds(query.collection, ""):
+            neighbours = await self._neighbours(query, Near(tuple(vector.tolist()), top=DEPTH))
+        return Search(query.text, vector, query.near, query.where, resolved, neighbours)
+
+    async def _neighbours(self, query: Query, near: Near) -> dict[str, float]:
+        ranked = await self._nearest(query, near, near.top)
+        return dict(zip(ranked.ids, ranked.by_meaning, strict=True))
+
+    async def _nearest(self, query: Query, near: Near, limit: int, after: tuple[float, str] | None = None) -> Ranked:
+        """Neighbours by the store, in the form and on the scale of the index."""
+        page = await self.store.find(
+            Query(query.collection, near=near, where=query.where, fields=(ID,), limit=near.top)
+        )
+        scores = [round(_shown_score(query, score), DIGITS) for score in page.scores]
+        places = sorted((-score, item.id) for score, item in zip(scores, page.items, strict=True))
+        if after:
+            places = [place for place in places if place > (-after[0], after[1])]
+        best = places[:limit]
+        ranks = [-score for score, _ in best]
+        return Ranked([id for _, id in best], ranks, len(page.items), [0.0] * len(best), ranks)
 
     async def _vector(self, text: str) -> tuple[Vector | None, tuple[str, ...]]:
         if self.embedder is None or not text:
@@ -77,13 +129,13 @@ class Finder:
         except Unavailable as error:
             return None, (f"Searched by words alone: {error.message}",)
 
-    async def _ranked(self, index: Index, query: Query, search: Search) -> Page:
+    async def _ranked(self, query: Query, rank: Rank) -> Page:
         after = _position(query, self.store.secret)
         items: list[Item] = []
         scores: list[float] = []
         while True:
             wanted = query.limit + 1 - len(items) + SPARE
-            ranked = await asyncio.to_thread(index.rank, query.collection, search, wanted, after)
+            ranked = await rank(wanted, after)
             found = await self._still_matching(query.collection, ranked.ids, query.where)
             for id, score in zip(ranked.ids, ranked.scores, strict=True):
                 if id in found:
@@ -112,9 +164,9 @@ class Finder:
         found = await self.store.get_many(collection, ids)
         return await asyncio.to_thread(lambda: {id: item for id, item in found.items() if test(item)})
 
-    async def _ordered(self, index: Index, query: Query, search: Search) -> Page:
+    async def _ordered(self, query: Query, rank: Rank) -> Page:
         """The best matches in another order than relevance."""
-        ranked = await asyncio.to_thread(index.rank, query.collection, search, MAX_ORDERED)
+        ranked = await rank(MAX_ORDERED)
         found = await self._still_matching(query.collection, ranked.ids, query.where)
         scores = dict(zip(ranked.ids, ranked.scores, strict=True))
         items = _sorted(sorted(found.values(), key=lambda item: item.id), query, self._collection(query.collection))
@@ -140,18 +192,25 @@ class Finder:
         """The best items of several collections on one scale, with scores from 0 to 1."""
         if self.index is None:
             raise Unsupported("This process has no search index", hint="Ask a server.")
-        await self.index.sync(seen)
+        queries = [await self._checked(Query(name, text=text, where=where, limit=limit)) for name in collections]
+        await self._in_step(self.index, seen)
         hits: list[Hit] = []
         vector, notes = await self._vector(text)
-        for name in collections:
-            query = checked(Query(name, text=text, where=where, limit=limit), self._collection(name))
+        for query in queries:
+            name = query.collection
             search = await self._search(self.index, query, vector)
-            ranked = await asyncio.to_thread(self.index.rank, name, search, limit + SPARE)
+            ranked = await _rank(self.index, name, search, limit + SPARE)
             found = await self._still_matching(name, ranked.ids, where)
             parts = zip(ranked.ids, ranked.by_word, ranked.by_meaning, strict=True)
             hits.extend(Hit(found[id], word, meaning) for id, word, meaning in parts if id in found)
         scored = sorted(_on_one_scale(hits), key=lambda pair: (-pair[1], pair[0].collection, pair[0].id))
         return scored[:limit], notes
+
+
+async def _rank(
+    index: Index, collection: str, search: Search, limit: int, after: tuple[float, str] | None = None
+) -> Ranked:
+    return await asyncio.to_thread(index.rank, collection, search, limit, after)
 
 
 @dataclass(frozen=True, slots=True)

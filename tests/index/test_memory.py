@@ -1,17 +1,20 @@
 """The index in memory: follows the store, starts from what it saved, makes vectors once."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
+import apsw
 import numpy as np
 import pytest
 from tests.index.toy_model import ToyModel
 
-from portico.catalog import Collection
-from portico.errors import InvalidQuery, UnknownCollection
+from portico.catalog import Collection, Field, FieldType
+from portico.errors import InvalidQuery, SiteError, Unavailable, UnknownCollection
 from portico.index import Search
 from portico.index.memory import MemoryIndex
+from portico.observe import Broke, Observation, Observe, nowhere
 from portico.query import Condition, Near, Query
 from portico.search import Finder
 from portico.store import Merge, Put, Remove, Store, open_store
@@ -28,11 +31,26 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 @pytest.fixture
+async def elsewhere(store: Store) -> AsyncIterator[Store]:
+    """The same store, as another process has it open."""
+    opened = await open_store(store.url, keep_changes=500)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
 async def start(store: Store) -> AsyncIterator[Start]:
     started: list[MemoryIndex] = []
 
-    async def one(model: ToyModel | None = None, *, run: bool = False) -> MemoryIndex:
-        index = MemoryIndex(store, model)
+    async def one(
+        model: ToyModel | None = None,
+        *,
+        run: bool = False,
+        on: Store = store,
+        observe: Observe = nowhere,
+        max_vectors: int = 1000,
+    ) -> MemoryIndex:
+        index = MemoryIndex(on, model, observe, max_vectors=max_vectors)
         started.append(index)
         await index.start()
         if run:
@@ -56,9 +74,27 @@ async def load(store: Store, count: int, text: str = "soup") -> None:
 
 async def until(index: MemoryIndex, embedded: int) -> None:
     """Wait for vectors that are made in the background."""
-    async with asyncio.timeout(3):
-        while index.progress()["things"].embedded < embedded:
+    await so(lambda: index.progress()["things"].embedded >= embedded)
+
+
+async def so(claim: Callable[[], bool]) -> None:
+    """Wait for something that happens in the background."""
+    async with asyncio.timeout(10):
+        while not claim():
             await asyncio.sleep(0.01)
+
+
+@contextlib.contextmanager
+def without(store: Store, table: str) -> Iterator[None]:
+    """The store fails wherever it needs this table."""
+    database = apsw.Connection(store.url.removeprefix("sqlite:///"))
+    database.set_busy_timeout(10_000)
+    database.execute(f"ALTER TABLE {table} RENAME TO away")
+    try:
+        yield
+    finally:
+        database.execute(f"ALTER TABLE away RENAME TO {table}")
+        database.close()
 
 
 async def test_what_was_there_before_is_found(store: Store, start: Start) -> None:
@@ -290,3 +326,245 @@ async def test_index_and_store_give_the_same_neighbours_and_scores(store: Store,
 
     assert [item.id for item in found.items] == [item.id for item in page.items]
     np.testing.assert_allclose(found.scores, page.scores, atol=1e-4)
+
+
+async def test_a_cancelled_caller_stops_waiting_and_nothing_else(store: Store, start: Start) -> None:
+    index = await start()
+    await load(store, 400)
+    head = await store.head()
+    leaving = asyncio.create_task(index.sync(head))
+    staying = asyncio.create_task(index.sync(head))
+    await asyncio.sleep(0)
+
+    leaving.cancel()
+
+    await staying
+    assert leaving.cancelled()
+    assert len(found(index, "soup")) == 400
+
+
+async def test_a_step_whose_callers_have_all_gone_comes_to_its_end(store: Store, start: Start) -> None:
+    index = await start()
+    (change,) = await store.write("things", [Put("a", {"name": "soup"})])
+    leaving = asyncio.create_task(index.sync(change.seq))
+    await asyncio.sleep(0)
+
+    leaving.cancel()
+
+    await so(lambda: index.seq == change.seq)
+    assert found(index, "soup") == ["a"]
+
+
+async def test_many_who_come_and_go_leave_the_index_as_the_store_is(store: Store, start: Start) -> None:
+    index = await start()
+
+    async def come_and_go(number: int) -> None:
+        (change,) = await store.write("things", [Put(f"i{number % 20}", {"name": f"soup {number}"})])
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0 if number % 2 else None):
+                await index.sync(change.seq)
+
+    await asyncio.gather(*(come_and_go(number) for number in range(120)))
+
+    await index.sync(await store.head())
+    fresh = await _built_anew(store)
+    for question in ("soup", "soup 7", "110"):
+        assert index.rank("things", Search(question), 50) == fresh.rank("things", Search(question), 50)
+
+
+async def test_an_error_of_the_store_reaches_everyone_who_waits_and_does_not_last(store: Store, start: Start) -> None:
+    index = await start()
+    (change,) = await store.write("things", [Put("a", {"name": "soup"})])
+
+    with without(store, "changes"):
+        errors = await asyncio.gather(*(index.sync(change.seq) for _ in range(3)), return_exceptions=True)
+
+    assert [isinstance(error, SiteError) for error in errors] == [True] * 3
+    await index.sync(change.seq)
+    assert found(index, "soup") == ["a"]
+
+
+async def test_who_asks_an_index_that_cannot_be_read_is_told_why(store: Store) -> None:
+    index = MemoryIndex(store, None)
+
+    with without(store, "items_1"), pytest.raises(SiteError, match="items_1"):
+        await index.sync(0)
+
+    await index.sync(0)
+    assert found(index, "soup") == []
+    await index.close()
+
+
+async def test_a_start_that_failed_half_way_is_repeated(store: Store) -> None:
+    await store.declare(Collection("others"))
+    await store.write("things", [Put("a", {"name": "soup"})])
+    await store.write("others", [Put("x", {"name": "soup"})])
+    index = MemoryIndex(store, None)
+
+    with without(store, "items_2"), pytest.raises(SiteError):
+        await index.start()
+    assert (index.is_ready, index.seq, index.progress()) == (False, 0, {})
+
+    await index.start()
+    assert (index.is_ready, index.seq) == (True, 2)
+    assert found(index, "soup") + found(index, "soup", "others") == ["a", "x"]
+    await index.close()
+
+
+async def test_an_index_that_follows_outlives_a_failing_store(store: Store, start: Start) -> None:
+    seen: list[Observation] = []
+    index = await start(ToyModel(), run=True, observe=seen.append)
+    with without(store, "meta"):
+        await so(lambda: any(isinstance(each, Broke) for each in seen))
+
+    await store.write("things", [Put("a", {"name": "soup"})])
+
+    await so(lambda: found(index, "soup") == ["a"])
+    await until(index, 1)
+
+
+async def test_a_closed_index_says_so(store: Store, start: Start) -> None:
+    index = await start()
+    (change,) = await store.write("things", [Put("a", {"name": "soup"})])
+    waiting = asyncio.create_task(index.sync(change.seq))
+    await asyncio.sleep(0)
+
+    await index.close()
+
+    with pytest.raises(Unavailable):
+        await waiting
+    with pytest.raises(Unavailable):
+        await index.sync(change.seq)
+
+
+async def test_an_index_is_ready_once_it_has_caught_up_and_says_how_far_it_is(store: Store, elsewhere: Store) -> None:
+    await load(store, 300)
+    index = MemoryIndex(store, None)
+    assert (index.is_ready, index.seq) == (False, 0)
+
+    await index.start()
+    assert (index.is_ready, index.seq) == (True, 300)
+
+    await elsewhere.write("things", [Put("a", {"name": "cake"})])
+    assert (index.seq, await store.head()) == (300, 301)
+    await index.close()
+
+
+async def test_what_fell_behind_answers_as_before_until_all_is_read_anew(store: Store, start: Start) -> None:
+    await store.write("things", [Put("a", {"name": "soup"})])
+    index = await start()
+    await load(store, 2100, "bread")
+    head = await store.head()
+
+    with without(store, "items_1"), pytest.raises(SiteError):
+        await index.sync(head)
+    assert (index.is_ready, index.seq, found(index, "soup")) == (False, 1, ["a"])
+
+    await index.sync(head)
+    await index.start()
+    assert (index.is_ready, index.seq, len(found(index, "bread"))) == (True, head, 1000)
+
+
+async def test_a_collection_and_a_field_of_another_process_are_taken_up(
+    store: Store, elsewhere: Store, start: Start
+) -> None:
+    index = await start()
+    await elsewhere.declare(Collection("others"))
+    await elsewhere.write("others", [Put("x", {"name": "soup"})])
+    await elsewhere.write("things", [Put("a", {"name": "soup", "fresh": 5, "v": numbers(1.0)})])
+
+    await index.sync(await store.head())
+
+    assert found(index, "soup", "others") == ["x"]
+    assert index.rank("things", Search("soup", where=Condition("fresh", "eq", 5)), 10).ids == ["a"]
+    assert index.rank("things", Search(near=Near(tuple(numbers(1.0)), "v")), 10).ids == ["a"]
+
+
+async def test_vectors_declared_later_are_taken_up(store: Store, elsewhere: Store, start: Start) -> None:
+    await store.write("things", [Put("a", {"v": [1.0, 0.0]}), Put("b", {"v": [0.0, 1.0]})])
+    index = await start(run=True)
+    assert not index.holds("things", "v")
+
+    await elsewhere.declare(Collection("things", {"v": Field("v", FieldType.VECTOR, declared=True)}))
+    await elsewhere.write("things", [Put("c", {"n": 1})])
+
+    await so(lambda: index.holds("things", "v"))
+    assert index.rank("things", Search(near=Near((0.1, 1.0), "v")), 10).ids == ["b", "a"]
+
+
+async def test_of_many_processes_one_makes_the_vectors_and_all_have_them(
+    store: Store, elsewhere: Store, start: Start
+) -> None:
+    await store.write("things", [Put(f"i{n}", {"name": f"soup {n}"}) for n in range(200)])
+    models = [ToyModel(), ToyModel()]
+    here = await start(models[0], run=True)
+    there = await start(models[1], run=True, on=elsewhere)
+
+    await until(here, 200)
+    await until(there, 200)
+
+    assert sorted([len(model.texts) for model in models]) == [0, 200]
+    await elsewhere.write("things", [Put("i7", {"name": "automobile"})])
+    for index in (here, there):
+        await so(lambda index=index: _nearest(index, "car") == "i7")
+    assert sorted([len(model.texts) for model in models]) == [0, 201]
+
+
+def _nearest(index: MemoryIndex, text: str) -> str:
+    return index.rank("things", Search(text, ToyModel().embed_query(text)), 1).ids[0]
+
+
+async def test_when_the_one_that_makes_vectors_ends_another_goes_on(
+    store: Store, elsewhere: Store, start: Start
+) -> None:
+    await store.write("things", [Put("a", {"name": "soup"})])
+    here = await start(ToyModel(), run=True)
+    await until(here, 1)
+    there = await start(ToyModel(), run=True, on=elsewhere)
+    await here.close()
+
+    await store.write("things", [Put("b", {"name": "cake"})])
+
+    await until(there, 2)
+
+
+async def test_one_whose_model_fails_leaves_the_vectors_to_another(
+    store: Store, elsewhere: Store, start: Start
+) -> None:
+    here = await start(ToyModel(failures=1000), run=True)
+    there = await start(ToyModel(), run=True, on=elsewhere)
+
+    await store.write("things", [Put("a", {"name": "soup"})])
+
+    await until(there, 1)
+    await until(here, 1)
+
+
+async def test_of_processes_that_start_together_one_saves(store: Store, elsewhere: Store, start: Start) -> None:
+    await load(store, 2100)
+    assert await elsewhere.lead("index/things", "another", 60)
+
+    index = await start()
+
+    assert await store.load_blob("index/things") is None
+    assert len(found(index, "soup")) == 1000
+
+
+async def test_vectors_of_a_collection_that_grows_too_large_are_left_to_the_store(store: Store, start: Start) -> None:
+    model = ToyModel()
+    await store.write("things", [Put(f"i{n}", {"name": "soup", "v": numbers(1.0, n)}) for n in range(10)])
+    index = await start(model, max_vectors=10)
+    await index.embed_batch("things")
+    assert index.holds("things", "v")
+    assert index.holds("things", "")
+
+    (change,) = await store.write("things", [Put("a", {"name": "automobile", "v": numbers(2.0)})])
+    await index.sync(change.seq)
+
+    assert not index.holds("things", "v")
+    assert not index.holds("things", "")
+    assert await index.embed_batch("things") == 1
+    assert found(index, "automobile") == ["a"]
+    again = await start(model, max_vectors=10)
+    assert not again.holds("things", "")
+    assert again.progress()["things"].embedded == 0

@@ -19,13 +19,17 @@ DEPTH = 200  # neighbours by meaning that join the matches by word
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What to rank. `resolved` holds the ids for conditions that an index said it cannot test itself."""
+    """What to rank. `resolved` holds the ids for conditions that an index said it cannot test itself.
+
+    `neighbours` are the nearest by meaning, with their cosines, where an index does not hold the vectors itself.
+    """
 
     text: str = ""
     vector: NDArray[float32] | None = None  # of the text, by the site's embedder
     near: Near | None = None
     where: Filter = EVERYTHING
     resolved: Mapping[Condition, frozenset[str]] = field(default_factory=dict[Condition, frozenset[str]])
+    neighbours: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +48,18 @@ class Progress:
     """How far an index is with a collection."""
 
     items: int
-    embedded: int
+    embedded: int  # with a vector of the site's own that the index holds
 
 
 class Index(Protocol):
     @property
     def is_ready(self) -> bool:
-        """Whether every collection has been read."""
+        """Whether every collection has been read, and the feed up to where it stood then."""
+        ...
+
+    @property
+    def seq(self) -> int:
+        """The newest change that can be found."""
         ...
 
     async def close(self) -> None: ...
@@ -61,6 +70,10 @@ class Index(Protocol):
 
     def unresolved(self, collection: str, where: Filter) -> list[Condition]:
         """The conditions that only the store can test."""
+        ...
+
+    def holds(self, collection: str, field: str) -> bool:
+        """Whether vectors of a field are ranked here. Without a field: those the site made. Else the store has them."""
         ...
 
     def rank(self, collection: str, search: Search, limit: int, after: tuple[float, str] | None = None) -> Ranked: ...

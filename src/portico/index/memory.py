@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import hashlib
+import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -35,9 +37,12 @@ VECTOR_BATCH = 20_000
 EMBED_BATCH = 64
 BIG = 20_000  # items: merging this many is done beside the feed, not in it
 SAVE_FROM = 2_000  # items: below this, building is as quick as loading
+MAX_VECTORS_HELD = 300_000  # of a collection: a larger one's stay in the store
 IDLE_SECONDS = 0.5
 READY_SECONDS = 30.0
 RETRY_SECONDS = 1.0
+LEAD_SECONDS = 20.0  # longer than a batch of vectors takes
+EMBEDDER = "embedder"  # the role of the process that makes vectors
 
 
 class CollectionIndex:
@@ -50,8 +55,11 @@ class CollectionIndex:
         self.vectors: dict[str, Vectors] = {name: Vectors(size) for name, size in fields}
         self.vector_seq: dict[str, int] = {}
         self.places: dict[str, tuple[Segment, int]] = {}
-        self.snapshot = Snapshot(collection, self.vocabulary)
+        self.holds_vectors = True
         self.saved_at = 0  # items when last saved
+        self.touched = 1  # grows as items come and change
+        self.settled = 0  # where `touched` stood when every item had its vector
+        self.snapshot = Snapshot(collection, self.vocabulary, vectors=dict(self.vectors))
 
     def publish(self, collection: Collection, seq: int) -> None:
         self.snapshot = Snapshot(
@@ -93,12 +101,14 @@ class CollectionIndex:
         kept = [change.item for change in newest.values() if change.kind != "delete"]
         if kept:
             self.adopt(build_segment(kept, collection, self.vocabulary))
-            for known in collection.fields.values():
-                if known.type == FieldType.VECTOR:
-                    self._adopt_vectors(kept, known)
+            for known in vector_fields(collection):
+                self._adopt_vectors(kept, known)
+        self.touched += 1
         self.merge_small()
 
     def _adopt_vectors(self, items: Sequence[Item], known: Field) -> None:
+        if not self.holds_vectors:
+            return
         for item in items:
             vector = known.vector(item.data)
             if vector is not None:
@@ -165,32 +175,54 @@ class CollectionIndex:
             if place:
                 place[0].slots[place[1]] = slot
 
+    def let_go(self) -> None:
+        """Leave the vectors to the store, for good. Snapshots already given out keep theirs."""
+        self.holds_vectors = False
+        self.vectors = {}
+
 
 class MemoryIndex:
-    """See `Index`. Text can be searched as soon as a collection is read; vectors follow as they are made."""
+    """See `Index`. Text can be searched as soon as a collection is read; vectors follow as they are made.
 
-    def __init__(self, store: Store, embedder: Embedder | None, observe: Observe = nowhere) -> None:
+    Many processes may follow one store. Each reads for itself; one at a time makes vectors for all.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        embedder: Embedder | None,
+        observe: Observe = nowhere,
+        *,
+        max_vectors: int = MAX_VECTORS_HELD,
+    ) -> None:
         self._store = store
         self._embedder = embedder
         self._observe = observe
+        self._max_vectors = max_vectors
+        self._owner = secrets.token_hex(8)
         self._parts: dict[str, CollectionIndex] = {}
-        self._seq = 0
+        self._schema: Mapping[str, Collection] = {}  # as of the last look
+        self._seq = -1  # nothing has been read
+        self._is_stale = True  # the feed does not lead from here to the present
+        self._is_closed = False
+        self._leads = False
         self._ready = asyncio.Event()
-        self._lock = asyncio.Lock()
+        self._lock = asyncio.Lock()  # held to change parts
+        self._flight: asyncio.Task[bool] | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def is_ready(self) -> bool:
         return self._ready.is_set()
 
+    @property
+    def seq(self) -> int:
+        return max(self._seq, 0)
+
     async def start(self) -> None:
-        """Read every collection, once."""
-        async with self._lock:
-            self._seq = await self._store.head()
-            for name in await self._store.refresh():
-                await self._open(name)
-        self._ready.set()
-        await self.sync(await self._store.head())
+        """Read every collection and catch up with the feed, once. May be repeated after a failure."""
+        while not self.is_ready:
+            await self._step()
 
     def run(self, *, embed: bool = True) -> None:
         """In the background: read every collection, then follow the feed and make vectors until closed."""
@@ -199,45 +231,51 @@ class MemoryIndex:
             self._tasks.append(asyncio.create_task(self._embed()))
 
     async def close(self) -> None:
+        self._is_closed = True
         for task in self._tasks:
             task.cancel()
         for task in self._tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         self._tasks.clear()
+        if self._flight:
+            self._flight.cancel()
+            await asyncio.wait([self._flight])
+        if self._leads:
+            await self._step_down()
 
     async def sync(self, seq: int) -> None:
-        if not self.is_ready:
-            await self._wait_until_ready()
-        if any(name not in self._parts for name in self._store.schema):
-            await self._open_new()
+        self._see_schema()
         if self._seq >= seq:
             return
-        async with self._lock:
-            while self._seq < seq and await self._catch_up():
-                pass
-
-    async def _open_new(self) -> None:
-        """Collections that came into being since the last look."""
-        async with self._lock:
-            for name in self._store.schema:
-                if name not in self._parts:
-                    await self._open(name)
-
-    async def _wait_until_ready(self) -> None:
         try:
             async with asyncio.timeout(READY_SECONDS):
-                await self._ready.wait()
+                await self._reach(seq)
         except TimeoutError:
             raise Unavailable(
                 "Search is still reading the store", hint="Try again in a moment; /readyz says when it is done."
             ) from None
+        self._see_schema()
+
+    def _see_schema(self) -> None:
+        """Take up collections and fields that came into being since the last look."""
+        schema = self._store.schema
+        if schema is self._schema or self._seq < 0:
+            return
+        # What is in a new collection came after the last change that was read: the feed brings it.
+        parts = {name: self._parts.get(name) or self._empty(collection) for name, collection in schema.items()}
+        for name, part in parts.items():
+            part.snapshot = replace(part.snapshot, collection=schema[name])
+        self._parts, self._schema = parts, schema
 
     def unresolved(self, collection: str, where: Filter) -> list[Condition]:
         return self._snapshot(collection).unresolved(where)
 
     def rank(self, collection: str, search: Search, limit: int, after: tuple[float, str] | None = None) -> Ranked:
         return self._snapshot(collection).rank(search, limit, after)
+
+    def holds(self, collection: str, field: str) -> bool:
+        return field in self._snapshot(collection).vectors
 
     def progress(self) -> Mapping[str, Progress]:
         return {
@@ -256,17 +294,28 @@ class MemoryIndex:
     def _model(self) -> str:
         return self._embedder.name if self._embedder else ""
 
-    async def _open(self, name: str) -> None:
-        collection = self._store.schema[name]
-        fields = [("", self._embedder.dimensions)] if self._embedder else []
-        part = self._parts[name] = CollectionIndex(collection, fields)
+    def _empty(self, collection: Collection) -> CollectionIndex:
+        return CollectionIndex(collection, [("", self._embedder.dimensions)] if self._embedder else [])
+
+    async def _read_everything(self) -> None:
+        """Read all collections aside: the old parts answer until the new ones are whole."""
+        seq = await self._store.head()
+        schema = await self._store.refresh()
+        parts = {name: await self._opened(collection, seq) for name, collection in schema.items()}
+        self._parts, self._schema, self._seq = parts, schema, seq
+        self._is_stale = False
+
+    async def _opened(self, collection: Collection, seq: int) -> CollectionIndex:
+        part = self._empty(collection)
         if not await self._load(part, collection):
             await self._build(part, collection)
-        for field in self._vector_fields(collection):
-            await self._read_vectors(part, collection, field)
-        part.publish(collection, self._seq)
+        self._bound_vectors(part)
+        await self._read_vectors(part, collection)
+        await self._read_fields(part, collection)
+        part.publish(collection, seq)
         if len(part.places) > max(SAVE_FROM, part.saved_at * 1.2):
-            await self._save(part, collection)
+            await self._save(part, collection, seq)
+        return part
 
     async def _build(self, part: CollectionIndex, collection: Collection) -> None:
         builder = SegmentBuilder(collection, part.vocabulary)
@@ -304,99 +353,155 @@ class MemoryIndex:
                 return found
             seq = batch[-1].seq
 
-    async def _save(self, part: CollectionIndex, collection: Collection) -> None:
-        if len(part.segments) != 1:
+    async def _save(self, part: CollectionIndex, collection: Collection, seq: int) -> None:
+        """Keep the segment for the next start. Of processes that start together, one does it."""
+        if len(part.segments) != 1 or not await self._store.lead(_blob(collection), self._owner, LEAD_SECONDS):
             return
         raw = await asyncio.to_thread(dump_segment, part.segments[0], part.vocabulary)
-        header = self._seq.to_bytes(8, "big") + _fingerprint(collection)
+        header = seq.to_bytes(8, "big") + _fingerprint(collection)
         await self._store.save_blob(_blob(collection), header + raw)
         part.saved_at = len(part.places)
+
+    def _bound_vectors(self, part: CollectionIndex) -> None:
+        """Every item may come to have a vector, so a collection with too many items counts as too large already."""
+        if max(len(part.places), *map(len, part.vectors.values()), 0) > self._max_vectors:
+            part.let_go()
+
+    async def _read_fields(self, part: CollectionIndex, collection: Collection) -> bool:
+        """The vectors of fields seen for the first time. From then on the feed brings them."""
+        fresh = [known.name for known in vector_fields(collection) if known.name not in part.vector_seq]
+        return any([await self._read_vectors(part, collection, name) for name in fresh])
 
     async def _read_vectors(self, part: CollectionIndex, collection: Collection, field: str = "") -> bool:
         """Take in vectors written since the last look, by whichever process."""
         if not field and not self._embedder:
             return False
-        changed = False
         model = "" if field else self._model()
-        after = part.vector_seq.get(field, 0)
-        while rows := await self._store.vectors(collection.name, field, model, after, VECTOR_BATCH):
+        before = after = part.vector_seq.get(field, 0)
+        while part.holds_vectors:
+            rows = await self._store.vectors(collection.name, field, model, after, VECTOR_BATCH)
+            if not rows:
+                break
             vectors = part.vectors.setdefault(field, Vectors(len(rows[-1].vector) // 4))
             fitting = [row for row in rows if len(row.vector) == 4 * vectors.dimensions]
             if fitting:
                 matrix = np.frombuffer(b"".join(row.vector for row in fitting), np.float32)
                 part.put_vectors(field, [row.id for row in fitting], matrix.reshape(len(fitting), -1))
-            after = part.vector_seq[field] = rows[-1].seq
-            changed = True
-        return changed
-
-    def _vector_fields(self, collection: Collection) -> list[str]:
-        """The site's own vectors, and those that stand in the data. The latter then follow from the changes."""
-        return ["", *(f.name for f in collection.fields.values() if f.type == FieldType.VECTOR)]
+            after = rows[-1].seq
+            self._bound_vectors(part)
+        part.vector_seq[field] = after
+        return after > before
 
     # Following
 
-    async def _catch_up(self) -> bool:
-        """Apply one batch of the feed. Called with the lock held."""
-        try:
-            changes = await self._store.changes(self._seq, BATCH)
-        except FeedExpired:
-            await self._rebuild()
-            return True
+    async def _reach(self, seq: int) -> None:
+        """Follow the feed up to seq, or to its end."""
+        # A step that is under way may have read the feed before seq was in it.
+        is_current = self._flight is None or self._flight.done()
+        while self._seq < seq:
+            moved = await self._step()
+            if is_current and not moved:
+                return
+            is_current = True
+
+    async def _step(self) -> bool:
+        """Take a step towards the present, or join the one under way. Says whether it led anywhere.
+
+        A caller that is cancelled stops waiting, and nothing else: the step goes on to its end.
+        """
+        if self._is_closed:
+            raise Unavailable("Search has been closed")
+        if self._flight is None or self._flight.done():
+            self._flight = asyncio.create_task(self._advance())
+            # Those who would be told of an error may all have gone.
+            self._flight.add_done_callback(lambda flight: flight.cancelled() or flight.exception())
+        flight = self._flight
+        await asyncio.wait([flight])
+        if flight.cancelled():
+            raise Unavailable("Search has been closed")
+        return flight.result()
+
+    async def _advance(self) -> bool:
+        """Read everything if need be, else apply one batch of the feed."""
+        async with self._lock:
+            if self._is_stale:
+                await self._read_everything()
+                return True
+            try:
+                changes = await self._store.changes(self._seq, BATCH)
+            except FeedExpired:
+                self._is_stale = True
+                self._ready.clear()
+                return True
+            await self._apply_all(changes)
+            if len(changes) < BATCH:
+                self._ready.set()
+            return bool(changes)
+
+    async def _apply_all(self, changes: Sequence[Change]) -> None:
+        """Apply a batch. One that fails half way is applied again."""
         if not changes:
-            return False
+            return
+        # Other processes may have given the collections new fields with these changes.
+        schema = await self._store.refresh()
         by_collection: dict[str, list[Change]] = {}
         for change in changes:
             by_collection.setdefault(change.item.collection, []).append(change)
-        seq = changes[-1].seq
         for name, batch in by_collection.items():
-            await self._apply(name, batch, seq)
-        self._seq = seq
-        return True
+            await self._apply(schema[name], batch, changes[-1].seq)
+        self._seq = changes[-1].seq
 
-    async def _apply(self, name: str, changes: list[Change], seq: int) -> None:
-        collection = self._store.schema[name]
-        if name not in self._parts:
-            fields = [("", self._embedder.dimensions)] if self._embedder else []
-            self._parts[name] = CollectionIndex(collection, fields)
-        part = self._parts[name]
+    async def _apply(self, collection: Collection, changes: list[Change], seq: int) -> None:
+        if collection.name not in self._parts:
+            self._parts[collection.name] = self._empty(collection)
+        part = self._parts[collection.name]
+        await self._read_fields(part, collection)
         if len(changes) > 32:
             await asyncio.to_thread(part.apply, changes, collection)
         else:
             part.apply(changes, collection)
-        part.publish(collection, seq)
-
-    async def _rebuild(self) -> None:
-        self._seq = await self._store.head()
-        for name in await self._store.refresh():
-            await self._open(name)
+        self._bound_vectors(part)
+        part.publish(self._store.schema[collection.name], seq)
 
     async def _follow(self) -> None:
         while True:
             try:
-                if not self.is_ready:
-                    await self.start()
-                await self.sync(await self._store.wait(self._seq, 5.0))
-                async with self._lock:
-                    await self._tidy()
+                await self.start()
+                await self._reach(await self._store.wait(self._seq, 5.0))
+                await self._tidy()
             except SiteError as error:
                 self._observe(Broke("index", str(error)))
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _tidy(self) -> None:
-        """Publish new vectors and collections, and merge what has become too much."""
+        """Take up new vectors and collections, and merge what has become too much."""
         await self._store.refresh()
-        for name, collection in self._store.schema.items():
-            if name not in self._parts:
-                await self._open(name)
-                continue
-            part = self._parts[name]
-            if await self._read_vectors(part, collection) or part.snapshot.collection is not collection:
-                part.publish(collection, self._seq)
+        self._see_schema()
+        for name, part in list(self._parts.items()):
+            await self._take_in(name)
+            await self._merge(part)
+
+    async def _take_in(self, name: str) -> None:
+        """Publish vectors written since the last look. They are not in the feed."""
+        async with self._lock:
+            part = self._parts.get(name)
+            if part is None:
+                return
+            collection = part.snapshot.collection
+            made = await self._read_vectors(part, collection)
+            if await self._read_fields(part, collection) or made:
+                part.publish(part.snapshot.collection, part.snapshot.seq)
+
+    async def _merge(self, part: CollectionIndex) -> None:
+        """Make one segment of many, while the feed goes on."""
+        async with self._lock:
             plan = part.big_merge()
-            if plan:
-                merged = await asyncio.to_thread(merge_segments, *plan)
-                part.swap(plan[0], merged)
-                part.publish(collection, self._seq)
+        if plan is None:
+            return
+        merged = await asyncio.to_thread(merge_segments, *plan)
+        async with self._lock:
+            part.swap(plan[0], merged)
+            part.publish(part.snapshot.collection, part.snapshot.seq)
 
     # Vectors
 
@@ -404,15 +509,37 @@ class MemoryIndex:
         """Give every item a vector, a few at a time, for as long as the process runs."""
         await self._ready.wait()
         while True:
-            busy = False
             try:
-                for name in [each.name for each in self._store.schema.values() if not each.private]:
-                    busy = await self.embed_batch(name) > 0 or busy
+                if not await self._embed_round():
+                    await asyncio.sleep(IDLE_SECONDS)
             except SiteError as error:
                 self._observe(Broke("embedder", str(error)))
+                # Another process may fare better.
+                await self._step_down()
                 await asyncio.sleep(RETRY_SECONDS)
-            if not busy:
-                await asyncio.sleep(IDLE_SECONDS)
+
+    async def _embed_round(self) -> bool:
+        """Make some vectors for each collection that lacks any, or take in those that another process makes."""
+        is_busy = False
+        for name, part in list(self._parts.items()):
+            if part.settled == part.touched or part.snapshot.collection.private:
+                continue
+            touched = part.touched
+            self._leads = await self._store.lead(EMBEDDER, self._owner, LEAD_SECONDS)
+            if self._leads:
+                missing = await self.embed_batch(name)
+                is_busy = is_busy or missing > 0
+            else:
+                missing = len(await self._store.unembedded(name, self._model(), 1))
+                await self._take_in(name)
+            if not missing:
+                part.settled = touched
+        return is_busy
+
+    async def _step_down(self) -> None:
+        self._leads = False
+        with contextlib.suppress(SiteError):
+            await self._store.lead(EMBEDDER, self._owner, 0)
 
     async def embed_batch(self, name: str) -> int:
         """Embed some items of a collection that have no current vector; says how many."""
@@ -420,19 +547,18 @@ class MemoryIndex:
         if embedder is None:
             return 0
         waiting = await self._store.unembedded(name, embedder.name, EMBED_BATCH)
-        if not waiting:
-            return 0
-        collection = self._store.schema[name]
-        texts = [embedding_text(item, collection) for item, _ in waiting]
-        matrix = await asyncio.to_thread(embedder.embed, texts)
-        rows = [(item.id, digest, matrix[i].tobytes()) for i, (item, digest) in enumerate(waiting)]
-        await self._store.put_vectors(name, embedder.name, rows)
-        part = self._parts.get(name)
-        if part:
-            async with self._lock:
-                if await self._read_vectors(part, collection):
-                    part.publish(part.snapshot.collection, part.snapshot.seq)
+        if waiting:
+            collection = self._store.schema[name]
+            texts = [embedding_text(item, collection) for item, _ in waiting]
+            matrix = await asyncio.to_thread(embedder.embed, texts)
+            rows = [(item.id, digest, matrix[i].tobytes()) for i, (item, digest) in enumerate(waiting)]
+            await self._store.put_vectors(name, embedder.name, rows)
+        await self._take_in(name)
         return len(waiting)
+
+
+def vector_fields(collection: Collection) -> list[Field]:
+    return [known for known in collection.fields.values() if known.type == FieldType.VECTOR]
 
 
 def _blob(collection: Collection) -> str:

@@ -1,6 +1,6 @@
 """Ranks the items of one collection as they were at one moment. Pure: the same snapshot gives the same answer."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,6 +17,7 @@ from portico.query import And, Condition, Filter, Near, conditions
 
 K1 = 1.2
 B = 0.75
+BEYOND = 1e-4  # how much farther than the last neighbour an item counts that is none
 DIGITS = 6  # scores are rounded: the same items rank the same however they are spread over segments
 
 Mask = NDArray[np.bool_]
@@ -84,22 +85,36 @@ class Snapshot:
         by_word[~allowed] = 0.0
         by_meaning = np.full(len(allowed), -1.0)
         scores = fuse_words(by_word)
-        vectors = self.vectors.get("")
-        if search.vector is not None and vectors is not None and len(vectors):
-            docs, products = self._products(vectors, allowed, search.vector)
-            if len(docs):
-                by_meaning[docs] = products
-                scores = _blend(scores, docs, products)
+        docs, products = self._products(search, allowed, by_word)
+        if len(docs):
+            by_meaning[docs] = products
+            scores = _blend(scores, docs, products)
         return Parts(scores, by_word, by_meaning)
 
     def _near_parts(self, near: Near, allowed: Mask) -> "Parts":
         scores = self._nearest(near, allowed)
         return Parts(scores, np.zeros(len(scores)), scores)
 
-    def _products(self, vectors: Vectors, allowed: Mask, vector: Floats) -> tuple[NDArray[np.int64], Floats]:
+    def _products(self, search: Search, allowed: Mask, by_word: Doubles) -> tuple[NDArray[np.int64], Floats]:
+        """The items whose meaning is known, and their cosines."""
+        if search.neighbours:
+            return self._neighbours(search.neighbours, allowed, by_word > 0)
+        vectors = self.vectors.get("")
+        if search.vector is None or vectors is None:
+            return np.zeros(0, np.int64), np.zeros(0, np.float32)
         slots = np.concatenate([s.slots for s in self.segments])
         docs = np.flatnonzero(allowed & (slots >= 0))
-        return docs, vectors.products(slots[docs], vector)
+        return docs, vectors.products(slots[docs], search.vector)
+
+    def _neighbours(
+        self, known: Mapping[str, float], allowed: Mask, matching: Mask
+    ) -> tuple[NDArray[np.int64], Floats]:
+        far = min(known.values()) - BEYOND
+        every = np.fromiter((known.get(id, far) for s in self.segments for id in s.ids), np.float32)
+        near = every > far
+        # With fewer neighbours than were asked for, whatever else matches has no vector; else it lies farther.
+        docs = np.flatnonzero(allowed & (near | matching if len(known) >= DEPTH else near))
+        return docs, every[docs]
 
     def _text(self, asked: Wanted) -> Doubles:
         """BM25 over all segments, as if they were one."""
