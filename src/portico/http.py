@@ -1,10 +1,12 @@
 """A site over HTTP: the application, and the server around it."""
 
 import asyncio
+import importlib
 import signal
 import socket
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from portico.errors import ConfigError, SiteError, Unavailable
 from portico.observe import Observe
 from portico.server import Parts, opened_site
 from portico.web import home_page
+from portico.workers import Work, Workers
 
 
 def application(parts: Parts) -> Starlette:
@@ -38,8 +41,13 @@ def application(parts: Parts) -> Starlette:
             for name, p in parts.index.progress().items()
             if not parts.store.schema[name].private and name != OPERATIONS
         }
-        body = {"ready": parts.index.is_ready, "collections": collections}
-        return JSONResponse(body, 200 if parts.index.is_ready else 503)
+        ready = parts.index.is_ready
+        try:
+            behind = max(await parts.store.head() - parts.index.seq, 0)
+        except SiteError as error:
+            return JSONResponse({"ready": False, "current": False, "reason": error.message}, 503)
+        body = {"ready": ready, "current": ready and not behind, "behind": behind, "collections": collections}
+        return JSONResponse(body, 200 if ready else 503)
 
     async def metrics(_: Request) -> Response:
         return Response(generate_latest(parts.metrics.registry), media_type=CONTENT_TYPE_LATEST)
@@ -90,29 +98,82 @@ _PAGE_HEADERS = {
 }
 
 
-async def serve(config: Config, observe: Observe, started: Callable[[Parts], None]) -> None:
-    """Serve until told to stop. Ctrl-C and SIGTERM end open requests first."""
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What there is to say of a server once it listens."""
+
+    name: str
+    base: str  # its address, as http://127.0.0.1:8000
+    collections: tuple[str, ...]  # those that are not private
+
+
+def serve(config: Config, observer: Callable[[], Observe], started: Callable[[Opened], None]) -> None:
+    """Serve until told to stop. Ctrl-C and SIGTERM end open requests first.
+
+    With several workers each is a process with an observer of its own; all of them accept from one socket.
+    """
+    if config.server.workers > 1:
+        _check_shared(config)
     listener = _listener(config)
     server = msgspec.structs.replace(config.server, port=listener.getsockname()[1])
     config = msgspec.structs.replace(config, server=server)
-    # Uvicorn sends itself the signal again once it has stopped; by then there is nothing left to end.
+    if server.workers == 1:
+        _serve(config, listener, observer, started)
+        return
+    # The socket is closed first: nobody connects to workers that only finish what they have.
+    with Workers(server.workers, Work(_serve, (config, listener, observer)), observer()) as workers, listener:
+        workers.run(started)
+
+
+def _serve(
+    config: Config, listener: socket.socket, observer: Callable[[], Observe], started: Callable[[Opened], None]
+) -> None:
+    """One process that serves."""
+    with asyncio.Runner(loop_factory=_new_loop) as runner:
+        runner.run(_serve_until_told(config, listener, observer(), started))
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    if sys.platform == "win32":
+        return asyncio.new_event_loop()
+    return importlib.import_module("uvloop").new_event_loop()
+
+
+async def _serve_until_told(
+    config: Config, listener: socket.socket, observe: Observe, started: Callable[[Opened], None]
+) -> None:
+    # Uvicorn heeds signals while it serves, and sends itself the last one again once it has stopped. These are for the
+    # time before; afterwards there is nothing left to end.
+    told: list[int] = []
     for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, _ignore)
+        signal.signal(each, lambda number, _frame: told.append(number))
     async with opened_site(config, observe=observe) as parts:
         settings = uvicorn.Config(
             application(parts),
             log_level="warning",
-            loop="uvloop" if sys.platform != "win32" else "asyncio",
             http="httptools",
             timeout_graceful_shutdown=10,
             server_header=False,
         )
         running = uvicorn.Server(settings)
-        announcing = asyncio.create_task(_announce(running, lambda: started(parts)))
+        announcing = asyncio.create_task(_announce(running, lambda: started(_opened(parts))))
         try:
-            await running.serve(sockets=[listener])
+            if not told:
+                await running.serve(sockets=[listener])
         finally:
             announcing.cancel()
+
+
+def _opened(parts: Parts) -> Opened:
+    server, catalog = parts.config.server, parts.site.catalog
+    return Opened(parts.site.name, f"http://{server.host}:{server.port}", tuple(each.name for each in catalog.public))
+
+
+def _check_shared(config: Config) -> None:
+    if config.store_url == "sqlite:///:memory:":
+        raise ConfigError(
+            "Several workers cannot share a store in memory", hint="Name a file with --store, or use --workers 1."
+        )
 
 
 def _listener(config: Config) -> socket.socket:
@@ -125,10 +186,6 @@ def _listener(config: Config) -> socket.socket:
         raise Unavailable(
             f"Cannot listen on {host}:{port}: {error.strerror}", port=port, hint="Choose another with --port."
         ) from error
-
-
-def _ignore(_signal: int, _frame: object) -> None:
-    """Already stopping."""
 
 
 async def _announce(server: uvicorn.Server, started: Callable[[], None]) -> None:

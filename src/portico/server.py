@@ -77,7 +77,7 @@ async def opened_store_only(config: Config) -> AsyncGenerator[Parts]:
 
 
 async def _opened_store(config: Config) -> Store:
-    store = await open_store(config.store_url, keep_changes=config.store.keep_changes)
+    store = await open_store(config.store_url, **config.store.opening())
     for name in config.collections:
         await store.declare(config.collection(name))
     return store
