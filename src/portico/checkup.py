@@ -73,13 +73,13 @@ def _port(config: Config) -> Finding:
 
 async def _store(config: Config) -> AsyncIterator[Finding]:
     try:
-        store = await open_store(config.store_url)
+        store = await open_store(config.store_url, **config.store.opening())
     except SiteError as error:
         yield Finding("store", False, str(error))
         return
     try:
         problems = await store.check()
-        yield Finding("store", not problems, "; ".join(problems) or f"{config.store_url} is sound")
+        yield Finding("store", not problems, "; ".join(problems) or f"{store.url} is sound")
         yield await _operations(config, store)
         async for finding in _collections(config, store):
             yield finding

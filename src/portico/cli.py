@@ -4,21 +4,20 @@ Exit codes: 0 done, 1 it failed, 2 wrong usage or site file, 3 not found, 4 refu
 """
 
 import asyncio
+import contextlib
 import json
 import os
-import re
 import sys
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from portico import __version__
-from portico.config import Config, StoreSettings, find_site_file, located, read_config
+from portico.config import Config, StoreSettings, find_site_file, located, read_config, shown_url
 from portico.errors import (
     BadRequest,
     ConfigError,
@@ -31,10 +30,13 @@ from portico.errors import (
     SourceError,
     Unavailable,
 )
+from portico.terminal import Bar, err, out, plain, print_json, show_table
 
 if TYPE_CHECKING:
     from portico.calls import Call, Caller, Outcome, Task
     from portico.catalog import Operation
+    from portico.copying import Copied
+    from portico.http import Opened
     from portico.ingest import Report
     from portico.observe import Observe
     from portico.query import Aggregate, Page, Query
@@ -65,9 +67,6 @@ app = typer.Typer(
 keys = typer.Typer(help="API keys: make, list and revoke them.", no_args_is_help=True)
 app.add_typer(keys, name="keys")
 
-out = Console(soft_wrap=False)
-err = Console(stderr=True)
-
 SiteOption = Annotated[
     str | None,
     typer.Option(
@@ -77,7 +76,10 @@ SiteOption = Annotated[
     ),
 ]
 StoreOption = Annotated[
-    str | None, typer.Option("--store", help="A store URL, as in sqlite:///shop.db.", show_default=False)
+    str | None,
+    typer.Option(
+        "--store", help="A store URL, as in sqlite:///shop.db or postgresql://me@host/shop.", show_default=False
+    ),
 ]
 KeyOption = Annotated[
     str | None,
@@ -105,28 +107,13 @@ def exit_code(error: SiteError) -> int:
 
 
 def _say_error(error: SiteError) -> None:
-    err.print(f"[bold red]Error:[/] {_plain(error.message)}", highlight=False)
+    err.print(f"[bold red]Error:[/] {plain(error.message)}", highlight=False)
     if error.hint:
-        err.print(f"[dim]{_plain(error.hint)}[/]", highlight=False)
-
-
-def _plain(text: object) -> str:
-    """Text of unknown origin for a terminal: no markup, no control sequences."""
-    from rich.markup import escape
-
-    return escape(_CONTROLS.sub("\ufffd", str(text)))
-
-
-_CONTROLS = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]")
+        err.print(f"[dim]{plain(error.hint)}[/]", highlight=False)
 
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(work)
-
-
-def _print_json(value: Any) -> None:
-    text = json.dumps(value, ensure_ascii=False, indent=2)
-    print(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 # The site a command works on.
@@ -145,7 +132,7 @@ def _config(site: str | None, store: str | None) -> Config:
         return config
     config = read_config(path) if path else Config()
     if store:
-        settings = StoreSettings(url=located(store, "."), keep_changes=config.store.keep_changes)
+        settings = msgspec.structs.replace(config.store, url=located(store, "."))
         return msgspec.structs.replace(config, store=settings)
     return config
 
@@ -176,6 +163,7 @@ def demo(
     port: Annotated[int, typer.Option(help="HTTP port.")] = 8000,
     nwp_port: Annotated[int, typer.Option(help="Port of the native protocol.")] = 17433,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    workers: Annotated[int, typer.Option(min=1, help="Processes that serve as one.")] = 1,
 ) -> None:
     """Run the sample site: a small town with recipes, shops, events and things to do.
 
@@ -183,7 +171,7 @@ def demo(
 
         portico demo --port 8100
     """
-    _serve(demo_config(), host, port, nwp_port, load=True)
+    _serve(demo_config(), host, port, nwp_port, workers, load=True)
 
 
 @app.command()
@@ -193,16 +181,19 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default=False)] = None,
     port: Annotated[int | None, typer.Option(help="HTTP port.", show_default=False)] = None,
     nwp_port: Annotated[int | None, typer.Option(help="Port of the native protocol.", show_default=False)] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes that serve as one.", show_default=False)] = None,
     load_first: Annotated[bool, typer.Option("--load", help="Load the site file's sources first.")] = False,
 ) -> None:
     """Serve a site until you press Ctrl-C.
 
     portico serve --site shop/portico.toml --load
     """
-    _serve(_config(site, store), host, port, nwp_port, load=load_first)
+    _serve(_config(site, store), host, port, nwp_port, workers, load=load_first)
 
 
-def _serve(config: Config, host: str | None, port: int | None, nwp_port: int | None, *, load: bool) -> None:
+def _serve(
+    config: Config, host: str | None, port: int | None, nwp_port: int | None, workers: int | None, *, load: bool
+) -> None:
     import msgspec
 
     from portico.http import serve as run_server
@@ -213,26 +204,25 @@ def _serve(config: Config, host: str | None, port: int | None, nwp_port: int | N
         host=host or config.server.host,
         port=config.server.port if port is None else port,
         nwp_port=config.server.nwp_port if nwp_port is None else nwp_port,
+        workers=workers or config.server.workers,
     )
     config = msgspec.structs.replace(config, server=server)
     if load:
-        err.print(f"Loading {config.site.name} into {config.store_url}", highlight=False)
+        err.print(f"Loading {config.site.name} into {shown_url(config.store_url)}", highlight=False)
         _run(_load_all(config, quiet=False, observe=Log()))
-    _run(run_server(config, Log(), _announce))
+    run_server(config, Log, _announce)
 
 
-def _announce(parts: "Parts") -> None:
+def _announce(opened: "Opened") -> None:
     """Where to look, once the server listens."""
     from portico.faces import FACES
 
-    server = parts.config.server
-    base = f"http://{server.host}:{server.port}"
-    print(f"\n{parts.site.name} is open, with {len(parts.site.catalog.public)} collections.\n")
+    print(f"\n{opened.name} is open, with {len(opened.collections)} collections.\n")
     for face in FACES:
-        print(f"  {face.title:<22} {base}{face.path}")
-        print(f"  {'':<22} {face.example.format(base=base)}\n")
-    for collection in parts.site.catalog.public[:1]:
-        print(f"From another terminal:  portico query {collection.name} --limit 5")
+        print(f"  {face.title:<22} {opened.base}{face.path}")
+        print(f"  {'':<22} {face.example.format(base=opened.base)}\n")
+    for name in opened.collections[:1]:
+        print(f"From another terminal:  portico query {name} --limit 5")
     print("Stop with Ctrl-C.", flush=True)
 
 
@@ -333,58 +323,26 @@ async def _embed(config: Config, *, quiet: bool) -> None:
         await embed_everything(config, bar.share)
 
 
-class Bar:
-    """Progress of long work on a terminal: how far, how fast, how long still."""
-
-    def __init__(self, title: str, quiet: bool) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[count]:>9,} {task.fields[unit]}"),
-            TextColumn("{task.fields[rate]:>7,.0f}/s"),
-            TimeRemainingColumn(),
-        )
-        self._bar = Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True)
-        self._task = self._bar.add_task(_plain(title[-40:]), total=None, count=0, unit="records", rate=0.0)
-
-    def __enter__(self) -> "Bar":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def told(self, report: "Report") -> None:
-        total = report.read / report.share if report.share else None
-        rate = report.read / report.seconds if report.seconds else 0.0
-        self._bar.update(self._task, completed=report.read, total=total, count=report.read, rate=rate)
-
-    def share(self, done: int, total: int, rate: float) -> None:
-        self._bar.update(self._task, completed=done, total=total, count=done, unit="items", rate=rate)
-
-
 def _show_reports(reports: "Sequence[Report]", as_json: bool) -> None:
     for bad in (bad for report in reports for bad in report.failures):
-        err.print(f"[yellow]{_plain(bad.where)}[/]: {_plain(bad.reason)}", highlight=False, soft_wrap=True)
+        err.print(f"[yellow]{plain(bad.where)}[/]: {plain(bad.reason)}", highlight=False, soft_wrap=True)
     left_out = sum(report.failed - len(report.failures) for report in reports)
     if left_out:
         err.print(f"[yellow]… and {left_out} more bad records[/]")
     for report in reports:
         if report.has_gap:
             says = "part of it could not be read, so nothing was forgotten"
-            err.print(f"[yellow]{_plain(report.source)}[/]: {says}", highlight=False, soft_wrap=True)
+            err.print(f"[yellow]{plain(report.source)}[/]: {says}", highlight=False, soft_wrap=True)
     counts = ("added", "changed", "unchanged", "removed", "failed")
     total = {name: sum(getattr(report, name) for report in reports) for name in counts}
     if as_json:
         each = [{"source": r.source, **{n: getattr(r, n) for n in counts}} for r in reports]
         failures = [{"where": b.where, "reason": b.reason} for r in reports for b in r.failures]
-        _print_json({**total, "sources": each, "failures": failures})
+        print_json({**total, "sources": each, "failures": failures})
         return
     for report in reports:
         says = ", ".join(f"{getattr(report, name):,} {name}" for name in counts)
-        out.print(f"{_plain(report.source)}: {says} in {report.seconds:.1f} s", highlight=False, soft_wrap=True)
+        out.print(f"{plain(report.source)}: {says} in {report.seconds:.1f} s", highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -490,15 +448,15 @@ def _show_page(page: "Page", asked: "Query", as_json: bool) -> None:
     found = shown_page(page)
     if as_json:
         body: dict[str, Any] = {"rows": list(page.rows)} if asked.aggregate else {"items": found.items}
-        _print_json({**body, "total": page.total, "cursor": page.cursor or None, "notes": list(page.notes)})
+        print_json({**body, "total": page.total, "cursor": page.cursor or None, "notes": list(page.notes)})
         return
     rows: Sequence[Mapping[str, Any]] = page.rows if asked.aggregate else found.items
     names = list(rows[0]) if asked.aggregate and rows else _columns(rows, asked)
-    _table(rows, names)
+    show_table(rows, names)
     shown = f"{len(rows)} of {page.total}" if page.total is not None else str(len(rows))
     err.print(f"[dim]{shown}[/]", highlight=False)
     for note in page.notes:
-        err.print(f"[yellow]{_plain(note)}[/]", highlight=False, soft_wrap=True)
+        err.print(f"[yellow]{plain(note)}[/]", highlight=False, soft_wrap=True)
     if page.cursor:
         err.print(f"[dim]More: --cursor {page.cursor}[/]", highlight=False, soft_wrap=True)
 
@@ -513,37 +471,6 @@ def _columns(rows: Sequence[Mapping[str, Any]], asked: "Query") -> list[str]:
     named = [*(c.field for c in conditions(asked.where)), *(o.field for o in asked.order)]
     score = ["_score"] if asked.text else []
     return list(dict.fromkeys(["id", *titles, *named, *score]))
-
-
-def _table(rows: Sequence[Mapping[str, Any]], names: Iterable[str]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    columns = list(names)
-    for name in columns:
-        numeric = rows and all(isinstance(_at(row, name), int | float) for row in rows)
-        table.add_column(_plain(name), justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(_at(row, name)) for name in columns))
-    out.print(table)
-
-
-def _at(row: Mapping[str, Any], name: str) -> Any:
-    from portico.catalog import scalar_at
-
-    return row[name] if name in row else scalar_at(row, name)
-
-
-def _cell(value: Any) -> str:
-    match value:
-        case None:
-            return ""
-        case str():
-            return _plain(value if len(value) <= 80 else value[:79] + "…")
-        case float():
-            return f"{value:g}" if abs(value) < 1e6 else f"{value:,.2f}"
-        case bool() | int():
-            return str(value)
-        case _:
-            return _cell(json.dumps(value, ensure_ascii=False))
 
 
 @app.command()
@@ -569,16 +496,16 @@ def ask(
     if as_json:
         from portico.operations import shown
 
-        _print_json({"items": [{**shown(item, score), "_collection": item.collection} for item, score in found]})
+        print_json({"items": [{**shown(item, score), "_collection": item.collection} for item, score in found]})
         return
     if not found:
         err.print("Nothing fits.")
     for item, score in found:
         title = item.data.get("name") or item.data.get("headline") or item.id
         says = str(item.data.get("description") or item.data.get("text") or "")
-        out.print(f"[bold]{_plain(title)}[/]  [dim]{_plain(item.id)}  {score:.0f}[/]", highlight=False)
+        out.print(f"[bold]{plain(title)}[/]  [dim]{plain(item.id)}  {score:.0f}[/]", highlight=False)
         if says:
-            out.print(f"  {_plain(says[:200])}", highlight=False)
+            out.print(f"  {plain(says[:200])}", highlight=False)
 
 
 async def _ask(config: Config, asked: Any, api_key: str | None) -> list[tuple[Any, float]]:
@@ -639,9 +566,9 @@ async def _list_operations(config: Config, as_json: bool) -> None:
             for o in operations
         ]
         if as_json:
-            _print_json([{**row, "params": schema_of(o.params)} for row, o in zip(rows, operations, strict=True)])
+            print_json([{**row, "params": schema_of(o.params)} for row, o in zip(rows, operations, strict=True)])
         else:
-            _table(rows, ["operation", "kind", "danger", "does"])
+            show_table(rows, ["operation", "kind", "danger", "does"])
 
 
 def _params(raw: list[str], operation: "Operation") -> dict[str, Any]:
@@ -695,12 +622,12 @@ def _show_outcome(outcome: "Outcome | Task") -> None:
     from portico.site import shown_task
 
     if not isinstance(outcome, Task):
-        _print_json(outcome.result)
+        print_json(outcome.result)
         return
     if outcome.state == TaskState.COMPLETED:
-        _print_json(outcome.result)
+        print_json(outcome.result)
         return
-    _print_json(shown_task(outcome))
+    print_json(shown_task(outcome))
     if outcome.state.is_final:
         raise typer.Exit(1)
 
@@ -720,7 +647,7 @@ def check(
     findings = _run(look_over(_config(site, store)))
     wrong = [each for each in findings if not each.is_well]
     if as_json:
-        _print_json(
+        print_json(
             {
                 "well": not wrong,
                 "findings": [{"what": f.what, "well": f.is_well, "says": f.says} for f in findings],
@@ -729,9 +656,66 @@ def check(
     else:
         for each in findings:
             mark = "[green]✓[/]" if each.is_well else "[red]✗[/]"
-            out.print(f"{mark} {_plain(each.what)}: {_plain(each.says)}", highlight=False, soft_wrap=True)
+            out.print(f"{mark} {plain(each.what)}: {plain(each.says)}", highlight=False, soft_wrap=True)
     if wrong:
         raise typer.Exit(1)
+
+
+@app.command()
+def copy(
+    origin: Annotated[str, typer.Argument(metavar="FROM", help="The URL of the store to copy.")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="The URL of an empty store.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Copy a site to another store, and verify that both hold the same.
+
+    Items keep their versions; vectors, keys and tasks come along. Stop the servers first.
+    A copy that was interrupted goes on when it is run again.
+
+        portico copy sqlite:///site.db postgresql://me@localhost/shop
+    """
+    started = time.monotonic()
+    copied: Copied = _run(_copy(located(origin, "."), located(target, "."), quiet=as_json))
+    if as_json:
+        print_json(
+            {
+                "collections": copied.collections,
+                "items": copied.items,
+                "unchanged": copied.unchanged,
+                "removed": copied.removed,
+                "vectors": copied.vectors,
+                "entries": copied.entries,
+                "verified": copied.verified,
+            }
+        )
+        return
+    show_table(
+        [{"collection": name, "items": count} for name, count in copied.collections.items()], ["collection", "items"]
+    )
+    says = f"{copied.items:,} items copied, {copied.unchanged:,} were there, {copied.vectors:,} vectors"
+    took = f"{copied.entries:,} keys and tasks, in {time.monotonic() - started:.1f} s"
+    err.print(f"{says}, {took}. Both stores hold the same.", highlight=False)
+
+
+async def _copy(origin: str, target: str, *, quiet: bool) -> "Copied":
+    from portico.copying import copy_store
+    from portico.query import EVERYTHING
+    from portico.store import open_store
+
+    async with contextlib.AsyncExitStack() as closing:
+        here = await open_store(origin)
+        closing.push_async_callback(here.close)
+        there = await open_store(target)
+        closing.push_async_callback(there.close)
+        total = sum([await here.count(name, EVERYTHING) for name in here.schema])
+        started = time.monotonic()
+        with Bar("copying", quiet) as bar:
+
+            def told(what: str, copied: "Copied") -> None:
+                done = copied.items + copied.unchanged
+                bar.share(done, total, done / max(time.monotonic() - started, 1e-3), what)
+
+            return await copy_store(here, there, told)
 
 
 @keys.command("create")
@@ -771,10 +755,10 @@ def create_key(
 
     _run(work())
     if as_json:
-        _print_json({"key": token, **_shown_key(key)})
+        print_json({"key": token, **_shown_key(key)})
         return
     print(token)
-    err.print(f"[dim]Key {key.id} for {_plain(name)}. This is the only time it is shown.[/]", highlight=False)
+    err.print(f"[dim]Key {key.id} for {plain(name)}. This is the only time it is shown.[/]", highlight=False)
 
 
 @keys.command("list")
@@ -790,9 +774,9 @@ def list_keys(site: SiteOption = None, store: StoreOption = None, as_json: JsonO
 
     rows = [_shown_key(key) for key in _run(work())]
     if as_json:
-        _print_json(rows)
+        print_json(rows)
     else:
-        _table(rows, ["id", "name", "scopes", "danger", "expires", "revoked"])
+        show_table(rows, ["id", "name", "scopes", "danger", "expires", "revoked"])
 
 
 @keys.command("revoke")
@@ -813,14 +797,14 @@ def revoke_key(
 
     if not _run(work()):
         raise NotFound(f"There is no key {id!r} to revoke", hint="`portico keys list` shows them.")
-    err.print(f"Key {_plain(id)} is revoked.")
+    err.print(f"Key {plain(id)} is revoked.")
 
 
 @asynccontextmanager
 async def _store(config: Config) -> "AsyncGenerator[Store]":
     from portico.store import open_store
 
-    store = await open_store(config.store_url, keep_changes=config.store.keep_changes)
+    store = await open_store(config.store_url, **config.store.opening())
     try:
         yield store
     finally:

@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgspec
 from msgspec import Meta
@@ -40,6 +41,7 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000
     nwp_port: Annotated[int, Meta(ge=0, le=65535)] = 17433
+    workers: Annotated[int, Meta(ge=1)] = 1  # processes that serve
 
 
 class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -118,6 +120,12 @@ class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     url: str = "sqlite:///site.db"
     keep_changes: Annotated[int, Meta(ge=1000)] = 100_000
+    pool: Annotated[int, Meta(ge=2, le=1000)] = 10  # connections of one process to a database server
+    seconds: Annotated[float, Meta(gt=0, le=3600)] = 10.0  # that a query may take
+
+    def opening(self) -> dict[str, Any]:
+        """How to open the store, besides its URL."""
+        return {"keep_changes": self.keep_changes, "pool": self.pool, "seconds": self.seconds}
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -176,6 +184,16 @@ def located(url: str, folder: str) -> str:
     if "://" in url or url.startswith("/"):
         return url
     return str(Path(folder, url))
+
+
+def shown_url(url: str) -> str:
+    """A URL for people to read: without the password."""
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    told = urlencode([pair for pair in parse_qsl(parts.query) if pair[0] != "password"], safe="/")
+    if not at and told == parts.query:
+        return url
+    return urlunsplit((parts.scheme, f"{user.partition(':')[0]}{at}{host}", parts.path, told, ""))
 
 
 def find_site_file(named: str | None) -> Path | None:

@@ -99,7 +99,8 @@ def test_every_option_and_argument_is_documented(name: str) -> None:
 
 def spelled(param: Any) -> list[str]:
     if param.param_type_name == "argument":
-        return [{"sources": "SOURCE"}.get(param.name, param.name.upper())]
+        renamed = {"sources": "SOURCE", "origin": "FROM", "target": "TO"}
+        return [renamed.get(param.name, param.name.upper())]
     return [*param.opts, *param.secondary_opts]
 
 
@@ -195,7 +196,7 @@ def test_every_dependency_has_its_line() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     wanted = {
         "Runtime": project["project"]["dependencies"],
-        "Extra `sql`": project["project"]["optional-dependencies"]["sql"],
+        **{f"Extra `{name}`": lines for name, lines in project["project"]["optional-dependencies"].items()},
         "Development": project["dependency-groups"]["dev"],
     }
     said = {

@@ -1,0 +1,144 @@
+"""A site from one store to another: items with their versions, vectors, keys, tasks; then both are compared."""
+
+import hashlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+from portico.errors import ConfigError, Conflict, Unavailable
+from portico.items import content_hash, parts_of
+from portico.store import Record, Remove, Store
+
+MARK = "copy"  # the blob in which a store says what is being copied into it
+VECTORS = 500
+REMOVALS = 500
+
+
+@dataclass(slots=True)
+class Copied:
+    """What a copy has done so far. `unchanged` items were there already, from an earlier run that did not end."""
+
+    items: int = 0
+    unchanged: int = 0
+    removed: int = 0
+    vectors: int = 0
+    entries: int = 0
+    collections: dict[str, int] = field(default_factory=dict[str, int])
+    verified: bool = False
+
+
+Told = Callable[[str, Copied], None]
+
+
+async def copy_store(source: Store, target: Store, told: Told) -> Copied:
+    """Copy everything, verify it, and say what was done. A run that was interrupted can be repeated."""
+    await _reserve(source, target)
+    copied = Copied()
+    head = await source.head()
+    await target.skip_to(head)
+    for name, collection in (await source.refresh()).items():
+        await target.declare(collection)
+        await _copy_items(source, target, name, copied, told)
+        await _copy_vectors(source, target, name, copied, told)
+        await target.optimise(name)
+    async for entries in source.entries():
+        await target.restore_entries(entries)
+        copied.entries += len(entries)
+        told("keys and tasks", copied)
+    await _verify(source, target, copied, told)
+    if await source.head() != head:
+        raise Conflict(
+            "The site was changed while it was copied",
+            hint="Stop what writes to it and run the copy again: it takes only what differs.",
+        )
+    await target.save_blob(MARK, b"done")
+    copied.verified = True
+    return copied
+
+
+async def _reserve(source: Store, target: Store) -> None:
+    """Make sure that the target is empty, or holds an unfinished copy of the same site."""
+    if source.secret == target.secret:
+        raise ConfigError("Both URLs name the same store", hint="Name another one to copy to.")
+    mark = hashlib.sha256(source.secret).digest()
+    there = await target.load_blob(MARK)
+    if there != mark and await target.refresh():
+        raise Conflict(
+            f"{target.url} already holds a site with {len(target.schema)} collections",
+            hint="Copy into an empty store.",
+        )
+    await target.save_blob(MARK, mark)
+
+
+async def _copy_items(source: Store, target: Store, name: str, copied: Copied, told: Told) -> None:
+    seen: set[str] = set()
+    async for records in source.records(name):
+        seen.update(record.item.id for record in records)
+        new = await target.restore(name, records)
+        copied.items += new
+        copied.unchanged += len(records) - new
+        told(name, copied)
+    copied.collections[name] = len(seen)
+    gone = [record.item.id async for record in _each(target, name) if record.item.id not in seen]
+    for start in range(0, len(gone), REMOVALS):
+        await target.write(name, [Remove(id) for id in gone[start : start + REMOVALS]])
+    copied.removed += len(gone)
+
+
+async def _copy_vectors(source: Store, target: Store, name: str, copied: Copied, told: Told) -> None:
+    for model in await source.vector_models(name):
+        after = 0
+        while rows := await source.vectors(name, "", model, after, VECTORS):
+            await target.put_vectors(name, model, [(row.id, row.digest, row.vector) for row in rows])
+            after = rows[-1].seq
+            copied.vectors += len(rows)
+            told(name, copied)
+
+
+async def _verify(source: Store, target: Store, copied: Copied, told: Told) -> None:
+    """Read both stores to the end and compare what they hold, not what they say of it."""
+    for name, collection in source.schema.items():
+        told(f"verifying {name}", copied)
+        if target.schema[name] != collection:
+            raise _differs(name, "its fields")
+        theirs = _each(target, name)
+        async for record in _each(source, name):
+            found = await anext(theirs, None)
+            if found is None or not _same(record, found):
+                raise _differs(name, f"the item {record.item.id!r}")
+        if await anext(theirs, None):
+            raise _differs(name, "an item too many")
+        if await _vector_sum(source, name) != await _vector_sum(target, name):
+            raise _differs(name, "its vectors")
+
+
+async def _each(store: Store, name: str) -> AsyncIterator[Record]:
+    async for records in store.records(name):
+        for record in records:
+            yield record
+
+
+def _same(record: Record, found: Record) -> bool:
+    # The version holds a hash of the data: whether it is true of what was stored is what is to be shown.
+    return record == found and content_hash(found.item.data) == parts_of(found.item.version)[1]
+
+
+async def _vector_sum(store: Store, name: str) -> int:
+    """The same for the same vectors, in whatever order they were written. Those of items that changed do not count."""
+    current = {record.item.id: parts_of(record.item.version)[1] async for record in _each(store, name)}
+    total = 0
+    for model in await store.vector_models(name):
+        after = 0
+        while rows := await store.vectors(name, "", model, after, VECTORS):
+            after = rows[-1].seq
+            for row in rows:
+                if current.get(row.id) == row.digest:
+                    said = f"{model}\0{row.id}\0{row.digest}\0".encode() + row.vector
+                    total ^= int.from_bytes(hashlib.blake2b(said, digest_size=16).digest())
+    return total
+
+
+def _differs(name: str, what: str) -> Unavailable:
+    return Unavailable(
+        f"{name} was not copied truly: {what} differs",
+        hint="Was either store written to meanwhile? Run the copy again: it takes only what differs.",
+    )

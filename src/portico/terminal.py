@@ -1,0 +1,96 @@
+"""What commands show on a terminal: tables, progress, JSON. Text of unknown origin is made harmless first."""
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from portico.ingest import Report
+
+out = Console(soft_wrap=False)
+err = Console(stderr=True)
+
+
+def plain(text: object) -> str:
+    """Text of unknown origin for a terminal: no markup, no control sequences."""
+    from rich.markup import escape
+
+    return escape(_CONTROLS.sub("\ufffd", str(text)))
+
+
+_CONTROLS = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]")
+
+
+def print_json(value: Any) -> None:
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    sys.stdout.write(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+
+
+class Bar:
+    """Progress of long work on a terminal: how far, how fast, how long still."""
+
+    def __init__(self, title: str, quiet: bool) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[count]:>9,} {task.fields[unit]}"),
+            TextColumn("{task.fields[rate]:>7,.0f}/s"),
+            TimeRemainingColumn(),
+        )
+        self._bar = Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True)
+        self._task = self._bar.add_task(plain(title[-40:]), total=None, count=0, unit="records", rate=0.0)
+
+    def __enter__(self) -> "Bar":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def told(self, report: "Report") -> None:
+        total = report.read / report.share if report.share else None
+        rate = report.read / report.seconds if report.seconds else 0.0
+        self._bar.update(self._task, completed=report.read, total=total, count=report.read, rate=rate)
+
+    def share(self, done: int, total: int, rate: float, what: str | None = None) -> None:
+        self._bar.update(self._task, completed=done, total=total, count=done, unit="items", rate=rate)
+        if what is not None:
+            self._bar.update(self._task, description=plain(what[-40:]))
+
+
+def show_table(rows: Sequence[Mapping[str, Any]], names: Iterable[str]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    columns = list(names)
+    for name in columns:
+        numeric = rows and all(isinstance(_at(row, name), int | float) for row in rows)
+        table.add_column(plain(name), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(_at(row, name)) for name in columns))
+    out.print(table)
+
+
+def _at(row: Mapping[str, Any], name: str) -> Any:
+    from portico.catalog import scalar_at
+
+    return row[name] if name in row else scalar_at(row, name)
+
+
+def _cell(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case str():
+            return plain(value if len(value) <= 80 else value[:79] + "…")
+        case float():
+            return f"{value:g}" if abs(value) < 1e6 else f"{value:,.2f}"
+        case bool() | int():
+            return str(value)
+        case _:
+            return _cell(json.dumps(value, ensure_ascii=False))
