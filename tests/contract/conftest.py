@@ -1,42 +1,44 @@
-"""Every store passes the suite in this folder. A new one adds a line to STORES, BACKENDS and LASTING."""
+"""Every store passes the suite in this folder. A new one adds its name to STORES, BACKENDS and LASTING."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 
 import pytest
+from tests.conftest import StoreUrl
 
 from portico.store import Store, open_store
 
-STORES: dict[str, Callable[[Path], str]] = {
-    "sqlite": lambda folder: f"sqlite:///{folder / 'site.db'}",
-    "sqlite-temporary": lambda _: "sqlite:///:memory:",
-}
-BACKENDS = ("sqlite-temporary",)  # one for each engine: what is slow need not run on every variant of it
-LASTING = ("sqlite",)  # those that can be opened again, and by two at once
+STORES = ("sqlite", "sqlite-temporary", "postgres")
+BACKENDS = ("sqlite-temporary", "postgres")  # one for each engine: what is slow need not run on every variant of it
+LASTING = ("sqlite", "postgres")  # those that can be opened again, and by two at once
 
 Opening = Callable[..., Awaitable[Store]]
 
 
 @pytest.fixture(params=STORES)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return STORES[request.param](tmp_path)
+def url(request: pytest.FixtureRequest, store_url: StoreUrl) -> str:
+    return store_url(request.param)
 
 
 @pytest.fixture(params=LASTING)
-def lasting_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return STORES[request.param](tmp_path)
+def lasting_url(request: pytest.FixtureRequest, store_url: StoreUrl) -> str:
+    return store_url(request.param)
 
 
 @pytest.fixture(params=BACKENDS)
-async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    store = await open_store(STORES[request.param](tmp_path))
+def backend_url(request: pytest.FixtureRequest, store_url: StoreUrl) -> str:
+    return store_url(request.param)
+
+
+@pytest.fixture
+async def backend(backend_url: str) -> AsyncIterator[Store]:
+    store = await open_store(backend_url)
     yield store
     await store.close()
 
 
 @pytest.fixture
-async def opening() -> AsyncIterator[Opening]:
-    """Opens stores that are closed when the test ends."""
+async def opening(store_url: StoreUrl) -> AsyncIterator[Opening]:
+    """Opens stores that are closed when the test ends, before their databases go."""
     opened: list[Store] = []
 
     async def open_one(url: str, **settings: int) -> Store:

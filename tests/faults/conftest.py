@@ -1,14 +1,19 @@
 """Processes that can be killed, and ways to look at what they left behind."""
 
+import asyncio
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.conftest import StoreUrl
+
+from portico.store import Store, open_store
 
 SCRIPT = Path(sys.executable).parent / "portico"
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PORTICO_SITE"}
@@ -16,9 +21,28 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "POR
 Start = Callable[..., subprocess.Popen[str]]
 
 
+@pytest.fixture(params=("sqlite", "postgres"))
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Start a command in this test's folder. What still runs at the end is killed."""
+def url(kind: str, store_url: StoreUrl) -> str:
+    return store_url(kind)
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Store]:
+    store = await open_store(url)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path, store_url: StoreUrl) -> Iterator[Start]:
+    """Start a command in this test's folder. What still runs at the end is killed, before its store goes."""
     running: list[subprocess.Popen[str]] = []
 
     def begin(*args: str | Path) -> subprocess.Popen[str]:
@@ -66,3 +90,12 @@ def wait_until(happened: Callable[[], bool], what: str, seconds: float = 40.0) -
     while not happened():
         assert time.monotonic() < deadline, f"{what} did not happen within {seconds} seconds"
         time.sleep(0.02)
+
+
+async def until_written(url: str, changes: int, seconds: float = 40.0) -> None:
+    """Return once other processes can see so many changes in a store."""
+    deadline = time.monotonic() + seconds
+    async with opened(url) as store:
+        while await store.head() < changes:
+            assert time.monotonic() < deadline, f"{changes} changes were not written within {seconds} seconds"
+            await asyncio.sleep(0.02)

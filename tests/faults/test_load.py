@@ -2,15 +2,13 @@
 
 import json
 import os
-import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.faults.conftest import ENVIRONMENT, SCRIPT, Start, wait_until
-
-from portico.store import open_store
+from tests.conftest import StoreUrl
+from tests.faults.conftest import ENVIRONMENT, SCRIPT, Start, opened, until_written
 
 MANY = 50_000
 
@@ -24,39 +22,22 @@ def write_items(path: Path, numbers: Iterator[int] | range) -> None:
         file.writelines(json.dumps(record(number)) + "\n" for number in numbers)
 
 
-async def contents(path: Path, collection: str = "items") -> dict[str, dict]:
-    store = await open_store(f"sqlite:///{path}")
-    try:
+async def contents(url: str, collection: str = "items") -> dict[str, dict]:
+    async with opened(url) as store:
         return {item.id: dict(item.data) async for items in store.scan(collection) for item in items}
-    finally:
-        await store.close()
-
-
-def committed(path: Path) -> int:
-    """How many changes other processes can see in a store."""
-    if not path.exists():
-        return 0
-    database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    try:
-        return database.execute("SELECT count(*) FROM changes").fetchone()[0]
-    except sqlite3.OperationalError:
-        return 0
-    finally:
-        database.close()
 
 
 async def test_a_load_killed_in_the_middle_and_repeated_ends_with_exactly_the_right_items(
-    start: Start, run: Callable[..., str], tmp_path: Path
+    start: Start, run: Callable[..., str], tmp_path: Path, url: str
 ) -> None:
-    store = tmp_path / "s.db"
     write_items(tmp_path / "items.jsonl", range(MANY))
-    load = ("load", "items.jsonl", "--store", "sqlite:///s.db", "--json")
+    load = ("load", "items.jsonl", "--store", url, "--json")
 
     killed = start(*load)
-    wait_until(lambda: committed(store) >= 2000, "the first batches")
+    await until_written(url, 2000)
     killed.kill()
     killed.communicate()
-    kept = await contents(store)
+    kept = await contents(url)
     summary = json.loads(run(*load))
 
     assert 2000 <= len(kept) < MANY
@@ -67,21 +48,20 @@ async def test_a_load_killed_in_the_middle_and_repeated_ends_with_exactly_the_ri
         "removed": 0,
         "failed": 0,
     }
-    assert await contents(store) == {record(n)["id"]: record(n) for n in range(MANY)}
+    assert await contents(url) == {record(n)["id"]: record(n) for n in range(MANY)}
 
 
 async def test_a_reload_killed_in_the_middle_forgets_nothing_that_is_still_there(
-    start: Start, run: Callable[..., str], tmp_path: Path
+    start: Start, run: Callable[..., str], tmp_path: Path, url: str
 ) -> None:
     """The second run of a source is killed; the third has a row less."""
-    store = tmp_path / "s.db"
     write_items(tmp_path / "items.jsonl", range(6000))
-    load = ("load", "items.jsonl", "--store", "sqlite:///s.db", "--json")
+    load = ("load", "items.jsonl", "--store", url, "--json")
     run(*load)
     changed = {n: {**record(n), "name": f"New {n}"} for n in range(6000)}
     (tmp_path / "items.jsonl").write_text("".join(json.dumps(each) + "\n" for each in changed.values()))
     killed = start(*load)
-    wait_until(lambda: committed(store) >= 7000, "the first changes")
+    await until_written(url, 7000)
     killed.kill()
     killed.communicate()
     del changed[5]
@@ -90,41 +70,40 @@ async def test_a_reload_killed_in_the_middle_forgets_nothing_that_is_still_there
     summary = json.loads(run(*load))
 
     assert (summary["added"], summary["removed"]) == (0, 1)
-    assert await contents(store) == {each["id"]: each for each in changed.values()}
+    assert await contents(url) == {each["id"]: each for each in changed.values()}
 
 
-async def test_two_loads_of_one_source_at_once_lose_nothing(start: Start, tmp_path: Path) -> None:
+async def test_two_loads_of_one_source_at_once_lose_nothing(start: Start, tmp_path: Path, url: str) -> None:
     write_items(tmp_path / "items.jsonl", range(20_000))
-    load = ("load", "items.jsonl", "--store", "sqlite:///s.db", "--json")
+    load = ("load", "items.jsonl", "--store", url, "--json")
 
     both = [start(*load), start(*load)]
     codes = {(process.communicate(timeout=120), process.returncode)[1] for process in both}
 
     assert codes <= {0, 5}
-    assert await contents(tmp_path / "s.db") == {record(n)["id"]: record(n) for n in range(20_000)}
+    assert await contents(url) == {record(n)["id"]: record(n) for n in range(20_000)}
 
 
-async def test_two_loads_of_different_sources_share_a_store(start: Start, tmp_path: Path) -> None:
+async def test_two_loads_of_different_sources_share_a_store(start: Start, tmp_path: Path, url: str) -> None:
     write_items(tmp_path / "low.jsonl", range(4000))
     write_items(tmp_path / "high.jsonl", range(4000, 8000))
 
     both = [
-        start("load", name, "--collection", "items", "--store", "sqlite:///s.db", "--json")
-        for name in ("low.jsonl", "high.jsonl")
+        start("load", name, "--collection", "items", "--store", url, "--json") for name in ("low.jsonl", "high.jsonl")
     ]
     summaries = [json.loads(process.communicate(timeout=120)[0]) for process in both]
 
     assert [(each["added"], each["removed"], each["failed"]) for each in summaries] == [(4000, 0, 0)] * 2
-    assert await contents(tmp_path / "s.db") == {record(n)["id"]: record(n) for n in range(8000)}
+    assert await contents(url) == {record(n)["id"]: record(n) for n in range(8000)}
 
 
 @pytest.fixture
-def peak(tmp_path: Path) -> Callable[[str], int]:
+def peak(tmp_path: Path, kind: str, store_url: StoreUrl) -> Callable[[str], int]:
     """The most memory, in kilobytes, that loading a file takes."""
 
     def measured(name: str) -> int:
         process = subprocess.Popen(
-            [SCRIPT, "load", name, "--store", f"sqlite:///{name}.db", "--collection", "items", "--json"],
+            [SCRIPT, "load", name, "--store", store_url(kind, name), "--collection", "items", "--json"],
             cwd=tmp_path,
             env=ENVIRONMENT,
             stdout=subprocess.DEVNULL,

@@ -1,15 +1,14 @@
 """Collections made while others look."""
 
 import asyncio
-from pathlib import Path
 
 from portico.catalog import Collection
 from portico.store import Put, open_store
 
 
-async def test_a_collection_made_while_others_look_stays_known(tmp_path: Path) -> None:
+async def test_a_collection_made_while_others_look_stays_known(url: str) -> None:
     """A reader that began before the collection was made must not bring the old schema back."""
-    store = await open_store(f"sqlite:///{tmp_path}/s.db")
+    store = await open_store(url)
     looking = True
 
     async def look() -> None:

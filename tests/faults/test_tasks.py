@@ -3,16 +3,14 @@
 import asyncio
 import json
 import signal
-import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.faults.conftest import Start, wait_until
+from tests.faults.conftest import Start, opened, wait_until
 
 from portico.calls import Task
-from portico.store import open_store
 
 SITE = """
 operations = ["own.py"]
@@ -20,6 +18,8 @@ operations = ["own.py"]
 embedder = "none:"
 [server]
 port = {port}
+[store]
+url = "{url}"
 """
 OWN = '''
 import asyncio
@@ -50,8 +50,8 @@ STEPS = 30
 
 
 @pytest.fixture
-def site(tmp_path: Path, free_port: int) -> Path:
-    (tmp_path / "portico.toml").write_text(SITE.format(port=free_port))
+def site(tmp_path: Path, free_port: int, url: str) -> Path:
+    (tmp_path / "portico.toml").write_text(SITE.format(port=free_port, url=url))
     (tmp_path / "own.py").write_text(OWN)
     return tmp_path
 
@@ -72,21 +72,18 @@ def steps(site: Path, operation: str) -> list[int]:
     return [int(line) for line in log.read_text().split()] if log.exists() else []
 
 
-async def finished(site: Path, id: str, seconds: float = 45.0) -> Task:
+async def finished(url: str, id: str, seconds: float = 45.0) -> Task:
     """The task once it has ended."""
-    store = await open_store(f"sqlite:///{site}/site.db")
     deadline = time.monotonic() + seconds
-    try:
+    async with opened(url) as store:
         while not (now := await store.get_task(id)).state.is_final:
             assert time.monotonic() < deadline, now
             await asyncio.sleep(0.1)
         return now
-    finally:
-        await store.close()
 
 
 async def test_after_a_kill_work_goes_on_where_it_was_or_fails_honestly(
-    start: Start, site: Path, work: Callable[[str], str]
+    start: Start, site: Path, url: str, work: Callable[[str], str]
 ) -> None:
     patient, once = work("patient"), work("once")
     server = start("serve")
@@ -96,7 +93,7 @@ async def test_after_a_kill_work_goes_on_where_it_was_or_fails_honestly(
     before = {name: steps(site, name) for name in ("patient", "once")}
     start("serve")
 
-    resumed, given_up = await finished(site, patient), await finished(site, once)
+    resumed, given_up = await finished(url, patient), await finished(url, once)
 
     assert (resumed.state, resumed.progress, resumed.result) == ("completed", 1.0, list(range(STEPS)))
     after = steps(site, "patient")
@@ -107,8 +104,8 @@ async def test_after_a_kill_work_goes_on_where_it_was_or_fails_honestly(
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_a_server_that_is_told_to_stop_gives_its_work_back(
-    start: Start, site: Path, work: Callable[[str], str], how: signal.Signals
+async def test_a_server_that_is_told_to_stop_gives_its_work_back(
+    start: Start, site: Path, url: str, work: Callable[[str], str], how: signal.Signals
 ) -> None:
     """Nobody has to wait for a lease to run out."""
     id = work("patient")
@@ -117,22 +114,20 @@ def test_a_server_that_is_told_to_stop_gives_its_work_back(
     server.send_signal(how)
     server.communicate(timeout=20)
 
-    database = sqlite3.connect(site / "site.db")
-    assert database.execute("SELECT state FROM tasks WHERE id = ?", (id,)).fetchone() == ("pending",)
-    database.close()
+    async with opened(url) as store:
+        assert (await store.get_task(id)).state == "pending"
 
 
 async def test_cancelling_from_another_process_reaches_the_running_work(
-    start: Start, site: Path, work: Callable[[str], str]
+    start: Start, site: Path, url: str, work: Callable[[str], str]
 ) -> None:
     start("serve")
     id = work("patient")
     wait_until(lambda: len(steps(site, "patient")) >= 2, "the first steps")
 
-    store = await open_store(f"sqlite:///{site}/site.db")
-    await store.cancel_task(id)
-    await store.close()
-    ended = await finished(site, id, 10)
+    async with opened(url) as store:
+        await store.cancel_task(id)
+    ended = await finished(url, id, 10)
 
     assert ended.state == "cancelled"
     assert len(steps(site, "patient")) < STEPS

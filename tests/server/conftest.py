@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.conftest import StoreUrl
 
 SCRIPT = Path(sys.executable).parent / "portico"
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PORTICO_SITE"}
@@ -50,8 +51,14 @@ class Running:
 Serve = Callable[..., Running]
 
 
+@pytest.fixture(params=("sqlite", "postgres"))
+def url(request: pytest.FixtureRequest, store_url: StoreUrl) -> str:
+    return store_url(request.param)
+
+
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Serve]:
+def serve(tmp_path: Path, store_url: StoreUrl) -> Iterator[Serve]:
+    """Start a server in this test's folder. What still runs at the end is killed, before its store goes."""
     running: list[subprocess.Popen[str]] = []
 
     def begin(command: str = "serve", *args: str, port: int | None = None) -> Running:

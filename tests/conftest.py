@@ -1,0 +1,54 @@
+"""What all tests share: a PostgreSQL server, started when the first test needs it."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from tests.databases import NEEDED, NoDatabase, empty_schema, postgres_server
+
+MISSING = pytest.StashKey[str]()
+NOT_RUN = "PostgreSQL tests were not run"
+
+
+@pytest.fixture(scope="session")
+def postgres(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a database that the whole session shares."""
+    with ExitStack() as running:
+        try:
+            url = running.enter_context(postgres_server())
+        except NoDatabase as reason:
+            request.config.stash[MISSING] = str(reason)
+            if os.environ.get(NEEDED):
+                pytest.fail(f"{NOT_RUN}: {reason}", pytrace=False)
+            pytest.skip(f"{NOT_RUN}: {reason}")
+        yield url
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    reason = config.stash.get(MISSING, "")
+    if not reason:
+        return
+    terminalreporter.section(NOT_RUN, red=True, bold=True)
+    terminalreporter.line(f"There is no database to run them on: {reason}")
+
+
+StoreUrl = Callable[..., str]
+
+
+@pytest.fixture
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreUrl]:
+    """The URL of a store of this test's own, by its kind. It is empty at first, and gone afterwards."""
+    with ExitStack() as made:
+
+        def url(kind: str, name: str = "site") -> str:
+            match kind:
+                case "postgres":
+                    return made.enter_context(empty_schema(request.getfixturevalue("postgres")))
+                case "sqlite-temporary":
+                    return "sqlite:///:memory:"
+                case _:
+                    return f"sqlite:///{tmp_path / name}.db"
+
+        yield url
