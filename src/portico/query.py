@@ -17,9 +17,7 @@ from math import isfinite
 from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
-import numpy as np
 import re2
-from numpy.typing import NDArray
 
 from portico.catalog import ID, MAX_NUMBER, Collection, Field, FieldType, comparable, scalar_at, segments, storable
 from portico.errors import InvalidCursor, InvalidQuery, TooLarge, UnsafeRegex
@@ -699,25 +697,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(each) for each in cast("tuple[Any, ...]", value)]
     return value
-
-
-# Similarity.
-
-
-def similarity(near: Near, matrix: NDArray[np.float32]) -> NDArray[np.float32]:
-    """How near each row lies: greater is nearer, -inf is beyond the threshold. Euclidean distances are negated."""
-    wanted = np.asarray(near.vector, dtype=np.float32)
-    match near.metric:
-        case "euclidean":
-            ranks = -np.linalg.norm(matrix - wanted, axis=1)
-            least = None if near.threshold is None else -near.threshold
-        case "dot_product":
-            ranks, least = matrix @ wanted, near.threshold
-        case "cosine":
-            lengths = np.linalg.norm(matrix, axis=1) * np.linalg.norm(wanted)
-            ranks, least = (matrix @ wanted) / np.maximum(lengths, 1e-12), near.threshold
-    ranks = ranks.astype(np.float32)
-    return ranks if least is None else np.where(ranks >= np.float32(least), ranks, -np.inf).astype(np.float32)
 
 
 # Projection.

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from portico.catalog import ID, Collection, Field, scalar_at
 from portico.errors import InvalidCursor, Unavailable, UnknownCollection, UnknownField, Unsupported
 from portico.index import DEPTH, TEXT_SHARE, Index, Ranked, Search
-from portico.index.snapshot import DIGITS
 from portico.items import Item
 from portico.models import Embedder
+from portico.nearness import DIGITS
 from portico.query import (
     ABSENT,
     Filter,

@@ -12,13 +12,13 @@ from portico.index import DEPTH, TEXT_SHARE, Ranked, Search
 from portico.index.columns import NeedsStore
 from portico.index.segment import Segment, Vocabulary
 from portico.index.text import Term, Wanted, wanted
-from portico.index.vectors import Vectors
+from portico.index.vectors import Vectors, nearest_of
+from portico.nearness import DIGITS
 from portico.query import And, Condition, Filter, Near, conditions
 
 K1 = 1.2
 B = 0.75
 BEYOND = 1e-4  # how much farther than the last neighbour an item counts that is none
-DIGITS = 6  # scores are rounded: the same items rank the same however they are spread over segments
 
 Mask = NDArray[np.bool_]
 Doubles = NDArray[np.float64]
@@ -65,7 +65,18 @@ class Snapshot:
         if not len(allowed) or not allowed.any():
             return Ranked([], [], 0, [], [])
         parts = self._near_parts(search.near, allowed) if search.near else self._parts(search, allowed)
-        return self._best(parts, limit, after)
+        docs, ranked = self._best(parts, limit, after)
+        vectors = self.vectors.get("")
+        if search.near or search.neighbours or search.vector is None or vectors is None:
+            return ranked
+        return replace(ranked, by_meaning=self._exactly(vectors, docs, search.vector))
+
+    def _exactly(self, vectors: Vectors, docs: Sequence[int], vector: Floats) -> list[float]:
+        """The cosines of a few items; -1 where there is no vector."""
+        slots = self._slots("", vectors)[list(docs)]
+        found = np.full(len(docs), -1.0)
+        found[slots >= 0] = vectors.exact(slots[slots >= 0], vector)
+        return found.tolist()
 
     def _allowed(self, search: Search) -> Mask:
         masks = list(self.live)
@@ -95,22 +106,26 @@ class Snapshot:
         scores = self._nearest(near, allowed)
         return Parts(scores, np.zeros(len(scores)), scores)
 
-    def _products(self, search: Search, allowed: Mask, by_word: Doubles) -> tuple[NDArray[np.int64], Floats]:
-        """The items whose meaning is known, and their cosines."""
+    def _products(self, search: Search, allowed: Mask, by_word: Doubles) -> tuple[NDArray[np.int64], Doubles]:
+        """The items whose meaning is known, and their cosines: exact for the nearest, on which the fusion depends."""
         if search.neighbours:
             return self._neighbours(search.neighbours, allowed, by_word > 0)
         vectors = self.vectors.get("")
         if search.vector is None or vectors is None:
-            return np.zeros(0, np.int64), np.zeros(0, np.float32)
-        slots = np.concatenate([s.slots for s in self.segments])
+            return np.zeros(0, np.int64), np.zeros(0, np.float64)
+        slots = self._slots("", vectors)
         docs = np.flatnonzero(allowed & (slots >= 0))
-        return docs, vectors.products(slots[docs], search.vector)
+        quick = vectors.products(slots[docs], search.vector)
+        products = quick.astype(np.float64)
+        close = nearest_of(quick, DEPTH)
+        products[close] = vectors.exact(slots[docs[close]], search.vector)
+        return docs, products
 
     def _neighbours(
         self, known: Mapping[str, float], allowed: Mask, matching: Mask
-    ) -> tuple[NDArray[np.int64], Floats]:
+    ) -> tuple[NDArray[np.int64], Doubles]:
         far = min(known.values()) - BEYOND
-        every = np.fromiter((known.get(id, far) for s in self.segments for id in s.ids), np.float32)
+        every = np.fromiter((known.get(id, far) for s in self.segments for id in s.ids), np.float64)
         near = every > far
         # With fewer neighbours than were asked for, whatever else matches has no vector; else it lies farther.
         docs = np.flatnonzero(allowed & (near | matching if len(known) >= DEPTH else near))
@@ -149,7 +164,7 @@ class Snapshot:
             )
         slots = self._slots(near.field, vectors)
         docs = np.flatnonzero(allowed & (slots >= 0))
-        ranks = vectors.nearness(slots[docs], near).astype(np.float64)
+        ranks = vectors.nearness(slots[docs], near)
         if len(docs) > near.top:
             edge = np.partition(ranks, -near.top)[-near.top]
             best = sorted((-ranks[at], self._id(int(docs[at])), at) for at in np.flatnonzero(ranks >= edge).tolist())
@@ -164,7 +179,7 @@ class Snapshot:
             return np.concatenate([s.slots for s in self.segments])
         return np.fromiter((vectors.slot(id) for s in self.segments for id in s.ids), np.int32)
 
-    def _best(self, parts: "Parts", limit: int, after: tuple[float, str] | None) -> Ranked:
+    def _best(self, parts: "Parts", limit: int, after: tuple[float, str] | None) -> tuple[list[int], Ranked]:
         docs = np.flatnonzero(parts.scores > -np.inf)
         total = len(docs)
         scores = np.round(parts.scores[docs], DIGITS)
@@ -177,7 +192,7 @@ class Snapshot:
         pairs = zip(docs.tolist(), scores.tolist(), strict=True)
         best = sorted((-score, self._id(doc), doc) for doc, score in pairs)[:limit]
         chosen = [doc for _, _, doc in best]
-        return Ranked(
+        return chosen, Ranked(
             [id for _, id, _ in best],
             [-score for score, _, _ in best],
             total,
@@ -216,12 +231,12 @@ def fuse_words(by_word: Doubles) -> Doubles:
     return np.where(by_word > 0, by_word / strongest, -np.inf)
 
 
-def _blend(text: Doubles, docs: NDArray[np.int64], products: Floats) -> Doubles:
+def _blend(text: Doubles, docs: NDArray[np.int64], products: Doubles) -> Doubles:
     """Convex fusion of two scales, each stretched to 0..1 over what it found."""
     depth = min(DEPTH, len(docs))
     floor = float(np.partition(products, -depth)[-depth])
     span = max(float(products.max()) - floor, 1e-9)
-    nearness = np.clip((products.astype(np.float64) - floor) / span, 0.0, 1.0)
+    nearness = np.clip((products - floor) / span, 0.0, 1.0)
     # What has no vector yet is judged by its words alone.
     joined = text.copy()
     joined[docs] *= TEXT_SHARE

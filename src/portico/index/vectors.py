@@ -5,9 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from portico.query import Near, similarity
+from portico.nearness import is_near_enough, rounded, similarity
+from portico.query import Near
 
 Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+ROUNDING = 1e-4  # more than quick products can be wrong by
 GATHERED_BELOW = 0.15  # of all rows: below this share, multiplying only the wanted rows is cheaper
 
 
@@ -52,10 +55,39 @@ class Vectors:
         return slot
 
     def products(self, slots: NDArray[np.int32], vector: Floats) -> Floats:
-        """The dot product of a vector with the rows at these slots."""
+        """The dot product of a vector with the rows at these slots; quick, and exact to some six digits."""
         if len(slots) < self.count * GATHERED_BELOW:
             return self.matrix[slots] @ vector
         return (self.matrix[: self.count] @ vector)[slots]
 
-    def nearness(self, slots: NDArray[np.int32], near: Near) -> Floats:
-        return similarity(near, self.matrix[slots])
+    def exact(self, slots: NDArray[np.int32], vector: Floats) -> Doubles:
+        """The same, for a few rows: to the last digit, whatever rows lie around them."""
+        return rounded((self.matrix[slots].astype(np.float64) * vector.astype(np.float64)).sum(axis=1))
+
+    def nearness(self, slots: NDArray[np.int32], near: Near) -> Doubles:
+        """How near the rows at these slots lie, see `similarity`; -inf for those that are not among the nearest."""
+        ranks = np.full(len(slots), -np.inf)
+        close = nearest_of(_quick(near, self.matrix[slots]), near.top)
+        exact = rounded(similarity(near, self.matrix[slots[close]].astype(np.float64)))
+        ranks[close] = np.where(is_near_enough(near, exact), exact, -np.inf)
+        return ranks
+
+
+def nearest_of(quick: Floats, count: int) -> NDArray[np.int64]:
+    """Which may be among the nearest, by quick products: those, and all that are closer to them than rounding."""
+    if len(quick) <= count:
+        return np.arange(len(quick))
+    edge = float(np.partition(quick, -count)[-count])
+    return np.flatnonzero(quick >= edge - ROUNDING * max(1.0, abs(edge)))
+
+
+def _quick(near: Near, rows: Floats) -> Floats:
+    wanted = np.asarray(near.vector, np.float32)
+    match near.metric:
+        case "euclidean":
+            return -np.linalg.norm(rows - wanted, axis=1)
+        case "dot_product":
+            return rows @ wanted
+        case "cosine":
+            lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(wanted)
+            return (rows @ wanted) / np.maximum(lengths, np.float32(1e-12))

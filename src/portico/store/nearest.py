@@ -7,7 +7,8 @@ import numpy as np
 from portico.catalog import Collection
 from portico.errors import InvalidQuery
 from portico.items import Item
-from portico.query import Near, Page, Query, make_cursor, project, read_cursor, similarity
+from portico.nearness import is_near_enough, rounded, similarity
+from portico.query import Near, Page, Query, make_cursor, project, read_cursor
 
 BLOCK = 4000  # vectors compared at a time, so that memory stays bounded
 
@@ -21,8 +22,9 @@ def nearest(rows: Iterable[tuple[str, bytes]], near: Near) -> tuple[list[str], l
         kept = [row for row in block if len(row[1]) == 4 * len(near.vector)]
         if kept:
             matrix = np.frombuffer(b"".join(v for _, v in kept), dtype=np.float32).reshape(len(kept), -1)
-            ranks = similarity(near, matrix)
-            best.extend((float(rank), id) for rank, (id, _) in zip(ranks, kept, strict=True) if np.isfinite(rank))
+            ranks = rounded(similarity(near, matrix.astype(np.float64)))
+            fitting = is_near_enough(near, ranks).tolist()
+            best.extend((rank, id) for rank, (id, _), fits in zip(ranks.tolist(), kept, fitting, strict=True) if fits)
             best.sort(key=lambda pair: (-pair[0], pair[1]))
             del best[near.top :]
         elif block:

@@ -6,10 +6,12 @@ Every atom is two-valued, so that NOT means what it says for missing values too.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from decimal import Decimal
+from math import isfinite
+from typing import Any, Protocol, cast
 
 from portico.catalog import ID, Collection, Field, FieldType, segments, storable
-from portico.errors import TooLarge
+from portico.errors import InvalidQuery, TooLarge
 from portico.query import (
     NEGATIONS,
     TEXT_BEHIND,
@@ -100,6 +102,7 @@ class Statement:
     dialect: Dialect
     collection: Collection
     columns: Mapping[str, str]
+    float_sums: bool = False  # for a database that refuses sums of whole numbers beyond 64 bits
     params: list[Any] = field(default_factory=list[Any])
 
     def bind(self, value: Any) -> str:
@@ -272,6 +275,8 @@ class Statement:
                 return f"COUNT(DISTINCT {column or self.dialect.json_key(path)})"
             case "min" | "max" if column and known.type == FieldType.BOOLEAN:
                 return f"{each.function.upper()}(CASE WHEN {column} THEN 1 WHEN NOT {column} THEN 0 END)"
+            case "sum" if self.float_sums:
+                return f"SUM(1.0 * {column or self.dialect.json_number(path)})"
             case "sum" | "avg" | "min" | "max":
                 return f"{each.function.upper()}({column or self.dialect.json_number(path)})"
 
@@ -317,18 +322,37 @@ def shown_row(
     row: dict[str, Any] = {}
     for name, value in zip(aggregate.group_by, values, strict=False):
         known = collection.field(name)
-        row[name] = known.shown(value) if known.is_typed else decode(value)
+        row[name] = known.shown(settled(value)) if known.is_typed else settled(decode(value))
     for each, value in zip(aggregate.operations, values[len(aggregate.group_by) :], strict=True):
         row[each.alias] = _shown_aggregate(each, collection, value)
     return row
 
 
+def settled(value: Any) -> Any:
+    """One form for equal numbers: 1.0 is shown as 1, whichever of them a database kept for a group."""
+    match value:
+        case float() if value.is_integer():
+            return storable(int(Decimal(repr(value))))
+        case bool() | float():
+            return value
+        case int():
+            return storable(value)
+        case list():
+            return [settled(each) for each in cast("list[Any]", value)]
+        case dict():
+            return {key: settled(each) for key, each in cast("dict[str, Any]", value).items()}
+        case _:
+            return value
+
+
 def _shown_aggregate(each: Aggregation, collection: Collection, value: Any) -> Any:
-    if not each.field or each.function in {"count", "count_distinct"}:
+    if value is None or not each.field or each.function in {"count", "count_distinct"}:
         return value
+    if isinstance(value, float) and not isfinite(value):
+        raise InvalidQuery(f"The {each.function} of {each.field} is too large", field=each.field)
     known = collection.field(each.field)
     if each.function in {"sum", "avg"}:
         # How a sum is rounded depends on the order of its parts; fifteen digits do not.
-        value = float(f"{value:.15g}") if isinstance(value, float) else value
-        return known.shown(value) if known.type == FieldType.DURATION else value
-    return known.shown(value)
+        value = float(f"{value:.15g}") if isinstance(value, float) or each.function == "avg" else value
+    value = value if each.function == "avg" else settled(value)
+    return known.shown(value) if each.function in {"min", "max"} or known.type == FieldType.DURATION else value

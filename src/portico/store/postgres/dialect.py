@@ -8,6 +8,7 @@ from portico.catalog import FieldType, storable
 from portico.errors import Unsupported
 from portico.store.sql import Element, Statement
 
+MAX_EXPONENT = 300  # of ten: a number beyond is a float, or too large for one
 FEW = 100  # values: that many are looked up one by one, more are hashed
 
 
@@ -95,7 +96,7 @@ def plain(value: Any) -> Any:
     if not isinstance(value, Decimal):
         return value
     exponent = value.as_tuple().exponent
-    if isinstance(exponent, int) and exponent < 0:
+    if (isinstance(exponent, int) and exponent < 0) or value.adjusted() > MAX_EXPONENT:
         return float(value)
     return storable(int(value))
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import numpy as np
 
 from portico.config import shown_url
 from portico.errors import ConfigError, Unavailable
-from portico.store.postgres.faults import Disconnected, explained, too_slow
+from portico.store.postgres.faults import Disconnected, explained, explained_to_operator, too_slow
 from portico.store.postgres.migrations import extension_schema, prepare
 
 SCHEMA = "portico"  # where the tables live unless the URL says otherwise
@@ -54,7 +55,7 @@ class Address:
     @classmethod
     def of(cls, url: str) -> "Address":
         parts = urlsplit(url)
-        options = parse_qsl(parts.query)
+        options = parse_qsl(parts.query, keep_blank_values=True)
         schema = next((value for name, value in options if name == "schema"), SCHEMA)
         if not schema or len(schema.encode()) > 63 or "\0" in schema:
             raise ConfigError(f"{schema!r} cannot name a schema", hint="At most 63 characters.")
@@ -63,8 +64,8 @@ class Address:
 
     @property
     def channel(self) -> str:
-        """The name under which processes tell each other what happened."""
-        return f"portico_{self.schema}"[:63]
+        """The name under which processes tell each other what happened; a schema's own may be too long for it."""
+        return f"portico_{hashlib.blake2b(self.schema.encode(), digest_size=12).hexdigest()}"
 
 
 class News:
@@ -103,7 +104,7 @@ class Engine:
 
     async def open(self) -> bytes:
         """Connect, bring the tables up to date, and return the store's secret."""
-        with explained():
+        with explained_to_operator():
             connection = await _connect(self._address)
             try:
                 self._path, secret = await prepare(connection, self._address.schema)

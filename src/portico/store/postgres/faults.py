@@ -18,17 +18,48 @@ def too_slow() -> TimedOut:
 
 @contextmanager
 def explained() -> Generator[None]:
-    """What a caller may know of a fault of the database."""
+    """What a caller of the site may know of a fault of the database."""
     try:
         yield
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
         raise _explained(error) from error
 
 
+@contextmanager
+def explained_to_operator() -> Generator[None]:
+    """What whoever opens the store may know: also where it lies, never with which password."""
+    try:
+        yield
+    except asyncpg.PostgresError as error:
+        raise _of_the_url(error) or _explained(error) from error
+    except (ValueError, OverflowError) as error:
+        raise ConfigError(f"The URL of the store cannot be used: {error}", hint=_URL_HINT) from error
+    except (OSError, TimeoutError) as error:
+        said = str(error) or "it does not answer"
+        raise Unavailable(f"The database cannot be reached: {said}", hint="Is it running? Check the URL.") from error
+
+
 _HINT = "It is tried again with the next request; `portico check` says more."
+_URL_HINT = "Write postgresql://user@host:5432/database?schema=name."
 
 
-def _explained(error: Exception) -> SiteError:  # noqa: PLR0912 - a table
+def _of_the_url(error: asyncpg.PostgresError) -> ConfigError | None:
+    match error:
+        case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
+            return ConfigError("The database refuses this user", hint="Check user and password in the store's URL.")
+        case asyncpg.InvalidCatalogNameError():
+            return ConfigError(f"The database does not exist: {error}", hint="Make it with createdb.")
+        case asyncpg.InsufficientPrivilegeError():
+            return ConfigError(f"The database does not allow this: {error}", hint="Check the user's rights.")
+        case asyncpg.CantChangeRuntimeParamError() | asyncpg.UndefinedObjectError():
+            return ConfigError(f"The database does not know a setting of the URL: {error}", hint=_URL_HINT)
+        case asyncpg.InvalidParameterValueError():
+            return ConfigError(f"The database does not take a setting of the URL: {error}", hint=_URL_HINT)
+        case _:
+            return None
+
+
+def _explained(error: Exception) -> SiteError:
     match error:
         case asyncpg.QueryCanceledError():
             return too_slow()
@@ -38,12 +69,6 @@ def _explained(error: Exception) -> SiteError:  # noqa: PLR0912 - a table
             return Unavailable("The database's disk is full", hint="Free some space; nothing was written.")
         case asyncpg.TooManyConnectionsError():
             return Unavailable("The database takes no more connections", hint="Lower store.pool, or allow it more.")
-        case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
-            return ConfigError("The database refuses this user", hint="Check user and password in the store's URL.")
-        case asyncpg.InvalidCatalogNameError():
-            return ConfigError(f"The database does not exist: {error}", hint="Make it with createdb.")
-        case asyncpg.InsufficientPrivilegeError():
-            return Unavailable(f"The database does not allow this: {error}", hint="Check the user's rights.")
         case asyncpg.ReadOnlySQLTransactionError():
             return Unavailable("The database is read-only at present", hint="Is this a standby?")
         case asyncpg.NumericValueOutOfRangeError():
@@ -52,11 +77,9 @@ def _explained(error: Exception) -> SiteError:  # noqa: PLR0912 - a table
             return Disconnected("The database is starting or stopping", hint=_HINT)
         case asyncpg.PostgresConnectionError() | asyncpg.IdleInTransactionSessionTimeoutError():
             return Disconnected("The connection to the database was lost", hint=_HINT)
-        case asyncpg.PostgresError():
+        case asyncpg.InterfaceError() if "connection" in str(error):
+            return Disconnected("The connection to the database was lost", hint=_HINT)
+        case asyncpg.PostgresError() | asyncpg.InterfaceError():
             return Unsupported(f"The store cannot do this: {error}")
-        case asyncpg.InterfaceError() if "connection" not in str(error):
-            return Unsupported(f"The store cannot do this: {error}")  # more values than a statement takes, for example
-        case asyncpg.InterfaceError() | ConnectionError() | TimeoutError():
-            return Disconnected("The database cannot be reached", hint=_HINT)
         case _:
-            return Unavailable(f"The database cannot be reached: {error}", hint=_HINT)
+            return Disconnected("The database cannot be reached", hint=_HINT)

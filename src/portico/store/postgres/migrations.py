@@ -76,6 +76,9 @@ MIGRATIONS = (
 )
 
 
+TABLES = ("meta", "collections", "fields", "changes", "runs", "seen", "vectors", "blobs", "tasks", "kept", "keys")
+
+
 async def prepare(connection: Any, schema: str) -> tuple[str, bytes]:
     """Bring the schema up to date; returns the search path and the store's secret."""
     await connection.execute(f"SET statement_timeout = {int(MIGRATION_SECONDS * 1000)}")
@@ -98,16 +101,23 @@ async def prepare(connection: Any, schema: str) -> tuple[str, bytes]:
 async def _as_it_is(connection: Any, schema: str) -> bytes | None:
     """The secret of a store that needs nothing done; None if it is older or not there."""
     quoted = _quoted(schema)
-    if await connection.fetchval("SELECT to_regclass($1)", f"{quoted}.meta") is None:
+    there = await connection.fetch(
+        "SELECT relname FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = $1"
+        " AND relname = ANY($2::text[])",
+        schema,
+        TABLES,
+    )
+    names = {name for (name,) in there}
+    if "meta" not in names:
+        if names:
+            raise _foreign(schema)
         return None
     try:
         row = await connection.fetchrow(f"SELECT version, secret FROM {quoted}.meta")
     except asyncpg.UndefinedColumnError:
         row = None
-    if row is None:
-        raise ConfigError(
-            f"The schema {schema} is in use for something else", hint="Name another in the URL: ?schema=…"
-        )
+    if row is None or not isinstance(row[0], int):
+        raise _foreign(schema)
     version, secret = row
     if version > len(MIGRATIONS):
         raise ConfigError(
@@ -115,6 +125,10 @@ async def _as_it_is(connection: Any, schema: str) -> bytes | None:
             hint="Upgrade Portico, or use another store.",
         )
     return secret if version == len(MIGRATIONS) else None
+
+
+def _foreign(schema: str) -> ConfigError:
+    return ConfigError(f"The schema {schema} is in use for something else", hint="Name another in the URL: ?schema=…")
 
 
 async def _make_room(connection: Any, schema: str) -> None:

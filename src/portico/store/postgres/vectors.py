@@ -16,6 +16,8 @@ from portico.store.tables import Row, Table
 GRAPH_FROM = 50_000  # vectors, before a graph of them is worth making
 GRAPH_SIZE = 2000  # numbers of a vector: more cannot be put into a graph
 MAX_SIZE = 16_000  # numbers of a vector: more cannot be kept
+MOST = 20_000  # that are equally near, before some are left out
+ROUNDING = 1e-5  # more than the database's distances can be wrong by
 SPARE = 32  # candidates beyond those wanted: the database rounds distances in its own way
 _DISTANCES = {"cosine": "<=>", "euclidean": "<->", "dot_product": "<#>"}
 
@@ -79,21 +81,32 @@ async def candidates(db: Connection, table: Table, near: Near, where: Filter) ->
     params = [*sql.params, np.asarray(near.vector, "<f4").tobytes()]
     asked = f"${len(params)}::vector"
     wanted = near.top + SPARE
-    fitting = f"SELECT v.id, v.vector {these} AND vector_dims(v.vector) = {size}"
+    fitting = f"{these} AND vector_dims(v.vector) = {size}"
     if near.metric == "cosine" and await _has_graph(db, table, near.field, size):
         await db.execute("SET LOCAL hnsw.iterative_scan = strict_order")
         await db.execute(f"SET LOCAL hnsw.ef_search = {min(max(2 * wanted, 100), 1000)}")
-        rows = await db.fetch(f"{fitting} ORDER BY v.vector::vector({size}) <=> {asked} LIMIT {wanted}", *params)
+        graph = f"v.vector::vector({size}) <=> {asked}"
+        rows = await db.fetch(f"SELECT v.id, v.vector {fitting} ORDER BY {graph} LIMIT {wanted}", *params)
         if len(rows) == wanted:
             return [(id, vector) for id, vector in rows]
     # A vector of no length has no direction; it is as far from all others as one at a right angle.
     distance = f"coalesce(nullif(v.vector {_DISTANCES[near.metric]} {asked}, 'NaN'), 1)"
-    rows = await db.fetch(f"{fitting} ORDER BY {distance}, v.id LIMIT {wanted}", *params)
+    rows = await db.fetch(f"SELECT v.id, v.vector, {distance} {fitting} ORDER BY 3, v.id LIMIT {wanted}", *params)
     if not rows:
         other = await db.fetchval(f"SELECT vector_dims(v.vector) {these} LIMIT 1", *sql.params)
         if other is not None:
             raise wrong_length(near, other)
-    return [(id, vector) for id, vector in rows]
+    elif len(rows) == wanted:
+        # Of those that are equally near the first ids count, and to the database they may not be quite equal.
+        edge = rows[near.top - 1][2]
+        edge += ROUNDING * max(1.0, abs(edge))
+        if rows[-1][2] <= edge:
+            rows = await db.fetch(
+                f"SELECT v.id, v.vector {fitting} AND {distance} <= ${len(params) + 1}::float8 LIMIT {MOST}",
+                *params,
+                edge,
+            )
+    return [(row[0], row[1]) for row in rows]
 
 
 def _field(table: Table, field: str) -> str:

@@ -13,7 +13,6 @@ import apsw
 import numpy as np
 
 from portico.catalog import Collection, Field, FieldType, check_collection_name
-from portico.errors import InvalidQuery
 from portico.items import Change, Item, problem_with
 from portico.query import Aggregate, Filter, Near, Page, Query, checked, finish_rows, make_cursor, project
 from portico.store import Load, Put, Record, VectorRow, Write, Written
@@ -213,18 +212,10 @@ class SqliteStore(SqliteLedger):
         return Page(items, total=total, cursor=cursor)
 
     def _group(self, db: Database, table: Table, query: Query, aggregate: Aggregate) -> Page:
-        sql = _statement(table)
-        where = sql.where(query.where)
-        keys, computed = sql.group(aggregate)
-        grouped = f" GROUP BY {', '.join(keys)}" if keys else ""
         try:
-            rows = db.execute(
-                f"SELECT {', '.join([*keys, *computed])} FROM {table.name} WHERE {where}{grouped}"
-                f" LIMIT {MAX_GROUPS + 1}",
-                sql.params,
-            ).fetchall()
-        except apsw.SQLError as error:
-            raise InvalidQuery(f"The aggregate cannot be computed: {error}") from error
+            rows = _grouped(db, table, _statement(table), query, aggregate)
+        except apsw.SQLError:  # a sum of whole numbers beyond 64 bits
+            rows = _grouped(db, table, replace(_statement(table), float_sums=True), query, aggregate)
         if len(rows) > MAX_GROUPS:
             raise too_many_groups()
         named = [shown_row(aggregate, table.collection, row, from_json) for row in rows]
@@ -565,6 +556,16 @@ class SqliteStore(SqliteLedger):
 
 def _statement(table: Table) -> Statement:
     return Statement(DIALECT, table.collection, table.columns)
+
+
+def _grouped(db: Database, table: Table, sql: Statement, query: Query, aggregate: Aggregate) -> list[tuple[Any, ...]]:
+    where = sql.where(query.where)
+    keys, computed = sql.group(aggregate)
+    grouped = f" GROUP BY {', '.join(keys)}" if keys else ""
+    return db.execute(
+        f"SELECT {', '.join([*keys, *computed])} FROM {table.name} WHERE {where}{grouped} LIMIT {MAX_GROUPS + 1}",
+        sql.params,
+    ).fetchall()
 
 
 def _now() -> int:

@@ -18,6 +18,7 @@ import msgspec
 
 from portico.errors import ConfigError, SiteError, TimedOut, Unavailable, Unsupported
 from portico.query import compiled
+from portico.store.sql import settled
 
 T = TypeVar("T")
 
@@ -330,7 +331,7 @@ def connect(path: str, *, read_only: bool) -> Connection:
 
 
 def _canonical(text: str) -> str:
-    return msgspec.json.encode(msgspec.json.decode(text), order="sorted").decode()
+    return msgspec.json.encode(settled(msgspec.json.decode(text)), order="sorted").decode()
 
 
 def _bring_up_to_date(connection: Connection, path: str) -> None:
