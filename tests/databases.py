@@ -49,11 +49,11 @@ def postgres_server() -> Iterator[str]:
         _check(named)
         yield named
         return
-    tools = _tools()
+    tools = programs()
     folder = Path(tempfile.mkdtemp(prefix="portico-postgres-"))
-    user = _unprivileged(tools, folder)
+    user = unprivileged(tools, folder)
     try:
-        _make(tools, folder, user)
+        make(tools, folder, user)
         server, url = _start(tools, folder, user)
     except (OSError, NoDatabase):
         shutil.rmtree(folder, ignore_errors=True)
@@ -94,7 +94,7 @@ def _check(url: str) -> None:
         raise NoDatabase(f"the server of {NAMED} does not answer: {error}") from error
 
 
-def _tools() -> Path:
+def programs() -> Path:
     """The folder with PostgreSQL's programs."""
     try:
         with warnings.catch_warnings():
@@ -105,7 +105,7 @@ def _tools() -> Path:
     return POSTGRES_BIN_PATH
 
 
-def _unprivileged(tools: Path, folder: Path) -> str | None:
+def unprivileged(tools: Path, folder: Path) -> str | None:
     """PostgreSQL refuses to run as root: another user gets the folder, and a way to the programs."""
     if os.geteuid() != 0:
         return None
@@ -116,7 +116,7 @@ def _unprivileged(tools: Path, folder: Path) -> str | None:
     return "nobody"
 
 
-def _make(tools: Path, folder: Path, user: str | None) -> None:
+def make(tools: Path, folder: Path, user: str | None) -> None:
     command = [tools / "initdb", "-D", folder / "data", "-U", "postgres", "--auth=trust", "--no-sync"]
     locale = ["--encoding=utf8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     made = subprocess.run([*command, *locale], user=user, cwd=folder, capture_output=True, text=True, check=False)

@@ -188,7 +188,10 @@ def located(url: str, folder: str) -> str:
 
 def shown_url(url: str) -> str:
     """A URL for people to read: without the password."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return f"{url.partition('://')[0]}://…"
     user, at, host = parts.netloc.rpartition("@")
     told = urlencode([pair for pair in parse_qsl(parts.query) if pair[0] != "password"], safe="/")
     if not at and told == parts.query:

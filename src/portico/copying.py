@@ -110,6 +110,18 @@ async def _verify(source: Store, target: Store, copied: Copied, told: Told) -> N
         if await _vector_sum(source, name) != await _vector_sum(target, name):
             raise _differs(name, "its vectors")
 
+    if await _entry_sum(source) != await _entry_sum(target):
+        raise _differs("The ledger", "a key or a task")
+
+
+async def _entry_sum(store: Store) -> int:
+    """The same for the same keys, tasks and idempotency keys, in whatever order a store gives them."""
+    total = 0
+    async for entries in store.entries():
+        for entry in entries:
+            total ^= _digest(repr(entry).encode())
+    return total
+
 
 async def _each(store: Store, name: str) -> AsyncIterator[Record]:
     async for records in store.records(name):
@@ -133,8 +145,12 @@ async def _vector_sum(store: Store, name: str) -> int:
             for row in rows:
                 if current.get(row.id) == row.digest:
                     said = f"{model}\0{row.id}\0{row.digest}\0".encode() + row.vector
-                    total ^= int.from_bytes(hashlib.blake2b(said, digest_size=16).digest())
+                    total ^= _digest(said)
     return total
+
+
+def _digest(said: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(said, digest_size=16).digest())
 
 
 def _differs(name: str, what: str) -> Unavailable:

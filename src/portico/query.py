@@ -749,8 +749,8 @@ def finish_rows(rows: list[dict[str, Any]], query: Query, collection: Collection
     aggregate = cast("Aggregate", query.aggregate)
     shape = _shape_of_rows(aggregate, collection)
     order = (*query.order, *(Order(name) for name in aggregate.group_by))
-    having = matcher(aggregate.having, shape)
-    kept = [row for row in rows if having(Item("", shape.name, row))]
+    having = _row_test(aggregate.having, shape)
+    kept = [row for row in rows if having(row)]
     kept.sort(key=cmp_to_key(lambda a, b: _order_rows(a, b, order, shape)))
     start = 0
     if query.cursor:
@@ -769,15 +769,27 @@ def _shape_of_rows(aggregate: Aggregate, collection: Collection) -> Collection:
         counts = not each.field or each.function in {"count", "count_distinct"}
         kept[each.alias] = FieldType.ANY if counts else collection.field(each.field).type
     timely = {name: kind if kind in TEXT_BEHIND else FieldType.ANY for name, kind in kept.items()}
-    # An alias may have any name, `id` and dotted ones included, so rows are looked up by whole names.
-    return RowShape("rows", {name: Field(name, kind) for name, kind in timely.items()})
+    return Collection("rows", {name: Field(name, kind) for name, kind in timely.items()})
 
 
-class RowShape(Collection):
-    """Fields of rows: every name is a whole name."""
+def _row_test(where: Filter, shape: Collection) -> Callable[[Mapping[str, Any]], bool]:
+    """A filter as a function of a row. A column may have any name, `id` and dotted ones included: it is numbered."""
+    numbers = {name: f"c{number}" for number, name in enumerate(shape.fields)}
+    fields = {number: Field(number, shape.fields[name].type) for name, number in numbers.items()}
+    test = matcher(_renamed(where, numbers), Collection("rows", fields))
+    return lambda row: test(Item("", "rows", {number: row[name] for name, number in numbers.items()}))
 
-    def field(self, path: str) -> Field:
-        return self.fields[path]
+
+def _renamed(where: Filter, names: Mapping[str, str]) -> Filter:
+    match where:
+        case And(parts):
+            return And(tuple(_renamed(part, names) for part in parts))
+        case Or(parts):
+            return Or(tuple(_renamed(part, names) for part in parts))
+        case Not(part):
+            return Not(_renamed(part, names))
+        case Condition(name, op, value):
+            return Condition(names[name], op, value)
 
 
 def _order_rows(a: Mapping[str, Any], b: Mapping[str, Any], order: Sequence[Order], shape: Collection) -> int:

@@ -104,6 +104,7 @@ async def embed_everything(config: Config, told: Callable[[int, int, float], Non
             while made := await index.embed_batch(name):
                 done += made
                 told(done, total, (done - first) / max(time.monotonic() - started, 1e-3))
+            await store.optimise(name)
     finally:
         await store.close()
 

@@ -9,6 +9,7 @@ from tests.contract.shelf import all_rows, fill, walk
 from portico.errors import InvalidCursor, InvalidQuery, UnknownField
 from portico.query import (
     Aggregate,
+    Aggregation,
     Condition,
     Near,
     Order,
@@ -340,3 +341,24 @@ async def test_equal_numbers_and_equal_objects_are_one_group(backend: Store) -> 
     assert len((await backend.find(aggregate("count as n", by=("o.v",)))).rows) == 1
     assert (await backend.find(aggregate("count_distinct(o.v) as n"))).rows == ({"n": 1},)
     assert len((await backend.find(aggregate("count as n", by=("o.k",)))).rows) == 1
+
+
+@pytest.mark.parametrize("alias", ["id", "a.b", "two words", "c0"])
+async def test_having_finds_a_column_by_its_whole_name(backend: Store, alias: str) -> None:
+    await fill(backend, SHELF)
+    wanted = Aggregate((Aggregation("count", alias),), ("kind",), Condition(alias, "gte", 2))
+
+    page = await backend.find(Query("things", aggregate=wanted))
+
+    assert [row[alias] for row in page.rows] == [2, 2]
+
+
+async def test_equal_numbers_are_one_group_shown_in_one_way(backend: Store) -> None:
+    await fill(
+        backend, {"a": {"o": {"n": 1}}, "b": {"o": {"n": 1.0}}, "c": {"o": {"n": [1]}}, "d": {"o": {"n": [1.0]}}}
+    )
+
+    page = await backend.find(aggregate("count as all", by=("o.n",)))
+
+    assert [repr(row["o.n"]) for row in page.rows] == ["1", "[1]"]
+    assert [row["all"] for row in page.rows] == [2, 2]

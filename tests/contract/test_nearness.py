@@ -224,3 +224,15 @@ async def test_items_are_found_by_the_vector_made_of_their_text(store: Store) ->
     await embedded(store, "m", {"a": (1.0, 0.0), "b": (0.0, 1.0)})
 
     assert await nearest(store, Near((0.0, 2.0))) == [("b", 1.0), ("a", 0.0)]
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot_product", "euclidean"])
+async def test_of_more_that_are_equally_near_than_wanted_the_first_ids_are_found(backend: Store, metric: Any) -> None:
+    chance = np.random.default_rng(3)
+    rows = chance.standard_normal((300, 16))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    await fill(backend, {f"i{n:03}": {"v": row.tolist()} for n, row in enumerate(rows)})
+
+    page = await backend.find(Query("things", near=Near((0.0,) * 16, "v", top=5, metric=metric)))
+
+    assert [item.id for item in page.items] == [f"i{n:03}" for n in range(5)]

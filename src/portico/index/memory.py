@@ -529,6 +529,8 @@ class MemoryIndex:
             if self._leads:
                 missing = await self.embed_batch(name)
                 is_busy = is_busy or missing > 0
+                if not missing and not part.holds_vectors:
+                    await self._store.optimise(name)  # others search them there
             else:
                 missing = len(await self._store.unembedded(name, self._model(), 1))
                 await self._take_in(name)

@@ -229,8 +229,9 @@ class Statement:
         known = self.collection.field(key.field)
         column = self._column(known)
         if column is not None:
-            absent = [] if known.name == ID else [SortTerm(f"({column} IS NULL)", False)]
-            return [*absent, SortTerm(column, key.descending)]
+            if known.name == ID:
+                return [SortTerm(column, key.descending)]
+            return [SortTerm(f"({column} IS NULL)", False, implied=True), SortTerm(column, key.descending)]
         path = segments(known.where)
         rank = self.dialect.json_rank(path)
         return [
@@ -285,9 +286,14 @@ class Statement:
 class SortTerm:
     sql: str
     descending: bool
+    implied: bool = False  # the term behind it says the same in an ORDER BY, in words that an index fits
 
     def __str__(self) -> str:
-        return f"{self.sql} DESC" if self.descending else self.sql
+        return f"{self.sql}{' DESC' if self.descending else ''} NULLS LAST"
+
+
+def ordering(terms: Sequence[SortTerm]) -> str:
+    return ", ".join(str(term) for term in terms if not term.implied)
 
 
 def _join(word: str, parts: Sequence[str], empty: str) -> str:

@@ -27,7 +27,7 @@ from portico.store.postgres.ledger import POLL_SECONDS, PostgresLedger
 from portico.store.postgres.patterns import has_patterns, without_patterns
 from portico.store.postgres.tables import insert, make_index, read_schema, reshape, update, worth_indexing
 from portico.store.postgres.vectors import candidates, graph_for, put_field_vectors, put_vectors
-from portico.store.sql import MAX_GROUPS, Statement, shown_row, too_many_groups
+from portico.store.sql import MAX_GROUPS, Statement, ordering, shown_row, too_many_groups
 from portico.store.tables import (
     INDEXED_FROM,
     SCAN_BATCH,
@@ -199,7 +199,7 @@ class PostgresStore(PostgresLedger):
             if asked.cursor:
                 found = f"({found} AND {sql.after(terms, position_of(asked, kinds, self._secret))})"
             keys = ", ".join(f"{term.sql} AS k{i}" for i, term in enumerate(terms))
-            order = ", ".join(str(term) for term in terms)
+            order = ordering(terms)
             return (
                 f"SELECT id, data, revision, digest, {keys} FROM {table.name} WHERE {found} ORDER BY {order}"
                 f" LIMIT {asked.limit + 1}",
@@ -318,10 +318,8 @@ class PostgresStore(PostgresLedger):
         """Run work in a transaction in which the table keeps its shape; again if it needs room or met another write."""
         for attempt in range(ATTEMPTS):
             try:
-                async with self._engine.writing() as db:
-                    # Shared: writers do not wait for each other here, only for a change of the shape.
-                    lock = self._engine.lock_name(f"shape/{collection}")
-                    await db.execute("SELECT pg_advisory_xact_lock_shared(hashtextextended($1, 0))", lock)
+                # Writers share the lock and do not wait for each other, only for a change of the shape.
+                async with self._engine.writing(shared=f"shape/{collection}") as db:
                     return await work(db, await self._table(collection, db))
             except NeedsRoom as needs:
                 await self._reshape(collection, needs.met)
@@ -435,8 +433,9 @@ class PostgresStore(PostgresLedger):
     async def _forget(self, db: Connection, table: Table, load: Load) -> int:
         await _check_not_overtaken(db, load)
         gone = await db.fetch(
-            f"SELECT id FROM {table.name} i WHERE source = $1 AND NOT EXISTS (SELECT 1 FROM seen s"
-            " WHERE s.run = $2 AND s.collection = $3 AND s.id = i.id) LIMIT 500",
+            # Not as a join: what was just seen is not in the planner's statistics yet.
+            f"SELECT id FROM {table.name} WHERE source = $1"
+            " EXCEPT SELECT id FROM seen WHERE run = $2 AND collection = $3 LIMIT 500",
             load.source,
             load.run,
             table.number,

@@ -14,7 +14,7 @@ import numpy as np
 
 from portico.config import shown_url
 from portico.errors import ConfigError, Unavailable
-from portico.store.postgres.faults import Disconnected, explained, explained_to_operator, too_slow
+from portico.store.postgres.faults import FAULTS, URL_HINT, Disconnected, explained, explained_to_operator, too_slow
 from portico.store.postgres.migrations import extension_schema, prepare
 
 SCHEMA = "portico"  # where the tables live unless the URL says otherwise
@@ -41,6 +41,8 @@ class Connection(Protocol):
 
     def cursor(self, sql: str, *params: Any, prefetch: int) -> AsyncIterator[Sequence[Any]]: ...
 
+    def terminate(self) -> None: ...
+
     def transaction(self, *, isolation: str = ..., readonly: bool = ...) -> AbstractAsyncContextManager[None]: ...
 
 
@@ -54,7 +56,10 @@ class Address:
 
     @classmethod
     def of(cls, url: str) -> "Address":
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError as error:
+            raise ConfigError(f"The URL of the store cannot be used: {error}", hint=URL_HINT) from error
         options = parse_qsl(parts.query, keep_blank_values=True)
         schema = next((value for name, value in options if name == "schema"), SCHEMA)
         if not schema or len(schema.encode()) > 63 or "\0" in schema:
@@ -117,6 +122,7 @@ class Engine:
                 timeout=CONNECT_SECONDS,
                 command_timeout=LONG_SECONDS,
                 init=_set_up,
+                reset=_nothing_to_reset,
                 server_settings=self._settings(),
             )
         return secret
@@ -167,24 +173,32 @@ class Engine:
 
     @asynccontextmanager
     async def connection(self) -> AsyncGenerator[Connection]:
-        with explained():
-            try:
-                taken = await self._pool.acquire(timeout=WAIT_SECONDS)
-            except TimeoutError:
-                raise Unavailable(
-                    f"All {self._size} connections to the database are busy",
-                    hint="Try again in a moment. If it stays so, raise store.pool.",
-                ) from None
-            try:
-                yield cast("Connection", taken)
-            finally:
-                await self._give_back(taken)
+        try:
+            with explained():
+                taken = await self._acquired()
+                try:
+                    yield cast("Connection", taken)
+                finally:
+                    await self._give_back(taken)
+        except Disconnected:
+            # What cut one connection has most likely cut the others: none of them fails a request of its own.
+            await self._pool.expire_connections()
+            raise
+
+    async def _acquired(self) -> Any:
+        try:
+            return await self._pool.acquire(timeout=WAIT_SECONDS)
+        except TimeoutError:
+            raise Unavailable(
+                f"All {self._size} connections to the database are busy",
+                hint="Try again in a moment. If it stays so, raise store.pool.",
+            ) from None
 
     async def _give_back(self, taken: Any) -> None:
         """Return a connection to the pool; one that does not answer any more is dropped."""
         try:
             await self._pool.release(taken, timeout=CLOSE_SECONDS)
-        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        except FAULTS:
             taken.terminate()
 
     @asynccontextmanager
@@ -198,30 +212,46 @@ class Engine:
             yield connection
 
     @asynccontextmanager
-    async def writing(self, seconds: float = WRITE_SECONDS) -> AsyncGenerator[Connection]:
-        """One transaction: all of it is kept, or none."""
+    async def writing(self, seconds: float = WRITE_SECONDS, shared: str = "") -> AsyncGenerator[Connection]:
+        """One transaction: all of it is kept, or none. It may share a lock that `holding` has to itself."""
         async with self.connection() as connection, _deadline(seconds), connection.transaction():
-            await connection.execute(f"SET LOCAL statement_timeout = {int(seconds * 1000)}")
+            lock = ", pg_advisory_xact_lock_shared(hashtextextended($2, 0))" if shared else ""
+            await connection.execute(
+                f"SELECT set_config('statement_timeout', $1, true){lock}",
+                str(int(seconds * 1000)),
+                *([self.lock_name(shared)] if shared else []),
+            )
             yield connection
 
     @asynccontextmanager
     async def holding(self, lock: str) -> AsyncGenerator[Connection]:
         """A connection for long work, while no other process does work under the same name."""
-        async with self.connection() as connection, _deadline(LONG_SECONDS):
-            await connection.execute(f"SET statement_timeout = {int(LONG_SECONDS * 1000)}")
+        async with self._for_long() as connection:
             await connection.execute("SELECT pg_advisory_lock(hashtextextended($1, 0))", self.lock_name(lock))
-            # The pool gives up the lock and resets the timeout when the connection goes back.
             yield connection
 
     @asynccontextmanager
     async def alone(self, lock: str) -> AsyncGenerator[Connection | None]:
         """Like `holding`, but nothing if another process has the name: it does the same."""
-        async with self.connection() as connection, _deadline(LONG_SECONDS):
-            await connection.execute(f"SET statement_timeout = {int(LONG_SECONDS * 1000)}")
+        async with self._for_long() as connection:
             taken = await connection.fetchval(
                 "SELECT pg_try_advisory_lock(hashtextextended($1, 0))", self.lock_name(lock)
             )
             yield connection if taken else None
+
+    @asynccontextmanager
+    async def _for_long(self) -> AsyncGenerator[Connection]:
+        """A connection that may take its time and keep locks; both end here, or the connection does."""
+        async with self.connection() as connection, _deadline(LONG_SECONDS):
+            try:
+                await connection.execute(f"SET statement_timeout = {int(LONG_SECONDS * 1000)}")
+                yield connection
+            finally:
+                try:
+                    await connection.execute("SELECT pg_advisory_unlock_all(); RESET statement_timeout")
+                except BaseException:
+                    connection.terminate()
+                    raise
 
     def lock_name(self, what: str) -> str:
         return f"portico/{self._address.schema}/{what}"
@@ -243,7 +273,7 @@ class Engine:
             try:
                 await self._hear()
                 pause = FIRST_PAUSE
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            except FAULTS:
                 pause = min(pause * 2, LONGEST_PAUSE)
             await asyncio.sleep(pause)
 
@@ -291,6 +321,10 @@ async def _deadline(seconds: float) -> AsyncGenerator[None]:
 
 async def _connect(address: Address) -> asyncpg.Connection:
     return await asyncpg.connect(address.dsn, timeout=CONNECT_SECONDS, server_settings={"application_name": "portico"})
+
+
+async def _nothing_to_reset(_connection: Any) -> None:
+    """All that is said on a pooled connection ends with its transaction: nothing is left to undo."""
 
 
 async def _set_up(connection: Any) -> None:

@@ -7,6 +7,9 @@ import asyncpg
 
 from portico.errors import ConfigError, InvalidQuery, SiteError, TimedOut, Unavailable, Unsupported
 
+# A connection that is cut between two messages leaves the driver in a state of its own.
+FAULTS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
+
 
 class Disconnected(Unavailable):
     """The connection broke while it was used."""
@@ -21,7 +24,7 @@ def explained() -> Generator[None]:
     """What a caller of the site may know of a fault of the database."""
     try:
         yield
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+    except FAULTS as error:
         raise _explained(error) from error
 
 
@@ -33,14 +36,14 @@ def explained_to_operator() -> Generator[None]:
     except asyncpg.PostgresError as error:
         raise _of_the_url(error) or _explained(error) from error
     except (ValueError, OverflowError) as error:
-        raise ConfigError(f"The URL of the store cannot be used: {error}", hint=_URL_HINT) from error
+        raise ConfigError(f"The URL of the store cannot be used: {error}", hint=URL_HINT) from error
     except (OSError, TimeoutError) as error:
         said = str(error) or "it does not answer"
         raise Unavailable(f"The database cannot be reached: {said}", hint="Is it running? Check the URL.") from error
 
 
 _HINT = "It is tried again with the next request; `portico check` says more."
-_URL_HINT = "Write postgresql://user@host:5432/database?schema=name."
+URL_HINT = "Write postgresql://user@host:5432/database?schema=name."
 
 
 def _of_the_url(error: asyncpg.PostgresError) -> ConfigError | None:
@@ -52,9 +55,9 @@ def _of_the_url(error: asyncpg.PostgresError) -> ConfigError | None:
         case asyncpg.InsufficientPrivilegeError():
             return ConfigError(f"The database does not allow this: {error}", hint="Check the user's rights.")
         case asyncpg.CantChangeRuntimeParamError() | asyncpg.UndefinedObjectError():
-            return ConfigError(f"The database does not know a setting of the URL: {error}", hint=_URL_HINT)
+            return ConfigError(f"The database does not know a setting of the URL: {error}", hint=URL_HINT)
         case asyncpg.InvalidParameterValueError():
-            return ConfigError(f"The database does not take a setting of the URL: {error}", hint=_URL_HINT)
+            return ConfigError(f"The database does not take a setting of the URL: {error}", hint=URL_HINT)
         case _:
             return None
 

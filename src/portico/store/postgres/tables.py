@@ -193,8 +193,11 @@ async def worth_indexing(db: Connection, table: Table) -> list[str]:
 
 async def make_index(db: Connection, name: str, on: str) -> None:
     """Make an index while others read and write. One that was left unfinished is made anew."""
+    kind = await db.fetchval("SELECT relkind FROM pg_class WHERE oid = to_regclass($1)", on.partition(" ")[0])
+    # The index of a partitioned table cannot be made beside its writers: they wait.
+    beside = "" if kind == b"p" else "CONCURRENTLY"
     valid = await db.fetchval("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)", name)
     if valid is False:
-        await db.execute(f"DROP INDEX CONCURRENTLY {name}")
+        await db.execute(f"DROP INDEX {beside} {name}")
     if not valid:
-        await db.execute(f"CREATE INDEX CONCURRENTLY IF NOT EXISTS {name} ON {on}")
+        await db.execute(f"CREATE INDEX {beside} IF NOT EXISTS {name} ON {on}")

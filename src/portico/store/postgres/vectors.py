@@ -13,7 +13,7 @@ from portico.store.postgres.engine import Connection
 from portico.store.sql import Statement
 from portico.store.tables import Row, Table
 
-GRAPH_FROM = 50_000  # vectors, before a graph of them is worth making
+GRAPH_FROM = 250_000  # vectors, before a graph of them is worth making: fewer are searched in each process
 GRAPH_SIZE = 2000  # numbers of a vector: more cannot be put into a graph
 MAX_SIZE = 16_000  # numbers of a vector: more cannot be kept
 MOST = 20_000  # that are equally near, before some are left out

@@ -19,7 +19,7 @@ from portico.store import Load, Put, Record, VectorRow, Write, Written
 from portico.store.ledger import micros, moment
 from portico.store.nearest import nearest, page_of_nearest, part_shown
 from portico.store.planning import Plan, by_source, check_ids, plan_load, plan_removal, plan_restoring, plan_writes
-from portico.store.sql import MAX_GROUPS, Statement, shown_row, too_many_groups
+from portico.store.sql import MAX_GROUPS, Statement, ordering, shown_row, too_many_groups
 from portico.store.sqlite.dialect import DIALECT
 from portico.store.sqlite.engine import Database, Engine
 from portico.store.sqlite.ledger import SqliteLedger
@@ -199,7 +199,7 @@ class SqliteStore(SqliteLedger):
         if query.cursor:
             where = f"({where} AND {sql.after(terms, position_of(query, kinds, self._secret))})"
         keys = ", ".join(term.sql for term in terms)
-        order = ", ".join(str(term) for term in terms)
+        order = ordering(terms)
         rows = db.execute(
             f"SELECT id, data, revision, digest, {keys} FROM {table.name} WHERE {where} ORDER BY {order}"
             f" LIMIT {query.limit + 1}",
