@@ -5,6 +5,7 @@ import json
 import random
 import sys
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any
 
 ADJECTIVES = "red blue old new small large quiet bright salted smoked woven carved painted folding heavy light".split()
@@ -17,9 +18,9 @@ def items(count: int, seed: int = 7) -> Iterator[dict[str, Any]]:
     chance = random.Random(seed)
     # Words fall off in frequency as they do in texts: a few common ones, many rare ones.
     words = ["".join(chance.choices(SYLLABLES, k=chance.randint(2, 4))) for _ in range(30_000)]
-    weights = [1 / (rank + 10) for rank in range(len(words))]
+    weights = list(accumulate(1 / (rank + 10) for rank in range(len(words))))
     for number in range(count):
-        text = " ".join(chance.choices(words, weights, k=60))
+        text = " ".join(chance.choices(words, cum_weights=weights, k=60))
         name = f"{chance.choice(ADJECTIVES)} {chance.choice(NOUNS)} {chance.choice(words)}"
         price = round(chance.lognormvariate(3, 1), 2)
         yield {

@@ -3,6 +3,9 @@
 A fence with a file name after its language (```toml portico.toml) is a file to write. A ```console fence is run: lines
 after `$ ` are commands, the rest is what they print. In what they print, `…` stands for anything, and how much space
 there is does not matter. Other fences, such as ```sh for servers and ```text, are for reading only.
+
+A ```console postgres fence needs a database. In it `postgresql:///shop` stands for one that is empty when the page
+begins; without PostgreSQL the page is left out from there.
 """
 
 import os
@@ -11,12 +14,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.databases import empty_database, programs
 
 ROOT = Path(__file__).parents[2]
+POSTGRES = "postgresql:///shop"
 SECONDS = 120  # for all commands of one fence
 _FENCE = re.compile(r"^```(\w+)[ \t]*([^\n]*)\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 
@@ -43,22 +49,28 @@ PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_a_reader_who_follows_the_page_sees_what_it_says(page: Path, tmp_path: Path) -> None:
+def test_a_reader_who_follows_the_page_sees_what_it_says(
+    page: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    for fence in fences(page):
-        if fence.title:
-            (tmp_path / fence.title).write_text(fence.body, "utf-8")
-        elif fence.language == "console":
-            check(fence, page.name, tmp_path)
+    with ExitStack() as made:
+        database = ""
+        for fence in fences(page):
+            if fence.language == "console":
+                if fence.title == "postgres" and not database:
+                    database = made.enter_context(empty_database(request.getfixturevalue("postgres")))
+                check(fence, page.name, tmp_path, database)
+            elif fence.title:
+                (tmp_path / fence.title).write_text(fence.body, "utf-8")
 
 
 def test_the_tutorial_and_the_tour_are_run() -> None:
     assert {ROOT / "README.md", ROOT / "docs" / "tutorial.md"} <= set(PAGES)
 
 
-def check(fence: Fence, page: str, folder: Path) -> None:
+def check(fence: Fence, page: str, folder: Path, database: str) -> None:
     commands, shown = split(fence.body)
-    said = run(commands, folder)
+    said = run(commands.replace(POSTGRES, database or POSTGRES), folder)
     where = f"{page}:{fence.line}"
     at, printed = 0, spaced(said)
     for line in shown:
@@ -81,7 +93,10 @@ def split(body: str) -> tuple[str, list[str]]:
 
 def run(commands: str, folder: Path) -> str:
     environment = {name: value for name, value in os.environ.items() if name != "PORTICO_SITE"}
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    folders = [Path(sys.executable).parent, environment["PATH"]]
+    if "psql" in commands and not shutil.which("psql"):
+        folders.append(programs())
+    environment["PATH"] = os.pathsep.join(map(str, folders))
     environment["COLUMNS"] = "120"
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", commands],
