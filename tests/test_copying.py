@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -126,7 +127,7 @@ async def contents(store: Store) -> dict[str, Any]:
             held[f"vectors of {name} by {model}"] = sorted(
                 (row.id, row.digest, row.vector) for row in rows if current[row.id] == row.digest
             )
-    entries = [entry async for some in store.entries() for entry in some]
+    entries = [entry async for some in store.entries(datetime.now(UTC)) for entry in some]
     held["entries"] = sorted(entries, key=lambda entry: (type(entry).__name__, str(entry)))
     return held
 
@@ -228,6 +229,98 @@ async def test_an_interrupted_copy_is_resumed_and_forgets_what_vanished(
     assert await contents(target) == await contents(origin)
     with pytest.raises(Conflict, match="already holds"):
         await copy_store(origin, target, quiet)
+
+
+async def unfinished(origin: Store, target: Store) -> None:
+    """Copy everything, and stop short of calling it done."""
+
+    def interrupt(what: str, _copied: Copied) -> None:
+        if what.startswith("verifying"):
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        await copy_store(origin, target, interrupt)
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+async def test_a_repeated_copy_follows_the_keys_and_tasks_of_the_site(
+    origin: Store, store_url: StoreUrl, opening: Opening, kind: str
+) -> None:
+    target = await opening(store_url(kind, "target"))
+    _, key = make_key("soon revoked", ["ask"], Danger.SAFE, None)
+    await origin.add_key(key)
+    running = await origin.claim_task("me", 60)
+    await origin.keep("me\nplan_day\nsoon over", "d", datetime.now(UTC) + timedelta(seconds=3600))
+    await unfinished(origin, target)
+
+    await origin.update_task(replace(running, state=TaskState.COMPLETED, result={"done": True}), "me")
+    await origin.revoke_key(key.id, datetime.now(UTC))
+    await origin.settle("me\nplan_day\nk0", Kept("d", result=b"{}"))
+    await origin.release("me\nplan_day\nsoon over")
+    await origin.keep("me\nplan_day\nsoon over", "d", datetime.now(UTC) - timedelta(seconds=1))
+    await origin.release("me\nplan_day\nk1")
+    copied = await copy_store(origin, target, quiet)
+
+    assert copied.verified
+    assert copied.items == 0
+    assert await contents(target) == await contents(origin)
+    assert (await target.get_task(running.id)).state == TaskState.COMPLETED
+    assert (await target.find_key(key.digest)).revoked
+    assert await target.keep("me\nplan_day\nsoon over", "new", datetime.now(UTC) + timedelta(hours=1)) is None
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+async def test_an_idempotency_key_that_expires_during_the_copy_does_no_harm(
+    origin: Store, store_url: StoreUrl, opening: Opening, kind: str
+) -> None:
+    target = await opening(store_url(kind, "target"))
+    expires = datetime.now(UTC) + timedelta(seconds=1)
+    await origin.keep("me\nplan_day\nsoon over", "d", expires)
+
+    def wait(what: str, _copied: Copied) -> None:
+        while what == "verifying products" and datetime.now(UTC) <= expires:
+            time.sleep(0.01)
+
+    assert (await copy_store(origin, target, wait)).verified
+    assert await contents(target) == await contents(origin)
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+async def test_a_repeated_copy_follows_the_items_and_vectors_of_the_site(
+    origin: Store, store_url: StoreUrl, opening: Opening, kind: str
+) -> None:
+    target = await opening(store_url(kind, "target"))
+    await unfinished(origin, target)
+    vanished, claimed, back, *_ = [record async for records in origin.records("events") for record in records]
+    assert vanished.source == claimed.source != ""
+
+    await origin.write("events", [Remove(vanished.item.id), Remove((await ids(origin, "events"))[-1])])
+    await origin.load(await origin.begin_load("elsewhere"), "events", [Put(claimed.item.id, claimed.item.data)])
+    await origin.write("events", [Merge(back.item.id, {"name": "Another"})])
+    await embed(origin)
+    await origin.write("events", [Put(back.item.id, back.item.data)])  # it has a vector in the target, and none here
+    copied = await copy_store(origin, target, quiet)
+
+    assert copied.verified
+    assert copied.removed == 2
+    assert await contents(target) == await contents(origin)
+    sources = {r.item.id: r.source async for records in target.records("events") for r in records}
+    assert sources[claimed.item.id] == "elsewhere"
+    assert vanished.item.id not in sources
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+async def test_keys_of_a_store_without_collections_are_not_lost(
+    origin: Store, store_url: StoreUrl, opening: Opening, kind: str
+) -> None:
+    other = await opening(store_url(kind, "other"))
+    _, key = make_key("mine", ["ask"], Danger.SAFE, None)
+    await other.add_key(key)
+
+    with pytest.raises(Conflict, match="already holds keys"):
+        await copy_store(origin, other, quiet)
+
+    assert await other.keys() == [key]
 
 
 async def ids(store: Store, name: str) -> list[str]:

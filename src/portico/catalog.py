@@ -17,7 +17,7 @@ from portico.errors import ConfigError, UnknownCollection, UnknownField, Unknown
 
 OPERATIONS = "_operations"  # the private collection that OpenAPI documents are loaded into
 ID = "id"  # names an item's id in filters, orders and projections
-MAX_COLUMNS = 1000  # fields of a collection with a type of their own; further ones are kept as they come
+MAX_COLUMNS = 300  # fields of a collection with a type of their own: as many as fit any database's row
 MAX_FIELDS = 2000  # fields of a collection that can be named at all
 MAX_NUMBER = 10**308  # the greatest that is still finite as a float
 VECTOR_AT_LEAST = 16  # a list of this many numbers is read as a vector, not as an array
@@ -69,7 +69,7 @@ _DURATION = re.compile(r"P(?=[\dT])(?:(\d+)W)?(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?
 _SEGMENT = re.compile(r"[\w@$:-]{1,128}\Z")
 _COLLECTION = re.compile(r"[\w-]{1,128}\Z")
 _MAX_INTEGER = 2**63 - 1
-_MAX_FLOAT32 = 3.4e38
+MAX_FLOAT32 = 3.4e38
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_INSTANT = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 _LAST_INSTANT = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
@@ -103,7 +103,7 @@ class Field:
         if not isinstance(value, list) or not value:
             return None
         numbers = cast("list[Any]", value)
-        return numbers if all(type(x) in {int, float} and abs(x) < _MAX_FLOAT32 for x in numbers) else None
+        return numbers if all(type(x) in {int, float} and abs(x) < MAX_FLOAT32 for x in numbers) else None
 
     def shown(self, value: Any) -> Any:
         """A comparable value in the form that people write it."""

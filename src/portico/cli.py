@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -677,17 +678,7 @@ def copy(
     started = time.monotonic()
     copied: Copied = _run(_copy(located(origin, "."), located(target, "."), quiet=as_json))
     if as_json:
-        print_json(
-            {
-                "collections": copied.collections,
-                "items": copied.items,
-                "unchanged": copied.unchanged,
-                "removed": copied.removed,
-                "vectors": copied.vectors,
-                "entries": copied.entries,
-                "verified": copied.verified,
-            }
-        )
+        print_json(asdict(copied))
         return
     show_table(
         [{"collection": name, "items": count} for name, count in copied.collections.items()], ["collection", "items"]

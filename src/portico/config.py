@@ -187,13 +187,16 @@ def located(url: str, folder: str) -> str:
 
 
 def shown_url(url: str) -> str:
-    """A URL for people to read: without the password."""
+    """A URL for people to read: without passwords, also where one is not written as it should be."""
+    scheme, separator, _ = url.partition("://")
     try:
         parts = urlsplit(url)
     except ValueError:
-        return f"{url.partition('://')[0]}://…"
+        return f"{scheme}{separator}…"
+    if "@" in parts.path + parts.query + parts.fragment and scheme != "sqlite":
+        return f"{scheme}{separator}…"
     user, at, host = parts.netloc.rpartition("@")
-    told = urlencode([pair for pair in parse_qsl(parts.query) if pair[0] != "password"], safe="/")
+    told = urlencode([pair for pair in parse_qsl(parts.query) if not pair[0].endswith("password")], safe="/")
     if not at and told == parts.query:
         return url
     return urlunsplit((parts.scheme, f"{user.partition(':')[0]}{at}{host}", parts.path, told, ""))

@@ -3,26 +3,27 @@
 import hashlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from portico.errors import ConfigError, Conflict, Unavailable
 from portico.items import content_hash, parts_of
+from portico.query import EVERYTHING
 from portico.store import Record, Remove, Store
 
 MARK = "copy"  # the blob in which a store says what is being copied into it
 VECTORS = 500
-REMOVALS = 500
 
 
 @dataclass(slots=True)
 class Copied:
     """What a copy has done so far. `unchanged` items were there already, from an earlier run that did not end."""
 
+    collections: dict[str, int] = field(default_factory=dict[str, int])
     items: int = 0
     unchanged: int = 0
     removed: int = 0
     vectors: int = 0
     entries: int = 0
-    collections: dict[str, int] = field(default_factory=dict[str, int])
     verified: bool = False
 
 
@@ -30,8 +31,9 @@ Told = Callable[[str, Copied], None]
 
 
 async def copy_store(source: Store, target: Store, told: Told) -> Copied:
-    """Copy everything, verify it, and say what was done. A run that was interrupted can be repeated."""
-    await _reserve(source, target)
+    """Copy everything, verify it, and say what was done. A run that did not end well can be repeated."""
+    started = datetime.now(UTC)  # decides for both stores which idempotency keys have expired
+    await _reserve(source, target, started)
     copied = Copied()
     head = await source.head()
     await target.skip_to(head)
@@ -40,11 +42,14 @@ async def copy_store(source: Store, target: Store, told: Told) -> Copied:
         await _copy_items(source, target, name, copied, told)
         await _copy_vectors(source, target, name, copied, told)
         await target.optimise(name)
-    async for entries in source.entries():
+    await target.forget_entries()
+    async for entries in source.entries(started):
         await target.restore_entries(entries)
         copied.entries += len(entries)
         told("keys and tasks", copied)
     await _verify(source, target, copied, told)
+    if await _entry_sum(source, started) != await _entry_sum(target, started):
+        raise _differs("The ledger", "a key or a task")
     if await source.head() != head:
         raise Conflict(
             "The site was changed while it was copied",
@@ -55,33 +60,47 @@ async def copy_store(source: Store, target: Store, told: Told) -> Copied:
     return copied
 
 
-async def _reserve(source: Store, target: Store) -> None:
+async def _reserve(source: Store, target: Store, at: datetime) -> None:
     """Make sure that the target is empty, or holds an unfinished copy of the same site."""
     if source.secret == target.secret:
         raise ConfigError("Both URLs name the same store", hint="Name another one to copy to.")
     mark = hashlib.sha256(source.secret).digest()
-    there = await target.load_blob(MARK)
-    if there != mark and await target.refresh():
-        raise Conflict(
-            f"{target.url} already holds a site with {len(target.schema)} collections",
-            hint="Copy into an empty store.",
-        )
+    if await target.load_blob(MARK) != mark:
+        held = f"a site with {len(target.schema)} collections" if await target.refresh() else ""
+        if not held and await _entry_sum(target, at):
+            held = "keys or tasks"
+        if held:
+            raise Conflict(f"{target.url} already holds {held}", hint="Copy into an empty store.")
     await target.save_blob(MARK, mark)
 
 
 async def _copy_items(source: Store, target: Store, name: str, copied: Copied, told: Told) -> None:
-    seen: set[str] = set()
+    count = 0
     async for records in source.records(name):
-        seen.update(record.item.id for record in records)
         new = await target.restore(name, records)
+        count += len(records)
         copied.items += new
         copied.unchanged += len(records) - new
         told(name, copied)
-    copied.collections[name] = len(seen)
-    gone = [record.item.id async for record in _each(target, name) if record.item.id not in seen]
-    for start in range(0, len(gone), REMOVALS):
-        await target.write(name, [Remove(id) for id in gone[start : start + REMOVALS]])
-    copied.removed += len(gone)
+    copied.collections[name] = count
+    if await target.count(name, EVERYTHING) != count:
+        await _remove_vanished(source, target, name, copied)
+
+
+async def _remove_vanished(source: Store, target: Store, name: str, copied: Copied) -> None:
+    """Walk through both stores, which give items in the same order, and remove what only the target has."""
+    ours = _each(source, name)
+    next_one = await anext(ours, None)
+    async for records in target.records(name):
+        gone: list[Remove] = []
+        for record in records:
+            while next_one and next_one.item.id < record.item.id:
+                next_one = await anext(ours, None)
+            if next_one is None or next_one.item.id != record.item.id:
+                gone.append(Remove(record.item.id))
+        if gone:
+            await target.write(name, gone)
+            copied.removed += len(gone)
 
 
 async def _copy_vectors(source: Store, target: Store, name: str, copied: Copied, told: Told) -> None:
@@ -110,14 +129,11 @@ async def _verify(source: Store, target: Store, copied: Copied, told: Told) -> N
         if await _vector_sum(source, name) != await _vector_sum(target, name):
             raise _differs(name, "its vectors")
 
-    if await _entry_sum(source) != await _entry_sum(target):
-        raise _differs("The ledger", "a key or a task")
 
-
-async def _entry_sum(store: Store) -> int:
-    """The same for the same keys, tasks and idempotency keys, in whatever order a store gives them."""
+async def _entry_sum(store: Store, at: datetime) -> int:
+    """The same for the same keys, tasks and idempotency keys, in whatever order a store gives them; 0 for none."""
     total = 0
-    async for entries in store.entries():
+    async for entries in store.entries(at):
         for entry in entries:
             total ^= _digest(repr(entry).encode())
     return total
@@ -136,14 +152,14 @@ def _same(record: Record, found: Record) -> bool:
 
 async def _vector_sum(store: Store, name: str) -> int:
     """The same for the same vectors, in whatever order they were written. Those of items that changed do not count."""
-    current = {record.item.id: parts_of(record.item.version)[1] async for record in _each(store, name)}
     total = 0
     for model in await store.vector_models(name):
         after = 0
         while rows := await store.vectors(name, "", model, after, VECTORS):
             after = rows[-1].seq
+            items = await store.get_many(name, [row.id for row in rows])
             for row in rows:
-                if current.get(row.id) == row.digest:
+                if row.id in items and parts_of(items[row.id].version)[1] == row.digest:
                     said = f"{model}\0{row.id}\0{row.digest}\0".encode() + row.vector
                     total ^= _digest(said)
     return total

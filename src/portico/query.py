@@ -12,14 +12,25 @@ import hmac
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import cmp_to_key, lru_cache, partial
+from functools import lru_cache, partial
 from math import isfinite
 from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 import re2
 
-from portico.catalog import ID, MAX_NUMBER, Collection, Field, FieldType, comparable, scalar_at, segments, storable
+from portico.catalog import (
+    ID,
+    MAX_FLOAT32,
+    MAX_NUMBER,
+    Collection,
+    Field,
+    FieldType,
+    comparable,
+    scalar_at,
+    segments,
+    storable,
+)
 from portico.errors import InvalidCursor, InvalidQuery, TooLarge, UnsafeRegex
 from portico.items import Item, text_problem
 
@@ -31,6 +42,7 @@ MAX_VALUE = 10_000  # characters
 MAX_PROGRAM = 1000  # steps of a compiled pattern
 MAX_NODES = 1024  # of a filter, conditions and what joins them
 MAX_VALUES = 10_000  # in all lists of a filter
+MAX_HAVING = 16  # conditions: they are tested for every group
 MAX_KEYS = 16  # of an order, a grouping or an aggregate
 MAX_LIMIT = 1000
 DEFAULT_LIMIT = 20
@@ -611,8 +623,8 @@ def _nodes(where: Filter) -> int:
 def _check_near(near: Near, collection: Collection) -> None:
     if near.field and collection.field(near.field).type != FieldType.VECTOR:
         raise InvalidQuery(f"{near.field} holds no vectors", field=near.field)
-    if not 1 <= len(near.vector) <= MAX_VALUES or not all(abs(x) <= MAX_NUMBER for x in near.vector):
-        raise InvalidQuery("A vector needs finite numbers", field=near.field)
+    if not 1 <= len(near.vector) <= MAX_VALUES or not all(abs(x) < MAX_FLOAT32 for x in near.vector):
+        raise InvalidQuery("A vector needs numbers that are finite in 32 bits", field=near.field)
     if not 1 <= near.top <= MAX_LIMIT:
         raise InvalidQuery(f"top lies between 1 and {MAX_LIMIT}", top=near.top)
 
@@ -622,6 +634,8 @@ def _check_aggregate(query: Query, aggregate: Aggregate, collection: Collection)
         raise InvalidQuery("An aggregate needs at least one operation")
     if max(len(aggregate.operations), len(aggregate.group_by)) > MAX_KEYS:
         raise TooLarge(f"At most {MAX_KEYS} columns of each kind in an aggregate", limit=MAX_KEYS)
+    if sum(1 for _ in conditions(aggregate.having)) > MAX_HAVING:
+        raise TooLarge(f"At most {MAX_HAVING} conditions in having", limit=MAX_HAVING)
     check_bounds(aggregate.having)
     if query.text or query.near:
         raise InvalidQuery("Aggregates count stored items; they do not combine with a search")
@@ -751,7 +765,8 @@ def finish_rows(rows: list[dict[str, Any]], query: Query, collection: Collection
     order = (*query.order, *(Order(name) for name in aggregate.group_by))
     having = _row_test(aggregate.having, shape)
     kept = [row for row in rows if having(row)]
-    kept.sort(key=cmp_to_key(lambda a, b: _order_rows(a, b, order, shape)))
+    for key in reversed(order):
+        kept = _sorted_rows(kept, key, shape.fields[key.field])
     start = 0
     if query.cursor:
         last = dict(zip((key.field for key in order), read_cursor(query, secret), strict=True))
@@ -790,6 +805,14 @@ def _renamed(where: Filter, names: Mapping[str, str]) -> Filter:
             return Not(_renamed(part, names))
         case Condition(name, op, value):
             return Condition(names[name], op, value)
+
+
+def _sorted_rows(rows: list[dict[str, Any]], key: Order, known: Field) -> list[dict[str, Any]]:
+    """Rows by one column, those without a value last; equal ones stay in the order they have."""
+    placed = [(_row_key(row, known), row) for row in rows]
+    there = [(place, row) for place, row in placed if place is not None]
+    there.sort(key=lambda pair: pair[0], reverse=key.descending)
+    return [row for _, row in there] + [row for place, row in placed if place is None]
 
 
 def _order_rows(a: Mapping[str, Any], b: Mapping[str, Any], order: Sequence[Order], shape: Collection) -> int:

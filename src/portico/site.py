@@ -177,7 +177,8 @@ class Site:
             raise
         task = outcome.id if isinstance(outcome, Task) else ""
         result = b"" if isinstance(outcome, Task) else msgspec.json.encode(outcome.result)
-        await store.settle(scope, Kept(digest, task, result))
+        # It is done: whoever repeats the call must be told so, also if this caller has gone.
+        await asyncio.shield(store.settle(scope, Kept(digest, task, result)))
         return outcome
 
     async def _repeated(self, kept: Kept, digest: str, call: Call, caller: Caller) -> Outcome | Task:

@@ -23,6 +23,7 @@ from portico.errors import (
     Unavailable,
     UnknownTask,
 )
+from portico.items import text_problem
 from portico.limits import Limits
 from portico.observe import Broke, Observe, TaskMoved
 from portico.safety.gate import Gate, Permit
@@ -30,6 +31,7 @@ from portico.store import Store
 
 LEASE_SECONDS = 15.0
 RENEW_SECONDS = 3.0  # how often a lease is renewed
+PATIENCE_SECONDS = 2 * RENEW_SECONDS
 POLL_SECONDS = 0.5  # how often tasks are looked at when there is no news
 PACE_SECONDS = 0.02  # between two looks, however much news there is
 CANCEL_SECONDS = 3.0
@@ -92,6 +94,7 @@ class Tasks:
         self._observe = observe
         self._owner = secrets.token_hex(8)
         self._in_doubt = False  # a claim may have been kept without an answer
+        self._patient_until = 0.0  # until then nothing is taken over
         self._running: dict[str, Run] = {}
         self._own: list[str] = []  # tasks started here and not yet taken
         self._takes_all = True
@@ -114,7 +117,7 @@ class Tasks:
         return task
 
     async def get(self, id: str, caller: Caller) -> Task:
-        task = await self._store.get_task(id)
+        task = None if text_problem(id) else await self._store.get_task(id)
         if task is None or not _owns(caller, task):
             raise UnknownTask("There is no such task", task=id, hint="Task ids are known only to their caller.")
         return task
@@ -170,6 +173,7 @@ class Tasks:
                 failures = 0
             except SiteError as error:
                 self._in_doubt = True
+                self._patient_until = _clock() + PATIENCE_SECONDS
                 self._observe(Broke("tasks", str(error)))
                 await asyncio.sleep(_pause(failures))
                 failures += 1
@@ -211,7 +215,9 @@ class Tasks:
     async def _claim(self) -> Task | None:
         if self._takes_all:
             self._own.clear()
-            return await self._store.claim_task(self._owner, LEASE_SECONDS)
+            # Leases also run out while the store is away: then those who live are given time to renew theirs.
+            takeover = _clock() >= self._patient_until
+            return await self._store.claim_task(self._owner, LEASE_SECONDS, takeover=takeover)
         while self._own:
             task = await self._store.claim_task(self._owner, LEASE_SECONDS, self._own[0])
             self._own.pop(0)

@@ -25,6 +25,7 @@ SPAWN = multiprocessing.get_context("spawn")
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 YOUNG = 10.0
+STOP_SECONDS = 30.0  # for finishing what is open; one that takes longer is killed
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,12 @@ class Workers:
 
     def __exit__(self, *_: object) -> None:
         self._hold.close()
+        deadline = time.monotonic() + STOP_SECONDS
         for worker in self._workers:
-            worker.join()
+            worker.join(max(deadline - time.monotonic(), 0.0))
+            if worker.is_alive:
+                worker.kill()
+                worker.join()
         self._lifeline.close()
 
     def run(self, started: Callable[[Any], None]) -> None:
@@ -194,8 +199,8 @@ class Worker:
     def kill(self) -> None:
         self._process.kill()
 
-    def join(self) -> None:
-        self._process.join()
+    def join(self, timeout: float | None = None) -> None:
+        self._process.join(timeout)
 
     def close(self) -> None:
         self._process.close()

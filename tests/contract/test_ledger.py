@@ -12,7 +12,7 @@ from tests.contract.conftest import Opening
 from portico.calls import Call, Caller, Task, TaskState
 from portico.catalog import Danger
 from portico.identity import make_key
-from portico.store import Kept, Store
+from portico.store import Entry, Kept, Promise, Store
 
 NOW = datetime(2024, 5, 1, 12, 0, 0, 123456, tzinfo=UTC)
 ANN = Caller("key:ann", "Ann", frozenset({"ask", "read:*"}), Danger.REVERSIBLE, "10.0.0.1")
@@ -209,8 +209,8 @@ async def test_anonymous_callers_are_told_apart_by_address(store: Store) -> None
     assert await store.add_task(task("c", caller=there), 1) is True
 
 
-async def test_the_limit_of_tasks_holds_for_all_processes_together(lasting_url: str, opening: Opening) -> None:
-    stores = [await opening(lasting_url), await opening(lasting_url)]
+async def test_the_limit_of_tasks_holds_for_all_processes_together(url: str, opening: Opening) -> None:
+    stores = [await opening(url), await opening(url)]
 
     added = await asyncio.gather(*(stores[n % 2].add_task(task(f"t{n}"), 5) for n in range(20)))
 
@@ -251,8 +251,8 @@ async def test_news_wakes_all_who_wait_for_it(store: Store) -> None:
     assert await store.task_news(before, 10) > before
 
 
-async def test_a_task_of_another_process_ends_the_wait_for_news(lasting_url: str, opening: Opening) -> None:
-    here, there = await opening(lasting_url), await opening(lasting_url)
+async def test_a_task_of_another_process_ends_the_wait_for_news(url: str, opening: Opening) -> None:
+    here, there = await opening(url), await opening(url)
     before = await here.task_news(-1, 0)
     waiting = asyncio.create_task(here.task_news(before, 60))
 
@@ -309,8 +309,8 @@ async def test_a_bucket_never_holds_more_than_its_limit(store: Store) -> None:
     assert (await store.spend("ann", 2)).tokens <= 1
 
 
-async def test_all_processes_spend_from_one_bucket(lasting_url: str, opening: Opening) -> None:
-    stores = [await opening(lasting_url), await opening(lasting_url)]
+async def test_all_processes_spend_from_one_bucket(url: str, opening: Opening) -> None:
+    stores = [await opening(url), await opening(url)]
 
     meters = await asyncio.gather(*(stores[n % 2].spend("ann", 5) for n in range(40)))
 
@@ -336,8 +336,8 @@ async def test_a_role_goes_to_another_when_its_time_is_over_and_not_before(store
     assert await store.lead("embed", "me", 60) is False
 
 
-async def test_one_of_many_processes_gets_a_role(lasting_url: str, opening: Opening) -> None:
-    stores = [await opening(lasting_url), await opening(lasting_url)]
+async def test_one_of_many_processes_gets_a_role(url: str, opening: Opening) -> None:
+    stores = [await opening(url), await opening(url)]
 
     leads = await asyncio.gather(*(stores[n % 2].lead("embed", f"process {n}", 60) for n in range(20)))
 
@@ -402,6 +402,90 @@ async def test_a_key_is_found_by_its_digest_until_it_is_revoked(store: Store) ->
     assert await store.find_key(key.digest) == replace(key, revoked=NOW)
     assert await store.revoke_key(key.id, NOW) is False
     assert await store.revoke_key("nope", NOW) is False
+
+
+# Moving
+
+
+async def entries(store: Store) -> list[Entry]:
+    return [entry async for some in store.entries(NOW) for entry in some]
+
+
+def some_entries() -> list[Entry]:
+    keys = [make_key(name, ["ask"], Danger.SAFE, 30, NOW)[1] for name in ("Ann", "Bob")]
+    return [
+        *sorted((keys[0], replace(keys[1], revoked=NOW)), key=lambda key: key.id),
+        task("t1", state=TaskState.COMPLETED),
+        replace(task("t2", state=TaskState.RUNNING), cancelling=True),
+        Promise("a", Kept("d1"), NOW + timedelta(hours=1)),
+        Promise("b", Kept("d2", "t1", b"\0\xff"), NOW + timedelta(hours=1)),
+    ]
+
+
+async def test_entries_come_back_as_they_were_restored(store: Store) -> None:
+    wanted = some_entries()
+
+    await store.restore_entries(wanted)
+
+    assert await entries(store) == wanted
+    assert await store.get_task("t1") == task("t1", state=TaskState.COMPLETED)
+
+
+async def test_many_entries_come_in_batches_and_none_is_left_out(store: Store) -> None:
+    wanted: list[Entry] = [
+        *(task(f"t{n:04}") for n in range(1001)),
+        *(Promise(f"p{n:04}", Kept("d"), NOW + timedelta(hours=n - 500)) for n in range(1501)),
+    ]
+
+    await store.restore_entries(wanted)
+
+    valid = [entry for entry in wanted if not isinstance(entry, Promise) or entry.expires > NOW]
+    assert len(valid) == 1001 + 1000
+    assert await entries(store) == valid
+
+
+async def test_an_entry_restored_again_takes_the_place_of_the_older_one(store: Store) -> None:
+    first, second, done, running, promise, other = some_entries()
+    await store.restore_entries([first, second, done, task("t2"), promise, other])
+    await store.claim_task("somebody", 3600, "t2")
+
+    newer: list[Entry] = [
+        replace(first, name="Ann again", revoked=NOW),
+        second,
+        done,
+        running,
+        replace(promise, kept=Kept("d3", result=b"{}"), expires=NOW + timedelta(hours=2)),
+        other,
+    ]
+    await store.restore_entries(newer)
+
+    assert await entries(store) == newer
+    assert await store.claim_task("another", 60, "t2") is not None  # it is nobody's here, whoever ran it
+
+
+async def test_forgotten_entries_leave_room_for_others(store: Store) -> None:
+    await store.restore_entries(some_entries())
+    await store.save_blob("index", b"stays")
+
+    await store.forget_entries()
+
+    assert await entries(store) == []
+    assert (await store.keys(), await store.get_task("t1")) == ([], None)
+    assert await store.load_blob("index") == b"stays"
+    wanted = some_entries()
+    await store.restore_entries(wanted)
+    assert await entries(store) == wanted
+
+
+async def test_an_idempotency_key_is_left_out_from_the_moment_it_expires(store: Store) -> None:
+    hour = NOW + timedelta(hours=1)
+    await store.restore_entries([Promise("a", Kept("d"), hour)])
+
+    async def held(at: datetime) -> list[Entry]:
+        return [entry async for some in store.entries(at) for entry in some]
+
+    assert await held(hour - timedelta(microseconds=1)) == [Promise("a", Kept("d"), hour)]
+    assert await held(hour) == []
 
 
 async def test_a_sound_store_has_nothing_to_report(store: Store) -> None:

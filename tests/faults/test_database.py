@@ -252,15 +252,27 @@ async def test_a_full_pool_is_said_to_be_full_and_recovers(
     monkeypatch.setattr(engine, "WAIT_SECONDS", 0.3)
     async with opened(url, pool=2) as store:
         async with locked(session, url):
-            slow = [asyncio.create_task(names(store)) for _ in range(2)]
+            slow = [asyncio.create_task(store.get("things", "i0")) for _ in range(2)]
             await until(lambda: waiting(session, 2), "two slow reads")
             for refused in await asyncio.gather(*(error_of(store.head()) for _ in range(3))):
                 assert_clear(refused)
                 assert "2 connections" in refused.message
                 assert "store.pool" in refused.hint
 
-        assert await asyncio.gather(*slow) == [["i0", "i1", "i2"]] * 2
+        assert [item.id for item in await asyncio.gather(*slow)] == ["i0"] * 2
         assert await store.head() == 3
+
+
+async def test_slow_queries_leave_connections_for_short_work(url: str, session: asyncpg.Connection) -> None:
+    async with opened(url, pool=4) as store:
+        async with locked(session, url):
+            slow = [asyncio.create_task(names(store)) for _ in range(6)]
+            await until(lambda: waiting(session, 2), "two slow queries")
+
+            assert await store.head() == 3
+            assert (await store.spend("somebody", 10)).granted
+
+        assert await asyncio.gather(*slow) == [["i0", "i1", "i2"]] * 6
 
 
 async def test_a_slow_statement_is_ended_and_its_connection_stays_usable(url: str, session: asyncpg.Connection) -> None:

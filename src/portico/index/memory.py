@@ -57,6 +57,7 @@ class CollectionIndex:
         self.places: dict[str, tuple[Segment, int]] = {}
         self.holds_vectors = True
         self.saved_at = 0  # items when last saved
+        self.optimised_at = 0  # items when the store last made ready for searching them
         self.touched = 1  # grows as items come and change
         self.settled = 0  # where `touched` stood when every item had its vector
         self.snapshot = Snapshot(collection, self.vocabulary, vectors=dict(self.vectors))
@@ -327,7 +328,7 @@ class MemoryIndex:
 
     async def _load(self, part: CollectionIndex, collection: Collection) -> bool:
         """Start from the segment that an earlier process saved, and catch up from there."""
-        raw = await self._store.load_blob(_blob(collection))
+        raw = await self._saved(collection)
         if raw is None:
             return False
         head = int.from_bytes(raw[:8], "big")
@@ -344,6 +345,13 @@ class MemoryIndex:
             await asyncio.to_thread(part.apply, changes, collection)
         return True
 
+    async def _saved(self, collection: Collection) -> bytes | None:
+        try:
+            return await self._store.load_blob(_blob(collection))
+        except SiteError as error:  # it saves time, and nothing depends on it
+            self._observe(Broke("saved index", str(error)))
+            return None
+
     async def _changes_since(self, seq: int, collection: str) -> list[Change]:
         found: list[Change] = []
         while True:
@@ -359,7 +367,10 @@ class MemoryIndex:
             return
         raw = await asyncio.to_thread(dump_segment, part.segments[0], part.vocabulary)
         header = seq.to_bytes(8, "big") + _fingerprint(collection)
-        await self._store.save_blob(_blob(collection), header + raw)
+        try:
+            await self._store.save_blob(_blob(collection), header + raw)
+        except SiteError as error:
+            self._observe(Broke("saved index", str(error)))
         part.saved_at = len(part.places)
 
     def _bound_vectors(self, part: CollectionIndex) -> None:
@@ -529,8 +540,9 @@ class MemoryIndex:
             if self._leads:
                 missing = await self.embed_batch(name)
                 is_busy = is_busy or missing > 0
-                if not missing and not part.holds_vectors:
-                    await self._store.optimise(name)  # others search them there
+                if not missing and not part.holds_vectors and len(part.places) > 1.2 * part.optimised_at:
+                    part.optimised_at = len(part.places)
+                    await self._store.optimise(name)  # they are searched there
             else:
                 missing = len(await self._store.unembedded(name, self._model(), 1))
                 await self._take_in(name)

@@ -216,8 +216,10 @@ class Store(Protocol):
 
     async def tasks(self, caller: str, limit: int = 100, *, unfinished: bool = False) -> list[Task]: ...
 
-    async def claim_task(self, owner: str, lease: float, id: str | None = None) -> Task | None:
-        """Take one pending task, or one whose owner's lease ran out, and make it this owner's."""
+    async def claim_task(
+        self, owner: str, lease: float, id: str | None = None, *, takeover: bool = True
+    ) -> Task | None:
+        """Take one pending task, or with `takeover` one whose owner's lease ran out, and make it this owner's."""
         ...
 
     async def renew_lease(self, owner: str, id: str, lease: float) -> Task | None:
@@ -274,19 +276,26 @@ class Store(Protocol):
         ...
 
     async def restore(self, collection: str, records: Sequence[Record]) -> int:
-        """Put items as they were elsewhere, with their versions. Returns how many were not there already."""
+        """Put items as they were elsewhere, with their versions and sources, and without vectors of what they were.
+
+        Returns how many were not there already, in this version.
+        """
         ...
 
     async def vector_models(self, collection: str) -> list[str]:
         """The models whose vectors of a collection are kept."""
         ...
 
-    def entries(self) -> AsyncIterator[list[Entry]]:
-        """All keys, tasks and idempotency keys, in batches."""
+    def entries(self, at: datetime) -> AsyncIterator[list[Entry]]:
+        """All keys and tasks, and the idempotency keys that have not expired at this moment, in batches."""
+        ...
+
+    async def forget_entries(self) -> None:
+        """Forget all keys, tasks and idempotency keys: another store's are to take their place."""
         ...
 
     async def restore_entries(self, entries: Sequence[Entry]) -> None:
-        """Keep what another store kept. What is there already stays as it is."""
+        """Keep what another store kept, in place of what is there by the same name."""
         ...
 
     async def skip_to(self, seq: int) -> None:

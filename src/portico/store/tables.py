@@ -157,10 +157,16 @@ def same_storage(before: Field | None, now: Field) -> bool:
     return before.type == now.type or {before.type, now.type} == numbers
 
 
-def reshaped(table: Table, wanted: Collection, last: int, stays: Callable[[Field | None, Field], bool]) -> Table:
+def reshaped(
+    table: Table,
+    wanted: Collection,
+    last: int,
+    stays: Callable[[Field | None, Field], bool],
+    unused: Callable[[Field], str | None] = lambda known: None,
+) -> Table:
     """The table for a collection's new fields. A known one may stay in its column; others get one of their own.
 
-    Columns are numbered on from the last there ever was, so that a number never means something else.
+    Columns are numbered on from the last there ever was. One that is filled anew may take a column that is not in use.
     """
     before = table.collection.fields
     columns = {
@@ -168,10 +174,11 @@ def reshaped(table: Table, wanted: Collection, last: int, stays: Callable[[Field
         for name, column in table.columns.items()
         if _is_placed(wanted, name) and stays(before.get(name), wanted.fields[name])
     }
-    for name in wanted.fields:
-        if _is_placed(wanted, name) and name not in columns:
-            last += 1
-            columns[name] = f"f{last}"
+    for name, known in wanted.fields.items():
+        if known.is_typed and name not in columns:
+            column = unused(known) if needs_filling(before.get(name), known) else None
+            last += column is None
+            columns[name] = column or f"f{last}"
     return Table(table.number, wanted, columns)
 
 
@@ -183,7 +190,15 @@ def _is_placed(collection: Collection, name: str) -> bool:
 def refilled(before: Table, after: Table) -> list[Field]:
     """The fields whose stored form has to be computed anew from the data."""
     known = before.collection.fields
-    return [f for f in after.collection.fields.values() if not same_storage(known.get(f.name), f)]
+    return [f for f in after.collection.fields.values() if needs_filling(known.get(f.name), f)]
+
+
+def needs_filling(before: Field | None, now: Field) -> bool:
+    """Whether items that are there already may have a value that is not stored in this form."""
+    if before is None:
+        # A field that is found in the data is known from its first value on.
+        return now.declared or bool(now.path)
+    return not same_storage(before, now)
 
 
 def column_number(name: str) -> int:

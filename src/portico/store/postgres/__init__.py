@@ -1,12 +1,13 @@
 """The store on PostgreSQL: typed columns, a change with every write, and other processes told of it.
 
 A write locks the items it names, and at its very end the one row that numbers changes: numbers are given in the order
-in which writes become visible, so that a reader of the feed misses nothing.
+in which writes become visible, so that a reader of the feed misses nothing. Locks are taken in one order: the shape of
+the table, items by their ids, the numbers of vectors, the numbers of changes.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -22,11 +23,11 @@ from portico.store.ledger import micros
 from portico.store.nearest import nearest, page_of_nearest, part_shown
 from portico.store.planning import Plan, by_source, check_ids, plan_load, plan_removal, plan_restoring, plan_writes
 from portico.store.postgres.dialect import DIALECT, plain
-from portico.store.postgres.engine import Address, Connection, Engine
+from portico.store.postgres.engine import LONG_SECONDS, WRITE_SECONDS, Address, Busy, Connection, Engine
 from portico.store.postgres.ledger import POLL_SECONDS, PostgresLedger
 from portico.store.postgres.patterns import has_patterns, without_patterns
 from portico.store.postgres.tables import insert, make_index, read_schema, reshape, update, worth_indexing
-from portico.store.postgres.vectors import candidates, graph_for, put_field_vectors, put_vectors
+from portico.store.postgres.vectors import candidates, graph_for, put_field_vectors, put_vectors, tag
 from portico.store.sql import MAX_GROUPS, Statement, ordering, shown_row, too_many_groups
 from portico.store.tables import (
     INDEXED_FROM,
@@ -44,6 +45,7 @@ from portico.store.tables import (
 )
 
 ATTEMPTS = 8  # at a write that others get in the way of, or that needs room first
+MAX_SEQ = 2**63 - 1
 HEARING_SECONDS = 5.0  # between looks at the feed while news arrive
 
 T = TypeVar("T")
@@ -58,6 +60,7 @@ class PostgresStore(PostgresLedger):
         self._keep_changes = keep_changes
         self._known = Schema(-1, {})
         self._secret = b""
+        self._reshaping: dict[str, asyncio.Lock] = {}
 
     @classmethod
     async def open(cls, url: str, *, keep_changes: int, pool: int, seconds: float) -> "PostgresStore":
@@ -106,14 +109,24 @@ class PostgresStore(PostgresLedger):
         return await self._reshape(collection.name, lambda known: combined(known, collection) if known else collection)
 
     async def _reshape(self, name: str, wish: Callable[[Collection | None], Collection]) -> Collection:
-        async with self._engine.holding(f"shape/{name}") as db:
-            known = (await read_schema(db)).tables.get(name)
-            wanted = wish(known.collection if known else None)
-            if known is None or known.collection != wanted:
-                await reshape(db, known, wanted)
-            seen = await read_schema(db)
-            self._remember(seen)
-            return seen.table(name).collection
+        # Of this process only one waits for its turn, so that the others' connections stay free.
+        async with self._reshaping.setdefault(name, asyncio.Lock()):
+            for pause in _pauses(LONG_SECONDS):
+                try:
+                    async with self._engine.holding(f"shape/{name}") as db:
+                        return await self._reshaped(db, name, wish)
+                except Busy:
+                    await asyncio.sleep(pause)
+        raise _being_changed(name)
+
+    async def _reshaped(self, db: Connection, name: str, wish: Callable[[Collection | None], Collection]) -> Collection:
+        known = (await read_schema(db)).tables.get(name)
+        wanted = wish(known.collection if known else None)
+        if known is None or known.collection != wanted:
+            await reshape(db, known, wanted)
+        seen = await read_schema(db)
+        self._remember(seen)
+        return seen.table(name).collection
 
     # Reading
 
@@ -123,12 +136,17 @@ class PostgresStore(PostgresLedger):
         build: Callable[[Table], tuple[str, Sequence[Any]]],
         beside: Callable[[Table], str] | None = None,
         db: Connection | None = None,
+        *,
+        in_bulk: bool = False,
+        quick: bool = False,
     ) -> tuple[Table, list[Sequence[Any]]]:
         """The rows of one statement about a collection, and the table as it was when they were read.
 
         The number of the shape comes with the rows: if it is not the one the statement was made for, it is made anew.
         """
-        fetch = db.fetch if db else self._engine.fetch
+        engine = self._engine
+        alone = engine.fetch_patiently if in_bulk else engine.fetch if quick else engine.search
+        fetch = db.fetch if db else alone
         known = self._known
         for _ in range(ATTEMPTS):
             try:
@@ -169,7 +187,7 @@ class PostgresStore(PostgresLedger):
 
     async def get_many(self, collection: str, ids: Sequence[str]) -> dict[str, Item]:
         wanted = [id for id in ids if not problem_with(id, {})]
-        table, rows = await self._select(collection, lambda table: (_by_id(table), [wanted]))
+        table, rows = await self._select(collection, lambda table: (_by_id(table), [wanted]), quick=True)
         return {row.item.id: row.item for row in (table.row(*each) for each in _found(rows))}
 
     async def find(self, query: Query) -> Page:
@@ -233,8 +251,13 @@ class PostgresStore(PostgresLedger):
         found = _found(rows)
         if len(found) > MAX_GROUPS:
             raise too_many_groups()
-        named = [shown_row(aggregate, table.collection, [plain(v) for v in row], from_json) for row in found]
-        return finish_rows(named, checked(query, table.collection), table.collection, self._secret)
+        asked = checked(query, table.collection)
+
+        def finished() -> Page:
+            named = [shown_row(aggregate, table.collection, [plain(v) for v in row], from_json) for row in found]
+            return finish_rows(named, asked, table.collection, self._secret)
+
+        return await asyncio.to_thread(finished)
 
     async def count(self, collection: str, where: Filter) -> int:
         if has_patterns(where):
@@ -281,7 +304,7 @@ class PostgresStore(PostgresLedger):
             def build(table: Table, after: str = last) -> tuple[str, Sequence[Any]]:
                 return f"SELECT {columns} FROM {table.name} WHERE id > $1 ORDER BY id LIMIT {SCAN_BATCH}", [after]
 
-            table, rows = await self._select(collection, build)
+            table, rows = await self._select(collection, build, in_bulk=True)
             found = _found(rows)
             if not found:
                 return
@@ -316,24 +339,51 @@ class PostgresStore(PostgresLedger):
 
     async def _writing(self, collection: str, work: Callable[[Connection, Table], Awaitable[T]]) -> T:
         """Run work in a transaction in which the table keeps its shape; again if it needs room or met another write."""
-        for attempt in range(ATTEMPTS):
+        attempts, needs = 0, None
+        for pause in _pauses(WRITE_SECONDS):
             try:
+                if needs:
+                    await self._reshape(collection, needs.met)
+                    needs = None
                 # Writers share the lock and do not wait for each other, only for a change of the shape.
                 async with self._engine.writing(shared=f"shape/{collection}") as db:
                     return await work(db, await self._table(collection, db))
-            except NeedsRoom as needs:
-                await self._reshape(collection, needs.met)
+            except Busy:
+                await asyncio.sleep(pause)
+                continue
+            except NeedsRoom as room:
+                needs = room
             except Raced:
-                await asyncio.sleep(0.01 * 2**attempt)
+                await asyncio.sleep(pause)
             except SiteError as error:
-                match error.__cause__:
-                    case asyncpg.DeadlockDetectedError() | asyncpg.SerializationError():
-                        await asyncio.sleep(0.01 * 2**attempt)
-                    case asyncpg.ProgramLimitExceededError():
-                        await self._drop_text_indexes(collection)
-                    case _:
-                        raise
-        raise Unavailable(f"{collection} is being written by too many at once", hint="Try again.")
+                if not await self._cleared(collection, error.__cause__):
+                    raise
+                await asyncio.sleep(pause)
+            attempts += 1
+            if attempts == ATTEMPTS:
+                raise Unavailable(f"{collection} is being written by too many at once", hint="Try again.")
+        raise _being_changed(collection)
+
+    async def _cleared(self, collection: str, fault: BaseException | None) -> bool:
+        """Whether what was in the way of a write is so no longer."""
+        match fault:
+            case asyncpg.DeadlockDetectedError() | asyncpg.SerializationError():
+                return True
+            case asyncpg.ProgramLimitExceededError() if "index row" in str(fault):
+                await self._drop_text_indexes(collection, fault.constraint_name)
+                return True
+            case _:
+                return False
+
+    async def _drop_text_indexes(self, collection: str, named: str | None) -> None:
+        """A text has come that no index can hold. It was worth one while all were short. Not every fault names it."""
+        table = (await self._look()).table(collection)
+        texts = [c for name, c in table.columns.items() if table.collection.fields[name].type == FieldType.STRING]
+        indexes = [f"{table.name}_{column}" for column in texts]
+        async with self._engine.writing() as db:
+            await db.execute("SET LOCAL lock_timeout = '1s'")
+            for index in [named] if named in indexes else indexes:
+                await db.execute(f"DROP INDEX IF EXISTS {index}")
 
     async def _carry_out(self, db: Connection, table: Table, plan: Plan, source: str | None = None) -> list[Change]:
         """Write what a plan says. Items keep their source unless a new one is given."""
@@ -360,11 +410,11 @@ class PostgresStore(PostgresLedger):
         if not count:
             return []
         last = await db.fetchval(
-            "WITH feed AS (UPDATE meta SET seq = seq + $2::bigint RETURNING seq, pg_notify($3, 'changes')),"
+            "WITH numbered AS (UPDATE feed SET seq = seq + $2::bigint RETURNING seq, pg_notify($3, 'changes')),"
             " told AS (INSERT INTO changes"
-            " SELECT feed.seq - $2::bigint + n, $1::int, id, kind, version, data, patch, undo, $4::bigint"
-            " FROM feed, unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[])"
-            " WITH ORDINALITY AS c(id, kind, version, data, patch, undo, n)) SELECT seq FROM feed",
+            " SELECT numbered.seq - $2::bigint + n, $1::int, id, kind, version, data, patch, undo, $4::bigint"
+            " FROM numbered, unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[])"
+            " WITH ORDINALITY AS c(id, kind, version, data, patch, undo, n)) SELECT seq FROM numbered",
             table.number,
             count,
             self._engine.channel,
@@ -385,7 +435,8 @@ class PostgresStore(PostgresLedger):
     async def begin_load(self, source: str) -> Load:
         async with self._engine.writing() as db:
             await self._alone(db, "runs")
-            # What a killed run had seen is of no use: this one sees everything again.
+            # A batch of another run that is under way ends first. What a killed run had seen is of no use.
+            await db.fetch("SELECT run FROM runs WHERE source = $1 FOR UPDATE", source)
             await db.execute("DELETE FROM seen WHERE run IN (SELECT run FROM runs WHERE source = $1)", source)
             await db.execute("DELETE FROM runs WHERE source = $1", source)
             return Load(await db.fetchval("INSERT INTO runs (source) VALUES ($1) RETURNING run", source), source)
@@ -440,7 +491,7 @@ class PostgresStore(PostgresLedger):
             load.run,
             table.number,
         )
-        before = await _locked(db, table, [id for (id,) in gone])
+        before = await _locked(db, table, [id for (id,) in gone], load.source)
         plan = plan_removal(table.collection, before, _now())
         return len(await self._carry_out(db, table, plan))
 
@@ -458,26 +509,19 @@ class PostgresStore(PostgresLedger):
                     await make_index(db, *graph)
             await db.execute(f"ANALYZE {table.name}")
 
-    async def _drop_text_indexes(self, collection: str) -> None:
-        """A text has come that no index can hold. It was worth one while all were short."""
-        table = (await self._look()).table(collection)
-        texts = [c for name, c in table.columns.items() if table.collection.fields[name].type == FieldType.STRING]
-        async with self._engine.connection() as db:
-            for column in texts:
-                await db.execute(f"DROP INDEX IF EXISTS {table.name}_{column}")
-
     # The feed
 
     async def head(self) -> int:
-        return (await self._engine.fetch("SELECT seq FROM meta"))[0][0]
+        return (await self._engine.fetch("SELECT seq FROM feed"))[0][0]
 
     async def changes(self, since: int, limit: int = 1000, collection: str | None = None) -> list[Change]:
         only = None
+        since = max(min(since, MAX_SEQ), -1)
         if collection is not None:
             table = self._known.tables.get(collection) or (await self._look()).table(collection)
             only = table.number
         rows = await self._engine.fetch(
-            "SELECT m.seq, (SELECT min(seq) FROM changes), c.* FROM meta m LEFT JOIN LATERAL"
+            "SELECT f.seq, (SELECT min(seq) FROM changes), c.* FROM feed f LEFT JOIN LATERAL"
             " (SELECT seq, collection, id, kind, version, data, patch, undo, at FROM changes"
             " WHERE seq > $1 AND ($3::int IS NULL OR collection = $3) ORDER BY seq LIMIT $2) c ON true",
             since,
@@ -514,13 +558,12 @@ class PostgresStore(PostgresLedger):
                 " WHERE v.id IS NULL OR v.digest <> i.digest OR v.model <> $1 LIMIT $2",
                 [model, limit],
             ),
+            in_bulk=True,
         )
         return [(row.item, row.digest) for row in (table.row(*each) for each in _found(rows))]
 
     async def put_vectors(self, collection: str, model: str, rows: Sequence[tuple[str, str, bytes]]) -> None:
-        table = (await self._look()).table(collection)
-        async with self._engine.writing() as db:
-            await put_vectors(db, table, model, rows)
+        await self._writing(collection, lambda db, table: put_vectors(db, table, model, rows))
 
     async def vectors(self, collection: str, field: str, model: str, after: int, limit: int) -> list[VectorRow]:
         _, rows = await self._select(
@@ -528,8 +571,9 @@ class PostgresStore(PostgresLedger):
             lambda table: (
                 f"SELECT seq, id, digest, vector FROM vectors WHERE collection = {table.number} AND field = $1"
                 " AND model = $2 AND seq > $3 ORDER BY seq LIMIT $4",
-                [field, model, after, limit],
+                [tag(field), model, after, limit],
             ),
+            in_bulk=True,
         )
         return [VectorRow(*row) for row in _found(rows)]
 
@@ -542,6 +586,7 @@ class PostgresStore(PostgresLedger):
                 f" (SELECT COUNT(*) FROM {table.name})",
                 [model],
             ),
+            in_bulk=True,
         )
         current, there = _found(rows)[0]
         return current, there
@@ -559,7 +604,18 @@ class PostgresStore(PostgresLedger):
             async def work(db: Connection, table: Table, source: str = source, group: list[Item] = group) -> int:
                 before = await _locked(db, table, [item.id for item in group])
                 plan = plan_restoring(table.collection, group, before, _now())
-                return len(await self._carry_out(db, table, plan, source))
+                changes = await self._carry_out(db, table, plan, source)
+                await db.execute(
+                    f"UPDATE {table.name} SET source = $1 WHERE id = ANY($2::text[]) AND source <> $1",
+                    source,
+                    list(before),
+                )
+                await db.execute(
+                    "DELETE FROM vectors WHERE collection = $1 AND field = '' AND id = ANY($2::text[])",
+                    table.number,
+                    [row.item.id for row in plan.updated],
+                )
+                return len(changes)
 
             restored += await self._writing(collection, work)
         return restored
@@ -575,7 +631,7 @@ class PostgresStore(PostgresLedger):
         return [model for (model,) in _found(rows)]
 
     async def skip_to(self, seq: int) -> None:
-        await self._engine.change("UPDATE meta SET seq = greatest(seq, $1)", seq)
+        await self._engine.change("UPDATE feed SET seq = greatest(seq, $1)", seq)
 
     # Health
 
@@ -591,12 +647,13 @@ class NeedsRoom(Exception):
     """What is written has fields that the table has no columns for yet."""
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__(plan.collection.name)
+        super().__init__(f"{plan.collection.name} needs room")
+        self._name = plan.collection.name
         self._datas = [change.item.data for change in plan.changes if change.kind != "delete"]
 
     def met(self, known: Collection | None) -> Collection:
         """What is known of the collection by now, with room for what is written."""
-        wanted = known or Collection(str(self))
+        wanted = known or Collection(self._name)
         for data in self._datas:
             wanted = wanted.widened(data)
         return wanted
@@ -604,6 +661,18 @@ class NeedsRoom(Exception):
 
 class Raced(Exception):
     """Another process made the same item at the same time."""
+
+
+def _pauses(seconds: float) -> Iterator[float]:
+    """Growing pauses for as long as something may be tried."""
+    deadline, pause = time.monotonic() + seconds, 0.01
+    while time.monotonic() < deadline:
+        yield pause
+        pause = min(2 * pause, 0.5)
+
+
+def _being_changed(collection: str) -> Unavailable:
+    return Unavailable(f"{collection} is being given new fields", hint="That may take a while. Try again later.")
 
 
 def _statement(table: Table) -> Statement:
@@ -623,12 +692,17 @@ def _by_id(table: Table) -> str:
     return f"SELECT id, data, revision, digest FROM {table.name} WHERE id = ANY($1::text[])"
 
 
-async def _locked(db: Connection, table: Table, ids: Sequence[str]) -> dict[str, Row]:
-    """Items that nobody else writes until the transaction ends; in one order for all, so that none waits in a ring."""
-    rows = await db.fetch(f"{_by_id(table)} ORDER BY id FOR UPDATE", list(ids))
+async def _locked(db: Connection, table: Table, ids: Sequence[str], source: str | None = None) -> dict[str, Row]:
+    """Items that nobody else writes until the transaction ends; in one order for all, so that none waits in a ring.
+
+    With a source, only those that are of it still.
+    """
+    only = "($2::text IS NULL OR source = $2)"
+    rows = await db.fetch(f"{_by_id(table)} AND {only} ORDER BY id FOR UPDATE", list(ids), source)
     return {row[0]: table.row(*row) for row in rows}
 
 
 async def _check_not_overtaken(db: Connection, load: Load) -> None:
-    if not await db.fetchval("SELECT 1 FROM runs WHERE run = $1", load.run):
+    """Make sure that no other load of the source has begun, and that none begins before the transaction ends."""
+    if not await db.fetchval("SELECT 1 FROM runs WHERE run = $1 FOR SHARE", load.run):
         raise overtaken(load)

@@ -18,9 +18,12 @@ from portico.store.postgres.faults import FAULTS, URL_HINT, Disconnected, explai
 from portico.store.postgres.migrations import extension_schema, prepare
 
 SCHEMA = "portico"  # where the tables live unless the URL says otherwise
+SHORT_WORK = 2  # connections of the pool that long queries leave free
 CONNECT_SECONDS = 5.0
 WAIT_SECONDS = 5.0  # for a free connection
 WRITE_SECONDS = 30.0
+PATIENT_SECONDS = 120.0  # for reading in bulk
+QUEUE_SECONDS = 2.0  # that one waits for a lock with a connection in hand
 IDLE_SECONDS = 5.0  # between two statements of one transaction
 LONG_SECONDS = 3600.0  # for making an index or filling a column
 CLOSE_SECONDS = 3.0
@@ -59,11 +62,14 @@ class Address:
         try:
             parts = urlsplit(url)
         except ValueError as error:
-            raise ConfigError(f"The URL of the store cannot be used: {error}", hint=URL_HINT) from error
+            raise ConfigError("The URL of the store cannot be used", hint=URL_HINT) from error
         options = parse_qsl(parts.query, keep_blank_values=True)
         schema = next((value for name, value in options if name == "schema"), SCHEMA)
-        if not schema or len(schema.encode()) > 63 or "\0" in schema:
-            raise ConfigError(f"{schema!r} cannot name a schema", hint="At most 63 characters.")
+        taken = schema in {"$user", "information_schema"} or schema.startswith("pg_")
+        if not schema or taken or len(schema.encode()) > 63 or "\0" in schema:
+            raise ConfigError(
+                f"{schema!r} cannot name a schema", hint="At most 63 bytes, and none of PostgreSQL's own."
+            )
         rest = urlencode([pair for pair in options if pair[0] != "schema"], quote_via=quote)
         return cls(urlunsplit(("postgresql", parts.netloc, parts.path, rest, "")), schema, shown_url(url))
 
@@ -93,12 +99,17 @@ class News:
                 await self._event.wait()
 
 
+class Busy(Exception):
+    """Another process has the lock. Try again, without keeping a connection meanwhile."""
+
+
 class Engine:
     """Runs statements on pooled connections, each with a deadline, and says in plain words what went wrong."""
 
     def __init__(self, address: Address, *, pool: int, seconds: float) -> None:
         self._address = address
         self._size = pool
+        self._searches = asyncio.Semaphore(max(pool - SHORT_WORK, 1))
         self._seconds = seconds
         self._path = ""
         self._pool: Any = None
@@ -131,10 +142,11 @@ class Engine:
         return {
             "search_path": self._path,
             "application_name": "portico",
-            "statement_timeout": f"{int(self._seconds * 1000)}",
+            "statement_timeout": f"{max(int(self._seconds * 1000), 1)}",
             # A process that hangs in the middle of a write does not hold its locks for long.
             "idle_in_transaction_session_timeout": f"{int(IDLE_SECONDS * 1000)}",
             "jit": "off",
+            "standard_conforming_strings": "on",
         }
 
     async def close(self) -> None:
@@ -161,6 +173,23 @@ class Engine:
     async def _fetch(self, sql: str, params: Sequence[Any]) -> list[Sequence[Any]]:
         async with self.connection() as connection, _deadline(self._seconds):
             return await connection.fetch(sql, *params)
+
+    async def search(self, sql: str, *params: Any) -> list[Sequence[Any]]:
+        """Like `fetch`, for statements that may take long: some connections are always left for others."""
+        async with self._searching():
+            return await self.fetch(sql, *params)
+
+    @asynccontextmanager
+    async def _searching(self) -> AsyncGenerator[None]:
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._searches.acquire()
+        except TimeoutError:
+            raise self._all_busy() from None
+        try:
+            yield
+        finally:
+            self._searches.release()
 
     async def fetchrow(self, sql: str, *params: Any) -> Sequence[Any] | None:
         rows = await self.fetch(sql, *params)
@@ -189,45 +218,59 @@ class Engine:
         try:
             return await self._pool.acquire(timeout=WAIT_SECONDS)
         except TimeoutError:
-            raise Unavailable(
-                f"All {self._size} connections to the database are busy",
-                hint="Try again in a moment. If it stays so, raise store.pool.",
-            ) from None
+            raise self._all_busy() from None
+
+    def _all_busy(self) -> Unavailable:
+        return Unavailable(
+            f"All {self._size} connections to the database are busy",
+            hint="Try again in a moment. If it stays so, raise store.pool.",
+        )
 
     async def _give_back(self, taken: Any) -> None:
-        """Return a connection to the pool; one that does not answer any more is dropped."""
-        try:
+        """Return a connection to the pool, which drops one that does not answer any more."""
+        with contextlib.suppress(*FAULTS):
             await self._pool.release(taken, timeout=CLOSE_SECONDS)
-        except FAULTS:
-            taken.terminate()
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncGenerator[Connection]:
         """Several statements that see the same state."""
         async with (
+            self._searching(),
             self.connection() as connection,
-            _deadline(self._seconds),
+            _deadline(self._seconds - GRACE_SECONDS),
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
             yield connection
 
     @asynccontextmanager
     async def writing(self, seconds: float = WRITE_SECONDS, shared: str = "") -> AsyncGenerator[Connection]:
-        """One transaction: all of it is kept, or none. It may share a lock that `holding` has to itself."""
+        """One transaction: all of it is kept, or none. It may share a lock that `holding` has to itself, or is Busy."""
         async with self.connection() as connection, _deadline(seconds), connection.transaction():
-            lock = ", pg_advisory_xact_lock_shared(hashtextextended($2, 0))" if shared else ""
-            await connection.execute(
-                f"SELECT set_config('statement_timeout', $1, true){lock}",
+            lock = "pg_try_advisory_xact_lock_shared(hashtextextended($2, 0))" if shared else "$2::text = ''"
+            free = await connection.fetchval(
+                f"SELECT {lock} FROM set_config('statement_timeout', $1, true)",
                 str(int(seconds * 1000)),
-                *([self.lock_name(shared)] if shared else []),
+                self.lock_name(shared) if shared else "",
             )
+            if not free:
+                raise Busy
             yield connection
+
+    async def fetch_patiently(self, sql: str, *params: Any) -> list[Sequence[Any]]:
+        """Like `fetch`, for what a process reads in bulk and no caller waits for."""
+        async with self.writing(PATIENT_SECONDS) as connection:
+            return await connection.fetch(sql, *params)
 
     @asynccontextmanager
     async def holding(self, lock: str) -> AsyncGenerator[Connection]:
-        """A connection for long work, while no other process does work under the same name."""
+        """A connection for long work, while no other process does work under the same name; or Busy, after a moment."""
         async with self._for_long() as connection:
-            await connection.execute("SELECT pg_advisory_lock(hashtextextended($1, 0))", self.lock_name(lock))
+            await connection.execute(f"SET lock_timeout = {int(QUEUE_SECONDS * 1000)}")
+            try:
+                await connection.execute("SELECT pg_advisory_lock(hashtextextended($1, 0))", self.lock_name(lock))
+            except asyncpg.LockNotAvailableError:
+                raise Busy from None
+            await connection.execute("RESET lock_timeout")
             yield connection
 
     @asynccontextmanager
@@ -248,7 +291,9 @@ class Engine:
                 yield connection
             finally:
                 try:
-                    await connection.execute("SELECT pg_advisory_unlock_all(); RESET statement_timeout")
+                    await connection.execute(
+                        "SELECT pg_advisory_unlock_all(); RESET statement_timeout; RESET lock_timeout"
+                    )
                 except BaseException:
                     connection.terminate()
                     raise
@@ -324,7 +369,7 @@ async def _connect(address: Address) -> asyncpg.Connection:
 
 
 async def _nothing_to_reset(_connection: Any) -> None:
-    """All that is said on a pooled connection ends with its transaction: nothing is left to undo."""
+    """Nothing is left to undo: settings end with their transaction, and `_for_long` undoes its own."""
 
 
 async def _set_up(connection: Any) -> None:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import asyncpg
 
-from portico.errors import ConfigError, InvalidQuery, SiteError, TimedOut, Unavailable, Unsupported
+from portico.errors import ConfigError, InvalidQuery, SiteError, TimedOut, TooLarge, Unavailable, Unsupported
 
 # A connection that is cut between two messages leaves the driver in a state of its own.
 FAULTS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
@@ -36,14 +36,14 @@ def explained_to_operator() -> Generator[None]:
     except asyncpg.PostgresError as error:
         raise _of_the_url(error) or _explained(error) from error
     except (ValueError, OverflowError) as error:
-        raise ConfigError(f"The URL of the store cannot be used: {error}", hint=URL_HINT) from error
+        raise ConfigError("The URL of the store cannot be used", hint=URL_HINT) from error
     except (OSError, TimeoutError) as error:
         said = str(error) or "it does not answer"
         raise Unavailable(f"The database cannot be reached: {said}", hint="Is it running? Check the URL.") from error
 
 
 _HINT = "It is tried again with the next request; `portico check` says more."
-URL_HINT = "Write postgresql://user@host:5432/database?schema=name."
+URL_HINT = "Write postgresql://user@host:5432/database?schema=name, and a password with %40 for @ and %2F for /."
 
 
 def _of_the_url(error: asyncpg.PostgresError) -> ConfigError | None:
@@ -62,7 +62,7 @@ def _of_the_url(error: asyncpg.PostgresError) -> ConfigError | None:
             return None
 
 
-def _explained(error: Exception) -> SiteError:
+def _explained(error: Exception) -> SiteError:  # noqa: PLR0912 - a table
     match error:
         case asyncpg.QueryCanceledError():
             return too_slow()
@@ -80,9 +80,13 @@ def _explained(error: Exception) -> SiteError:
             return Disconnected("The database is starting or stopping", hint=_HINT)
         case asyncpg.PostgresConnectionError() | asyncpg.IdleInTransactionSessionTimeoutError():
             return Disconnected("The connection to the database was lost", hint=_HINT)
-        case asyncpg.InterfaceError() if "connection" in str(error):
-            return Disconnected("The connection to the database was lost", hint=_HINT)
-        case asyncpg.PostgresError() | asyncpg.InterfaceError():
+        case asyncpg.ProgramLimitExceededError():
+            return TooLarge(f"This is more than the database can hold: {error}")
+        case asyncpg.DataError():
+            return InvalidQuery("A value is none that the database can use")
+        case asyncpg.PostgresError():
+            return Unsupported(f"The store cannot do this: {error}")
+        case asyncpg.InterfaceError() if "connection" not in str(error):
             return Unsupported(f"The store cannot do this: {error}")
         case _:
             return Disconnected("The database cannot be reached", hint=_HINT)

@@ -12,7 +12,7 @@ from portico.calls import Task, TaskState
 from portico.identity import Key
 from portico.store import Entry, Kept, Meter, Promise
 from portico.store.ledger import decode_key, decode_task, encode_key, encode_task, micros, task_row
-from portico.store.postgres.engine import Connection, Engine
+from portico.store.postgres.engine import PATIENT_SECONDS, Connection, Engine
 
 BLOB_PART = 8 << 20
 ENTRIES = 500  # read at a time
@@ -31,14 +31,14 @@ class PostgresLedger:
 
     async def save_blob(self, name: str, data: bytes) -> None:
         parts = [(name, i, data[i : i + BLOB_PART]) for i in range(0, max(len(data), 1), BLOB_PART)]
-        async with self._engine.writing() as db:
+        async with self._engine.writing(PATIENT_SECONDS) as db:
             await self._alone(db, f"blob/{name}")
             await db.execute("DELETE FROM blobs WHERE name = $1", name)
             for part in parts:
                 await db.execute("INSERT INTO blobs VALUES ($1, $2, $3)", *part)
 
     async def load_blob(self, name: str) -> bytes | None:
-        rows = await self._engine.fetch("SELECT data FROM blobs WHERE name = $1 ORDER BY part", name)
+        rows = await self._engine.fetch_patiently("SELECT data FROM blobs WHERE name = $1 ORDER BY part", name)
         return b"".join(part for (part,) in rows) if rows else None
 
     async def _alone(self, db: Connection, what: str) -> None:
@@ -80,14 +80,17 @@ class PostgresLedger:
         )
         return [decode_task(task, cancelling=cancelling) for task, cancelling in rows]
 
-    async def claim_task(self, owner: str, lease: float, id: str | None = None) -> Task | None:
+    async def claim_task(
+        self, owner: str, lease: float, id: str | None = None, *, takeover: bool = True
+    ) -> Task | None:
         async with self._engine.writing() as db:
             found = await db.fetchrow(
                 "SELECT task, cancelling FROM tasks WHERE state IN ('pending', 'running')"
-                " AND (state = 'pending' OR (lease < clock_timestamp() AND owner <> $1))"
+                " AND (state = 'pending' OR ($3 AND lease < clock_timestamp() AND owner <> $1))"
                 " AND ($2::text IS NULL OR id = $2) ORDER BY created LIMIT 1 FOR UPDATE SKIP LOCKED",
                 owner,
                 id,
+                takeover,
             )
             task = _task(found)
             if task is None:
@@ -149,9 +152,14 @@ class PostgresLedger:
 
     async def keep(self, scope: str, digest: str, expires: datetime) -> Kept | None:
         async with self._engine.writing() as db:
-            await db.execute("DELETE FROM kept WHERE expires < clock_timestamp()")
+            await db.execute(
+                "DELETE FROM kept WHERE scope IN (SELECT scope FROM kept WHERE expires < clock_timestamp()"
+                " LIMIT 100 FOR UPDATE SKIP LOCKED)"
+            )
             made = await db.fetchrow(
-                "INSERT INTO kept VALUES ($1, $2, '', ''::bytea, $3) ON CONFLICT (scope) DO NOTHING RETURNING scope",
+                "INSERT INTO kept AS k VALUES ($1, $2, '', ''::bytea, $3) ON CONFLICT (scope) DO UPDATE"
+                " SET digest = excluded.digest, task = '', result = ''::bytea, expires = excluded.expires"
+                " WHERE k.expires < clock_timestamp() RETURNING scope",
                 scope,
                 digest,
                 expires,
@@ -215,19 +223,24 @@ class PostgresLedger:
 
     # Moving
 
-    async def entries(self) -> AsyncIterator[list[Entry]]:
+    async def entries(self, at: datetime) -> AsyncIterator[list[Entry]]:
         yield list(await self.keys())
         async for rows in self._pages("SELECT id, task, cancelling FROM tasks WHERE id > $1 ORDER BY id"):
             yield [decode_task(task, cancelling=cancelling) for _, task, cancelling in rows]
-        sql = "SELECT scope, digest, task, result, expires FROM kept WHERE scope > $1 ORDER BY scope"
-        async for rows in self._pages(sql):
+        sql = "SELECT scope, digest, task, result, expires FROM kept WHERE scope > $1 AND expires > $2 ORDER BY scope"
+        async for rows in self._pages(sql, at):
             yield [Promise(row[0], Kept(*row[1:4]), row[4]) for row in rows]
 
-    async def _pages(self, sql: str) -> AsyncIterator[list[Sequence[Any]]]:
+    async def _pages(self, sql: str, *values: datetime) -> AsyncIterator[list[Sequence[Any]]]:
         last = ""
-        while rows := await self._engine.fetch(f"{sql} LIMIT {ENTRIES}", last):
+        while rows := await self._engine.fetch(f"{sql} LIMIT {ENTRIES}", last, *values):
             last = rows[-1][0]
             yield rows
+
+    async def forget_entries(self) -> None:
+        async with self._engine.writing(PATIENT_SECONDS) as db:
+            for table in ("keys", "tasks", "kept"):
+                await db.execute(f"DELETE FROM {table}")
 
     async def restore_entries(self, entries: Sequence[Entry]) -> None:
         async with self._engine.writing() as db:
@@ -239,18 +252,28 @@ async def _restore(db: Connection, entry: Entry) -> None:
     match entry:
         case Key():
             revoked = micros(entry.revoked) if entry.revoked else None
-            sql = "INSERT INTO keys VALUES ($1, $2, $3, $4)"
+            sql = (
+                "INSERT INTO keys VALUES ($1, $2, $3, $4) ON CONFLICT (id)"
+                " DO UPDATE SET digest = excluded.digest, key = excluded.key, revoked = excluded.revoked"
+            )
             values = (entry.id, entry.digest, encode_key(entry), revoked)
         case Task():
             sql = (
                 "INSERT INTO tasks (id, caller, meter, state, created, task, cancelling)"
-                " VALUES ($1, $2, $3, $4, $5, $6, $7)"
+                " VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (id)"
+                " DO UPDATE SET caller = excluded.caller, meter = excluded.meter, state = excluded.state,"
+                " created = excluded.created, task = excluded.task, cancelling = excluded.cancelling,"
+                " owner = excluded.owner, lease = excluded.lease"
             )
             values = (*task_row(entry), entry.cancelling)
         case Promise():
-            sql = "INSERT INTO kept VALUES ($1, $2, $3, $4, $5)"
+            sql = (
+                "INSERT INTO kept VALUES ($1, $2, $3, $4, $5) ON CONFLICT (scope) DO UPDATE"
+                " SET digest = excluded.digest, task = excluded.task, result = excluded.result,"
+                " expires = excluded.expires"
+            )
             values = (entry.scope, entry.kept.digest, entry.kept.task, entry.kept.result, entry.expires)
-    await db.execute(f"{sql} ON CONFLICT DO NOTHING", *values)
+    await db.execute(sql, *values)
 
 
 _FULL = "least($2::float8, m.tokens + greatest(extract(epoch FROM excluded.at - m.at)::float8, 0) * $2::float8 / 60)"

@@ -1,5 +1,6 @@
 """The tables every store has, and how a database is brought up to date, however many processes start together."""
 
+import re
 import secrets
 from typing import Any
 
@@ -13,8 +14,13 @@ MIGRATIONS = (
     """
     CREATE TABLE meta (
         one boolean PRIMARY KEY DEFAULT true CHECK (one), version int NOT NULL, secret bytea NOT NULL,
-        shape bigint NOT NULL DEFAULT 0, seq bigint NOT NULL DEFAULT 0, vectors bigint NOT NULL DEFAULT 0
-    ) WITH (fillfactor = 50);
+        shape bigint NOT NULL DEFAULT 0
+    );
+    CREATE TABLE feed (one boolean PRIMARY KEY DEFAULT true CHECK (one), seq bigint NOT NULL) WITH (fillfactor = 20);
+    CREATE TABLE vector_feed (one boolean PRIMARY KEY DEFAULT true CHECK (one), seq bigint NOT NULL)
+        WITH (fillfactor = 20);
+    INSERT INTO feed (seq) VALUES (0);
+    INSERT INTO vector_feed (seq) VALUES (0);
     CREATE TABLE collections (
         number int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text COLLATE "C" UNIQUE NOT NULL, about text NOT NULL
     );
@@ -76,7 +82,7 @@ MIGRATIONS = (
 )
 
 
-TABLES = ("meta", "collections", "fields", "changes", "runs", "seen", "vectors", "blobs", "tasks", "kept", "keys")
+TABLES = re.findall(r"CREATE (?:UNLOGGED )?TABLE (\w+)", "".join(MIGRATIONS))
 
 
 async def prepare(connection: Any, schema: str) -> tuple[str, bytes]:
@@ -87,6 +93,8 @@ async def prepare(connection: Any, schema: str) -> tuple[str, bytes]:
         lock = f"portico/{schema}/migrations"
         # Replicas that start together wait here; the first one does the work.
         await connection.execute("SELECT pg_advisory_lock(hashtextextended($1, 0))", lock)
+        found = await _as_it_is(connection, schema)
+    if found is None:
         await _make_room(connection, schema)
         async with connection.transaction():
             path = await _search_path(connection, schema)

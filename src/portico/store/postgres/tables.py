@@ -1,10 +1,14 @@
 """Making, changing and indexing the tables of collections in PostgreSQL."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from itertools import groupby
 from typing import Any
 
+import asyncpg
+
 from portico.catalog import Collection, Field, FieldType
+from portico.errors import Unavailable
 from portico.store.postgres.dialect import column_type, native
 from portico.store.postgres.engine import Connection
 from portico.store.postgres.vectors import put_field_vectors
@@ -16,6 +20,7 @@ from portico.store.tables import (
     Schema,
     Table,
     column_number,
+    needs_filling,
     read_table,
     refilled,
     relearned,
@@ -23,6 +28,9 @@ from portico.store.tables import (
     same_storage,
     undeclared,
 )
+
+ALTER_SECONDS = 0.5  # that readers wait behind a table that is being changed, before it is tried again
+ALTER_ATTEMPTS = 20
 
 
 async def read_schema(db: Connection) -> Schema:
@@ -52,10 +60,12 @@ async def reshape(db: Connection, known: Table | None, wanted: Collection) -> No
         async for rows in _every_row(db, known):
             for row in rows:
                 wanted = relearned(wanted, names, row.item.data)
+    if not any(needs_filling(known.collection.fields.get(f.name), f) for f in wanted.fields.values()):
+        async with db.transaction():
+            await _describe(db, await _add_columns(db, known, wanted))
+        return
     table = await _add_columns(db, known, wanted)
-    fresh = refilled(known, table)
-    if fresh:
-        await _refill(db, table, fresh)
+    await _refill(db, table, refilled(known, table))
     async with db.transaction():
         await _describe(db, table)
 
@@ -73,19 +83,46 @@ async def _create(db: Connection, name: str) -> Table:
 
 async def _add_columns(db: Connection, table: Table, wanted: Collection) -> Table:
     rows = await db.fetch(
-        "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0", table.name
+        "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute"
+        " WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped",
+        table.name,
     )
-    there = {name for (name,) in rows}
+    there: dict[str, str] = {name: kind for name, kind in rows}  # noqa: C416 - rows are not tuples to a type checker
+    # Left over from an earlier shape, or from a change that was cut short: they are taken up again before new ones.
+    spare = [name for name in there if column_number(name) and name not in table.columns.values()]
+
+    def unused(known: Field) -> str | None:
+        fitting = next((name for name in spare if there[name] == _sql_type(known.type)), None)
+        if fitting:
+            spare.remove(fitting)
+        return fitting
+
     # A field of another type gets another column: until the new shape is known, others read the old one.
-    new = reshaped(table, wanted, max(map(column_number, there)), same_storage)
+    new = reshaped(table, wanted, max(map(column_number, there)), same_storage, unused)
     added = [
         f"ADD COLUMN {column} {column_type(wanted.fields[name].type)}"
         for name, column in new.columns.items()
         if column not in there
     ]
     if added:
-        await db.execute(f"ALTER TABLE {table.name} {', '.join(added)}")
+        await _alter(db, f"ALTER TABLE {table.name} {', '.join(added)}", wanted.name)
     return new
+
+
+async def _alter(db: Connection, statement: str, collection: str) -> None:
+    """Change a table that others read. Waiting for long readers would make all later ones wait too: so not for long."""
+    for _ in range(ALTER_ATTEMPTS):
+        try:
+            async with db.transaction():
+                await db.execute(f"SET LOCAL lock_timeout = {int(ALTER_SECONDS * 1000)}")
+                await db.execute(statement)
+                return
+        except asyncpg.LockNotAvailableError:
+            await asyncio.sleep(ALTER_SECONDS)
+    raise Unavailable(
+        f"{collection} needs room for new fields, and something else has been reading it for long",
+        hint="Is a backup running? Try again when it is done.",
+    )
 
 
 async def _describe(db: Connection, table: Table) -> None:
@@ -131,8 +168,12 @@ async def _refill(db: Connection, table: Table, fields: Sequence[Field]) -> None
                 await put_field_vectors(db, table, known, rows)
 
 
+def _sql_type(kind: FieldType) -> str:
+    return column_type(kind).partition(" ")[0]
+
+
 def _array(kind: FieldType) -> str:
-    return f"{column_type(kind).split(' ', 1)[0]}[]"
+    return f"{_sql_type(kind)}[]"
 
 
 async def insert(db: Connection, table: Table, rows: Sequence[Row], source: str, at: int) -> int:
@@ -163,6 +204,7 @@ async def update(db: Connection, table: Table, rows: Sequence[Row], source: str 
 
 def _as_columns(table: Table, rows: Sequence[Row]) -> tuple[list[str], list[str], list[list[Any]]]:
     """Rows turned into columns: their names, the parameters they are bound to (from $3 on), and their values."""
+    rows = sorted(rows, key=lambda row: row.item.id)  # in one order for all writers, so that none waits in a ring
     fields = [table.collection.fields[name] for name in table.columns]
     names = ["id", "data", "revision", "digest", *table.columns.values()]
     kinds = ["text[]", "text[]", "int[]", "text[]", *(_array(f.type) for f in fields)]

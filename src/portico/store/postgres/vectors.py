@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from portico.catalog import Field
-from portico.query import EVERYTHING, Filter, Near
+from portico.query import Filter, Near
 from portico.store.nearest import wrong_length
 from portico.store.postgres.dialect import DIALECT
 from portico.store.postgres.engine import Connection
@@ -29,7 +29,7 @@ REPLACE = (
 
 async def number_vectors(db: Connection, count: int) -> int:
     """Reserve numbers for vectors until the transaction ends; returns the one before the first."""
-    return await db.fetchval("UPDATE meta SET vectors = vectors + $1 RETURNING vectors - $1", count)
+    return await db.fetchval("UPDATE vector_feed SET seq = seq + $1 RETURNING seq - $1", count)
 
 
 async def put_field_vectors(db: Connection, table: Table, known: Field, rows: Sequence[Row]) -> None:
@@ -41,7 +41,7 @@ async def put_field_vectors(db: Connection, table: Table, known: Field, rows: Se
         await db.execute(
             "DELETE FROM vectors WHERE collection = $1 AND field = $2 AND id = ANY($3::text[])",
             table.number,
-            known.name,
+            tag(known.name),
             gone,
         )
     if kept:
@@ -50,7 +50,7 @@ async def put_field_vectors(db: Connection, table: Table, known: Field, rows: Se
             f" FROM unnest($4::text[], $5::vector[]) WITH ORDINALITY AS g(id, vector, n) {REPLACE}",
             await number_vectors(db, len(kept)),
             table.number,
-            known.name,
+            tag(known.name),
             list(kept),
             [np.asarray(vector, "<f4").tobytes() for vector in kept.values()],
         )
@@ -59,6 +59,8 @@ async def put_field_vectors(db: Connection, table: Table, known: Field, rows: Se
 async def put_vectors(db: Connection, table: Table, model: str, rows: Sequence[tuple[str, str, bytes]]) -> None:
     """Keep what a model made of items. An item that changed or went meanwhile gets no vector."""
     ids, digests, vectors = ([row[i] for row in rows] for i in range(3))
+    # Items are locked first, as in every write: one that is being removed keeps no vector behind.
+    await db.execute(f"SELECT id FROM {table.name} WHERE id = ANY($1::text[]) ORDER BY id FOR SHARE", ids)
     await db.execute(
         "INSERT INTO vectors (seq, collection, field, id, model, digest, vector)"
         f" SELECT $1::bigint + n, {table.number}, '', id, $2::text, digest, vector FROM {table.name}"
@@ -75,8 +77,7 @@ async def put_vectors(db: Connection, table: Table, model: str, rows: Sequence[t
 async def candidates(db: Connection, table: Table, near: Near, where: Filter) -> list[tuple[str, bytes]]:
     """Enough of the nearest to choose the wanted ones from. The filter holds inside: there are never too few."""
     sql = Statement(DIALECT, table.collection, table.columns)
-    joined = "" if where == EVERYTHING else f" JOIN {table.name} USING (id)"
-    these = f"FROM vectors v{joined} WHERE {sql.where(where)} AND {_field(table, near.field)}"
+    these = f"FROM vectors v JOIN {table.name} USING (id) WHERE {sql.where(where)} AND {_field(table, near.field)}"
     size = len(near.vector)
     params = [*sql.params, np.asarray(near.vector, "<f4").tobytes()]
     asked = f"${len(params)}::vector"
@@ -109,13 +110,17 @@ async def candidates(db: Connection, table: Table, near: Near, where: Filter) ->
     return [(row[0], row[1]) for row in rows]
 
 
+def tag(field: str) -> str:
+    """A field as the vectors know it. It can stand in a statement, where the graph of a field has to name it."""
+    return hashlib.blake2b(field.encode(), digest_size=8).hexdigest() if field else ""
+
+
 def _field(table: Table, field: str) -> str:
-    escaped = field.replace("'", "''")
-    return f"v.collection = {table.number} AND v.field = '{escaped}'"
+    return f"collection = {table.number} AND field = '{tag(field)}'"
 
 
 def _graph(table: Table, field: str, size: int) -> str:
-    return f"graph_{table.number}_{size}_{hashlib.blake2b(field.encode(), digest_size=6).hexdigest()}"
+    return f"graph_{table.number}_{size}_{tag(field)}"
 
 
 async def _has_graph(db: Connection, table: Table, field: str, size: int) -> bool:
@@ -128,7 +133,7 @@ async def _has_graph(db: Connection, table: Table, field: str, size: int) -> boo
 
 async def graph_for(db: Connection, table: Table, field: str) -> tuple[str, str] | None:
     """The name and the definition of the index that a large field of vectors is worth; None if it is not."""
-    of = _field(table, field).replace("v.", "")
+    of = _field(table, field)
     row = await db.fetchrow(
         f"SELECT COUNT(*), mode() WITHIN GROUP (ORDER BY vector_dims(vector)) FROM vectors WHERE {of}"
     )

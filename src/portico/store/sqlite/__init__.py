@@ -246,6 +246,7 @@ class SqliteStore(SqliteLedger):
     async def matching(self, collection: str, where: Filter) -> list[str]:
         def work(db: Database) -> list[str]:
             table = self._table(db, collection)
+            checked(Query(collection, where=where), table.collection)
             sql = _statement(table)
             return [id for (id,) in db.execute(f"SELECT id FROM {table.name} WHERE {sql.where(where)}", sql.params)]
 
@@ -521,6 +522,14 @@ class SqliteStore(SqliteLedger):
                 before = {row.item.id: row for row in _rows(db, table, [item.id for item in group])}
                 plan = plan_restoring(table.collection, group, before, _moment())
                 changes += self._carry_out(db, table, plan, source)
+                db.executemany(
+                    f"UPDATE {table.name} SET source = ?1 WHERE id = ?2 AND source <> ?1",
+                    [(source, id) for id in before],
+                )
+                db.executemany(
+                    "DELETE FROM vectors WHERE collection = ? AND field = '' AND id = ?",
+                    [(table.number, row.item.id) for row in plan.updated],
+                )
             return changes
 
         changes = await self._write(work)

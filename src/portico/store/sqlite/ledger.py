@@ -82,10 +82,12 @@ class SqliteLedger:
 
         return await self._engine.read(work)
 
-    async def claim_task(self, owner: str, lease: float, id: str | None = None) -> Task | None:
+    async def claim_task(
+        self, owner: str, lease: float, id: str | None = None, *, takeover: bool = True
+    ) -> Task | None:
         def work(db: Database) -> Task | None:
             now = _now()
-            found = _claimable(db, owner, now, id)
+            found = _claimable(db, owner, now if takeover else 0, id)
             if found is None:
                 return None
             task = cast("Task", _task(db, found))
@@ -97,7 +99,7 @@ class SqliteLedger:
             return claimed
 
         # Most of the time there is nothing to take: that is seen without the one writer.
-        if await self._engine.read(lambda db: _claimable(db, owner, _now(), id)) is None:
+        if await self._engine.read(lambda db: _claimable(db, owner, _now() if takeover else 0, id)) is None:
             return None
         return await self._engine.write(work)
 
@@ -239,26 +241,33 @@ class SqliteLedger:
 
     # Moving
 
-    async def entries(self) -> AsyncIterator[list[Entry]]:
+    async def entries(self, at: datetime) -> AsyncIterator[list[Entry]]:
         yield list(await self.keys())
         async for rows in self._pages("SELECT id, task, cancelling FROM tasks WHERE id > ? ORDER BY id"):
             yield [decode_task(task, cancelling=bool(cancelling)) for _, task, cancelling in rows]
-        sql = "SELECT scope, digest, task, result, expires FROM kept WHERE scope > ? ORDER BY scope"
-        async for rows in self._pages(sql):
+        sql = "SELECT scope, digest, task, result, expires FROM kept WHERE scope > ? AND expires > ? ORDER BY scope"
+        async for rows in self._pages(sql, micros(at)):
             yield [Promise(row[0], Kept(*row[1:4]), moment(row[4])) for row in rows]
 
-    async def _pages(self, sql: str) -> AsyncIterator[list[tuple[Any, ...]]]:
+    async def _pages(self, sql: str, *values: int) -> AsyncIterator[list[tuple[Any, ...]]]:
         last = ""
         while True:
 
             def work(db: Database, after: str = last) -> list[tuple[Any, ...]]:
-                return db.execute(f"{sql} LIMIT {ENTRIES}", (after,)).fetchall()
+                return db.execute(f"{sql} LIMIT {ENTRIES}", (after, *values)).fetchall()
 
             rows = await self._engine.read(work)
             if not rows:
                 return
             last = rows[-1][0]
             yield rows
+
+    async def forget_entries(self) -> None:
+        def work(db: Database) -> None:
+            for table in ("keys", "tasks", "kept"):
+                db.execute(f"DELETE FROM {table}")
+
+        await self._engine.write(work)
 
     async def restore_entries(self, entries: Sequence[Entry]) -> None:
         def work(db: Database) -> None:
@@ -273,18 +282,18 @@ def _restore(db: Database, entry: Entry) -> None:
         case Key():
             revoked = micros(entry.revoked) if entry.revoked else None
             db.execute(
-                "INSERT OR IGNORE INTO keys VALUES (?, ?, ?, ?)", (entry.id, entry.digest, encode_key(entry), revoked)
+                "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?)", (entry.id, entry.digest, encode_key(entry), revoked)
             )
         case Task():
             db.execute(
-                "INSERT OR IGNORE INTO tasks (id, caller, meter, state, created, task, cancelling)"
+                "INSERT OR REPLACE INTO tasks (id, caller, meter, state, created, task, cancelling)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (*task_row(entry), entry.cancelling),
             )
         case Promise():
             kept = entry.kept
             db.execute(
-                "INSERT OR IGNORE INTO kept VALUES (?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?, ?)",
                 (entry.scope, kept.digest, kept.task, kept.result, micros(entry.expires)),
             )
 
@@ -299,10 +308,10 @@ def _under_way(db: Database, meter: str) -> int:
     return sum(count for (count,) in rows)
 
 
-def _claimable(db: Database, owner: str, now: int, id: str | None) -> str | None:
-    """The oldest task that is pending, or whose owner, another one, let its lease run out."""
+def _claimable(db: Database, owner: str, before: int, id: str | None) -> str | None:
+    """The oldest task that is pending, or whose lease, another owner's, ran out before a moment."""
     only = "" if id is None else "AND id = ?3"
-    params: tuple[Any, ...] = (now, owner) if id is None else (now, owner, id)
+    params: tuple[Any, ...] = (before, owner) if id is None else (before, owner, id)
     found = db.execute(
         "SELECT id FROM tasks WHERE (state = 'pending' OR (state = 'running' AND lease < ?1"
         f" AND owner <> ?2)) {only} ORDER BY created LIMIT 1",
