@@ -7,6 +7,9 @@ NWP_PORT ?= 17433
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv
+# Tests start hundreds of processes, which are to find every module compiled.
+COMPILED := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX='$(CURDIR)/$(VENV)/pycache'
+JOBS ?= $(shell $(BIN)/python -c 'import os; print(min(max(os.cpu_count() or 2, 2), 4))')
 
 .PHONY: demo test check clean constraints
 
@@ -15,7 +18,7 @@ demo: $(VENV)/.portico
 
 test: $(VENV)/.tests
 	@echo "Running the whole suite"
-	@$(BIN)/python -m pytest $(TESTS)
+	@$(COMPILED) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
 
 check: $(VENV)/.tests
 	$(BIN)/ruff check .

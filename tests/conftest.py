@@ -1,9 +1,10 @@
-"""What all tests share: a PostgreSQL server, started when the first test needs it."""
+"""What all tests of a process share: a PostgreSQL server, started when the first test needs it."""
 
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.databases import NEEDED, NoDatabase, empty_schema, postgres_server
@@ -14,7 +15,7 @@ NOT_RUN = "PostgreSQL tests were not run"
 
 @pytest.fixture(scope="session")
 def postgres(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The URL of a database that the whole session shares."""
+    """The URL of a database that all tests of this process share."""
     with ExitStack() as running:
         try:
             url = running.enter_context(postgres_server())
@@ -32,6 +33,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         return
     terminalreporter.section(NOT_RUN, red=True, bold=True)
     terminalreporter.line(f"There is no database to run them on: {reason}")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """One of several processes tells the first one, which writes the summary."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["missing"] = session.config.stash.get(MISSING, "")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    reason = getattr(node, "workeroutput", {}).get("missing")  # there is none from a process that broke down
+    if reason:
+        node.config.stash[MISSING] = reason
 
 
 StoreUrl = Callable[..., str]

@@ -3,7 +3,6 @@
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -12,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from tests.ports import free_port
 
 try:
     import psycopg
@@ -125,9 +126,7 @@ def make(tools: Path, folder: Path, user: str | None) -> None:
 
 
 def _start(tools: Path, folder: Path, user: str | None) -> tuple[subprocess.Popen[bytes], str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     settings = [f"-c{each}" for each in (*SETTINGS, "listen_addresses=127.0.0.1", f"unix_socket_directories={folder}")]
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(

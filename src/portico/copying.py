@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+import msgspec
+
 from portico.errors import ConfigError, Conflict, Unavailable
 from portico.items import content_hash, parts_of
 from portico.query import EVERYTHING
@@ -135,7 +137,7 @@ async def _entry_sum(store: Store, at: datetime) -> int:
     total = 0
     async for entries in store.entries(at):
         for entry in entries:
-            total ^= _digest(repr(entry).encode())
+            total ^= _digest(msgspec.json.encode(entry, order="deterministic"))
     return total
 
 

@@ -153,16 +153,36 @@ def test_a_missing_site_file_is_wrong_usage(portico: Portico) -> None:
     assert portico("check", env={"PORTICO_SITE": "nowhere"}).code == 2
 
 
-def test_a_damaged_store_is_found(portico: Portico, tmp_path: Path) -> None:
+@pytest.fixture
+def apples(portico: Portico, tmp_path: Path) -> Path:
+    """The file of a store with many items."""
     (tmp_path / "p.csv").write_text("id,name\n" + "".join(f"a{n},Apple {n}\n" for n in range(2000)))
     portico("load", "p.csv", "--store", "sqlite:///s.db")
-    whole = (tmp_path / "s.db").read_bytes()
-    (tmp_path / "s.db").write_bytes(whole[: len(whole) // 2] + b"\xff" * 9000 + whole[len(whole) // 2 + 9000 :])
+    return tmp_path / "s.db"
+
+
+def test_a_damaged_store_is_found(portico: Portico, apples: Path) -> None:
+    """A store that can be read, but whose file contradicts itself: its header counts free pages that are not there."""
+    whole = apples.read_bytes()
+    apples.write_bytes(whole[:36] + (int.from_bytes(whole[36:40]) + 7).to_bytes(4) + whole[40:])
+
+    done = portico("check", "--store", "sqlite:///s.db", "--json")
+
+    assert done.code == 1, done.err
+    [store] = [each for each in json.loads(done.out)["findings"] if each["what"] == "store"]
+    assert not store["well"]
+    assert "reelist" in store["says"]
+
+
+def test_a_store_that_cannot_be_read_for_damage_is_not_called_sound(portico: Portico, apples: Path) -> None:
+    whole = apples.read_bytes()
+    apples.write_bytes(whole[: len(whole) // 2].ljust(len(whole), b"\xff"))
 
     done = portico("check", "--store", "sqlite:///s.db")
 
     assert done.code in (1, 6)
-    assert "is not a sound SQLite database" in done.out + done.err
+    assert "✗ store" in done.out or "is not a sound SQLite database" in done.err
+    assert "✓ store" not in done.out
 
 
 # ask

@@ -1,4 +1,4 @@
-"""Every store passes the suite in this folder. A new one adds its name to STORES, BACKENDS and LASTING."""
+"""Every store passes the suite in this folder. A new one adds its name to STORES and BACKENDS."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -7,20 +7,14 @@ from tests.conftest import StoreUrl
 
 from portico.store import Store, open_store
 
-STORES = ("sqlite", "sqlite-temporary", "postgres")
-BACKENDS = ("sqlite-temporary", "postgres")  # one for each engine: what is slow need not run on every variant of it
-LASTING = ("sqlite", "postgres")  # those that can be opened again, and by two at once
+STORES = ("sqlite", "postgres")  # these can be opened again, and by two at once
+BACKENDS = ("sqlite-temporary", "postgres")  # for what one opening shows: a temporary store does all of that too
 
 Opening = Callable[..., Awaitable[Store]]
 
 
 @pytest.fixture(params=STORES)
 def url(request: pytest.FixtureRequest, store_url: StoreUrl) -> str:
-    return store_url(request.param)
-
-
-@pytest.fixture(params=LASTING)
-def lasting_url(request: pytest.FixtureRequest, store_url: StoreUrl) -> str:
     return store_url(request.param)
 
 

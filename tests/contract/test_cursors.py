@@ -146,14 +146,14 @@ async def test_garbage_is_refused(backend: Store, garbage: str) -> None:
         await backend.find(Query("things", cursor=garbage))
 
 
-async def test_a_cursor_outlives_the_process_that_made_it(lasting_url: str, opening: Opening) -> None:
-    first = await opening(lasting_url)
+async def test_a_cursor_outlives_the_process_that_made_it(url: str, opening: Opening) -> None:
+    first = await opening(url)
     await fill(first, SHELF)
     query = Query("things", order=(Order("n"),), limit=15)
     page = await first.find(query)
     await first.close()
 
-    again = await opening(lasting_url)
+    again = await opening(url)
     rest = await walk(again, replace(query, cursor=page.cursor))
 
     assert len({*all_ids(rest), *(item.id for item in page.items)}) == 40

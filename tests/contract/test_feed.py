@@ -110,8 +110,8 @@ async def test_waiting_ends_with_its_time_when_nothing_happens(store: Store) -> 
     assert 0.05 <= time.monotonic() - started < 5
 
 
-async def test_two_that_share_a_store_see_each_others_writes(opening: Opening, lasting_url: str) -> None:
-    here, there = await opening(lasting_url), await opening(lasting_url)
+async def test_two_that_share_a_store_see_each_others_writes(opening: Opening, url: str) -> None:
+    here, there = await opening(url), await opening(url)
     waiting = asyncio.create_task(there.wait(0, 60))
 
     given = await fill(here, {"a": {"fresh": 1}})
@@ -122,8 +122,8 @@ async def test_two_that_share_a_store_see_each_others_writes(opening: Opening, l
     assert await there.refresh() == here.schema
 
 
-async def test_two_that_share_a_store_learn_fields_from_each_other(opening: Opening, lasting_url: str) -> None:
-    here, there = await opening(lasting_url), await opening(lasting_url)
+async def test_two_that_share_a_store_learn_fields_from_each_other(opening: Opening, url: str) -> None:
+    here, there = await opening(url), await opening(url)
     await fill(here, {"a": {"x": 1}})
     await there.write("things", [Put("b", {"y": "text", "x": 2})])
     await here.write("things", [Put("c", {"y": "more", "z": True})])
@@ -133,14 +133,14 @@ async def test_two_that_share_a_store_learn_fields_from_each_other(opening: Open
     assert here.schema == there.schema
 
 
-async def test_a_store_keeps_everything_when_it_is_opened_again(opening: Opening, lasting_url: str) -> None:
-    first = await opening(lasting_url)
+async def test_a_store_keeps_everything_when_it_is_opened_again(opening: Opening, url: str) -> None:
+    first = await opening(url)
     given = await fill(first, {"a": {"n": 1, "o": {"x": "PT5M"}}, "b": {"n": 2.5}})
     schema, secret = dict(first.schema), first.secret
     await first.save_blob("kept", b"bytes")
     await first.close()
 
-    again = await opening(lasting_url)
+    again = await opening(url)
 
     assert (again.schema, again.secret) == (schema, secret)
     assert await again.changes(0) == given

@@ -399,3 +399,17 @@ async def test_the_change_holds_what_a_later_read_gives(store: Store) -> None:
 
     assert [change] == await store.changes(0)
     assert change.item == await store.get("things", "a")
+
+
+async def test_an_item_of_many_short_texts_is_kept_and_found(store: Store) -> None:
+    data = {f"t{n}": f"a short text, number {n}" for n in range(900)}
+    await fill(store, {"other": {"t0": "else", "t899": "else"}})
+
+    await store.write("things", [Put("wide", data)])
+    await store.write("things", [Merge("wide", {"t899": "new"})])
+
+    item = await store.get("things", "wide")
+    assert item is not None
+    assert item.data == {**data, "t899": "new"}
+    for name, value in (("t0", "a short text, number 0"), ("t450", "a short text, number 450"), ("t899", "new")):
+        assert await ids(store, {name: value}) == ["wide"]

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -75,13 +74,6 @@ def run(start: Start) -> Callable[..., str]:
         return out
 
     return done
-
-
-@pytest.fixture
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def wait_until(happened: Callable[[], bool], what: str, seconds: float = 40.0) -> None:

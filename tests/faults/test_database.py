@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,6 +15,7 @@ import asyncpg
 import pytest
 from tests import databases
 from tests.conftest import MISSING, NOT_RUN
+from tests.ports import free_port
 
 from portico.calls import Call, Task, Watch
 from portico.catalog import Collection
@@ -105,10 +105,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
         if os.environ.get(databases.NEEDED):
             pytest.fail(f"{NOT_RUN}: {reason}", pytrace=False)
         pytest.skip(f"{NOT_RUN}: {reason}")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = Server(tools, folder, user, port)
+    server = Server(tools, folder, user, free_port())
     server.start()
     yield server
     server.close()
@@ -249,11 +246,11 @@ async def hears(store: Store) -> bool:
 async def test_a_full_pool_is_said_to_be_full_and_recovers(
     url: str, session: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "WAIT_SECONDS", 0.3)
     async with opened(url, pool=2) as store:
         async with locked(session, url):
             slow = [asyncio.create_task(store.get("things", "i0")) for _ in range(2)]
             await until(lambda: waiting(session, 2), "two slow reads")
+            monkeypatch.setattr(engine, "WAIT_SECONDS", 0.3)  # not before: the two may have to connect first
             for refused in await asyncio.gather(*(error_of(store.head()) for _ in range(3))):
                 assert_clear(refused)
                 assert "2 connections" in refused.message

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.faults.conftest import Start, opened, wait_until
+from tests.ports import free_port
 
 from portico.calls import Task
 
@@ -18,6 +19,7 @@ operations = ["own.py"]
 embedder = "none:"
 [server]
 port = {port}
+nwp_port = 0
 [store]
 url = "{url}"
 """
@@ -50,8 +52,8 @@ STEPS = 30
 
 
 @pytest.fixture
-def site(tmp_path: Path, free_port: int, url: str) -> Path:
-    (tmp_path / "portico.toml").write_text(SITE.format(port=free_port, url=url))
+def site(tmp_path: Path, url: str) -> Path:
+    (tmp_path / "portico.toml").write_text(SITE.format(port=free_port(), url=url))
     (tmp_path / "own.py").write_text(OWN)
     return tmp_path
 

@@ -7,13 +7,13 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from tests.conftest import StoreUrl
 
 from portico import errors
 from portico.tasks import LEASE_SECONDS
@@ -160,23 +160,18 @@ Notes = Callable[[str], list[tuple[str, int]]]
 LetGo = Callable[[str], None]
 
 
-@pytest.fixture(params=("sqlite", "postgres"))
-def url(request: pytest.FixtureRequest, store_url: StoreUrl) -> str:
-    return store_url(request.param)
-
-
-@pytest.fixture
-async def begin(url: str, tmp_path: Path) -> AsyncIterator[Begin]:
-    """Start two replicas of one site. At the end they close cleanly, unless they were killed."""
-    (tmp_path / "portico.toml").write_text(SITE.format(url=url))
-    (tmp_path / "own.py").write_text(OWN)
+@asynccontextmanager
+async def beginning(url: str, folder: Path) -> AsyncIterator[Begin]:
+    """Starts two replicas of one site. At the end they close cleanly, unless they were killed."""
+    (folder / "portico.toml").write_text(SITE.format(url=url))
+    (folder / "own.py").write_text(OWN)
     replicas: list[Replica] = []
 
     async def one(lease: float) -> Replica:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             PROGRAM,
-            tmp_path / "portico.toml",
+            folder / "portico.toml",
             str(lease),
             env=ENVIRONMENT,
             stdin=asyncio.subprocess.PIPE,
@@ -198,11 +193,6 @@ async def begin(url: str, tmp_path: Path) -> AsyncIterator[Begin]:
         assert killed or code == 0, "a replica did not close cleanly"
 
 
-@pytest.fixture
-async def pair(begin: Begin) -> tuple[Replica, Replica]:
-    return await begin()
-
-
 async def until(happened: Callable[[], Awaitable[Any]], what: str, seconds: float = 40.0) -> Any:
     """Look again and again, but not for ever. What was seen when it had happened."""
     deadline = time.monotonic() + seconds
@@ -213,11 +203,17 @@ async def until(happened: Callable[[], Awaitable[Any]], what: str, seconds: floa
 
 
 @pytest.fixture
-def notes(tmp_path: Path) -> Notes:
+def folder(tmp_path: Path) -> Path:
+    """Where the site of the replicas lies."""
+    return tmp_path
+
+
+@pytest.fixture
+def notes(folder: Path) -> Notes:
     """What operations noted under a name: a word, and the process that said it."""
 
     def read(name: str) -> list[tuple[str, int]]:
-        path = tmp_path / name
+        path = folder / name
         lines = path.read_text().splitlines() if path.exists() else []
         return [(word, int(pid)) for word, pid in (line.split() for line in lines)]
 
@@ -225,6 +221,6 @@ def notes(tmp_path: Path) -> Notes:
 
 
 @pytest.fixture
-def let_go(tmp_path: Path) -> LetGo:
+def let_go(folder: Path) -> LetGo:
     """Let the operations that wait under a name go on."""
-    return lambda name: (tmp_path / f"{name}.go").touch()
+    return lambda name: (folder / f"{name}.go").touch()

@@ -2,12 +2,27 @@
 
 import asyncio
 import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
-from tests.replicas.conftest import Begin, LetGo, Notes, Replica, until
+from tests.conftest import StoreUrl
+from tests.replicas.conftest import Begin, LetGo, Notes, Replica, beginning, until
 
 LEASE = 3.0  # long enough to be renewed in time on a busy machine
 COUNT = 6
+
+
+@pytest.fixture(params=("sqlite", "postgres"))
+def url(request: pytest.FixtureRequest, store_url: StoreUrl) -> str:
+    return store_url(request.param)
+
+
+@pytest.fixture
+async def begin(url: str, folder: Path) -> AsyncIterator[Begin]:
+    """Replicas of this test alone, which may kill them."""
+    async with beginning(url, folder) as begin:
+        yield begin
 
 
 async def begun(begin: Begin, notes: Notes, operation: str, **given: int) -> tuple[Replica, Replica, str]:
@@ -23,15 +38,15 @@ async def begun(begin: Begin, notes: Notes, operation: str, **given: int) -> tup
     return here, there, id
 
 
+async def is_half_done(replica: Replica, id: str) -> bool:
+    return (await replica("task", id=id))["progress"] == 0.5
+
+
 async def test_work_of_a_killed_server_is_taken_over_and_finished_once(
     begin: Begin, notes: Notes, let_go: LetGo
 ) -> None:
     here, there, id = await begun(begin, notes, "tally", count=COUNT)
-
-    async def is_half_done() -> bool:
-        return (await there("task", id=id))["progress"] == 0.5
-
-    await until(is_half_done, "half of the work")
+    await until(lambda: is_half_done(there, id), "half of the work")
     await here.kill()
     let_go("work")
     ended = await there("wait", id=id, seconds=60)
@@ -70,6 +85,7 @@ async def test_a_server_that_sleeps_past_its_lease_does_not_change_what_the_othe
     begin: Begin, notes: Notes, let_go: LetGo
 ) -> None:
     here, there, id = await begun(begin, notes, "tally", count=COUNT)
+    await until(lambda: is_half_done(there, id), "half of the work")  # then it writes nothing: it sleeps without a lock
     here.signal(signal.SIGSTOP)
     await until(lambda: noted(notes, there, "begin"), "the second beginning of the work")
     let_go("work")

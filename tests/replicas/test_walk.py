@@ -1,18 +1,49 @@
-"""Two servers on one store behave as one: every second request of a walk goes to the other."""
+"""Two servers on one store behave as one: every second request of a walk goes to the other.
+
+All walks on a store share two servers. So each uses names of its own, and ends the work that it begins.
+"""
 
 import asyncio
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.replicas.conftest import LetGo, Notes, Replica, until
+import pytest_asyncio
+from tests.databases import empty_schema
+from tests.replicas.conftest import LetGo, Notes, Replica, beginning, until
 
 from portico.errors import KeyInUse, RateLimited, TaskFinished
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 Pair = tuple[Replica, Replica]
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module", params=("sqlite", "postgres"))
+async def shared(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[Path, Pair]]:
+    folder = tmp_path_factory.mktemp("replicas")
+    with ExitStack() as made:
+        url = f"sqlite:///{folder / 'site.db'}"
+        if request.param == "postgres":
+            url = made.enter_context(empty_schema(request.getfixturevalue("postgres")))
+        async with beginning(url, folder) as begin:
+            yield folder, await begin()
+
+
+@pytest.fixture
+def folder(shared: tuple[Path, Pair]) -> Path:
+    return shared[0]
+
+
+@pytest.fixture
+def pair(shared: tuple[Path, Pair]) -> Pair:
+    return shared[1]
 
 
 @pytest.fixture
@@ -99,7 +130,7 @@ async def begun(notes: Notes, name: str) -> bool:
     return bool(notes(name))
 
 
-async def test_a_repeat_at_the_other_gives_the_first_answer(pair: Pair, notes: Notes) -> None:
+async def test_a_repeat_at_the_other_gives_the_first_answer(pair: Pair, notes: Notes, let_go: LetGo) -> None:
     a, b = pair
     first = await a("call", operation="stamp", key="k", name="letter")
     again = await b("call", operation="stamp", key="k", name="letter")
@@ -110,8 +141,10 @@ async def test_a_repeat_at_the_other_gives_the_first_answer(pair: Pair, notes: N
     for each in pair:
         with pytest.raises(KeyInUse, match="other parameters"):
             await each("call", operation="stamp", key="k", name="parcel")
-    tasks = [await each("call", operation="hold", key="k", name="long") for each in pair]
+    tasks = [await each("call", operation="hold", key="k", name="reply") for each in pair]
     assert tasks[0]["id"] == tasks[1]["id"]
+    let_go("reply")
+    assert (await b("wait", id=tasks[0]["id"], seconds=20))["state"] == "completed"
 
 
 async def test_a_key_used_at_both_at_once_stands_for_one_call(pair: Pair, notes: Notes) -> None:
@@ -125,7 +158,7 @@ async def test_a_key_used_at_both_at_once_stands_for_one_call(pair: Pair, notes:
         assert len(notes(f"n{number}")) == 1
 
 
-async def test_a_caller_has_so_many_tasks_at_both_together(pair: Pair) -> None:
+async def test_a_caller_has_so_many_tasks_at_both_together(pair: Pair, let_go: LetGo) -> None:
     """A key made at one is good at both."""
     somebody = {"bearer": await pair[0]("new_key")}
     starts = [each("call", somebody, operation="hold", name="busy") for each in pair * 5]
@@ -140,7 +173,10 @@ async def test_a_caller_has_so_many_tasks_at_both_together(pair: Pair) -> None:
     for each, task in zip(pair * 2, started, strict=False):
         await each("cancel", somebody, id=task["id"])
         await each("wait", somebody, id=task["id"], seconds=20)
-    assert (await pair[1]("call", somebody, operation="hold", name="busy"))["state"] == "pending"
+    another = await pair[1]("call", somebody, operation="hold", name="busy")
+    assert another["state"] == "pending"
+    let_go("busy")
+    assert (await pair[0]("wait", somebody, id=another["id"], seconds=20))["state"] == "completed"
 
 
 async def test_a_caller_has_one_allowance_at_both_together(pair: Pair) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -13,15 +12,10 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import StoreUrl
+from tests.ports import free_port
 
 SCRIPT = Path(sys.executable).parent / "portico"
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PORTICO_SITE"}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @dataclass

@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.server.conftest import Running, Serve, free_port
+from tests.ports import free_port
+from tests.server.conftest import Running, Serve
 
 from portico.faces import FACES
 
@@ -48,7 +49,8 @@ def test_a_server_answers_on_all_its_addresses_and_stops_when_told(inn: Running)
     status, body, _ = inn.get("/healthz")
     assert (status, json.loads(body)["status"]) == (200, "ok")
 
-    assert ready(inn) == {"ready": True, "collections": {"rooms": {"items": 1, "embedded": 0}}}
+    said = {"ready": True, "current": True, "behind": 0, "collections": {"rooms": {"items": 1, "embedded": 0}}}
+    assert ready(inn) == said
 
     status, metrics, headers = inn.get("/metrics")
     assert status == 200

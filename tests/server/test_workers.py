@@ -99,18 +99,14 @@ def test_each_of_the_workers_answers_on_the_one_address_that_is_printed_once(ser
     assert rest == "", "something was printed after the announcement"
 
 
-def test_one_worker_is_the_process_itself(serve: Serve, inn: Path) -> None:
-    server = serve("serve", "--workers", "1")
-
-    assert answers(server)
-    assert {pid for pid, parent, _ in processes() if parent == server.process.pid} == set()
-
-
 def test_the_setting_counts_where_the_option_is_not_given(serve: Serve, inn: Path) -> None:
+    """One worker is the process itself."""
     (inn / "portico.toml").write_text(f"{SITE}[server]\nworkers = 3\n")
 
     assert len(workers(serve())) == 3
-    assert len(workers(serve("serve", "--workers", "2"))) == 2
+    alone = serve("serve", "--workers", "1")
+    assert answers(alone)
+    assert {pid for pid, parent, _ in processes() if parent == alone.process.pid} == set()
 
 
 def test_sources_are_loaded_once_before_the_workers_start(serve: Serve, inn: Path) -> None:

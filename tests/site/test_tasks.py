@@ -503,3 +503,34 @@ async def test_keys_belong_to_their_caller_and_their_operation(inn: Parts) -> No
     results.append(await inn.site.call(Call("held", key="k"), OPERATOR))
 
     assert [each.repeated for each in results] == [False, False, False]
+
+
+# A store that was away for all
+
+
+async def test_when_the_store_is_back_a_living_owner_keeps_its_task(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever comes back first finds a lease that ran out, and leaves its owner time to renew it."""
+    async with replica() as owner, AsyncExitStack() as staying:
+        task = await owner.call.task("tell")
+        await owner.own.started.wait()
+        other = await staying.enter_async_context(replica())
+        other.store.is_away = True
+        with monkeypatch.context() as patch:
+            patch.setattr("portico.tasks.LEASE_SECONDS", -1)
+            patch.setattr("portico.tasks.RENEW_SECONDS", 0)
+            await owner.store.is_asked_again("renew_lease", 2)
+            owner.store.is_away = True
+        await other.store.is_asked_again("claim_task")
+
+        other.store.is_away = False
+        await other.store.is_asked_again("claim_task", 2)
+        meanwhile = await other.store.store.get_task(task.id)
+        owner.own.gate.set()
+        owner.store.is_away = False
+        ended = await other.call.finished(task.id)
+
+    assert (meanwhile.state, meanwhile.attempts) == ("running", 1)
+    assert (ended.state, ended.result, ended.attempts) == ("completed", ["done"], 1)
+    assert other.own.seen == []

@@ -73,6 +73,20 @@ async def test_a_temporary_store_leaves_nothing_behind() -> None:
     assert not path.parent.exists()
 
 
+async def test_a_temporary_store_has_a_feed_a_ledger_and_an_end_of_its_own() -> None:
+    here, there = await open_store("sqlite:///:memory:"), await open_store("sqlite:///:memory:")
+    await here.declare(Collection("things"))
+    [change] = await here.write("things", [Put("a", {"n": 1})])
+
+    assert [each.seq for each in await here.changes(0)] == [await here.head()] == [change.seq]
+    assert await here.lead("sweeper", "me", 60)
+    assert not await here.lead("sweeper", "you", 60)
+    assert await there.lead("sweeper", "you", 60)
+    assert (await there.head(), dict(there.schema)) == (0, {})
+    await here.close()
+    await there.close()
+
+
 async def test_a_cancelled_read_does_not_spoil_the_next(tmp_path: Path) -> None:
     store = await open_store(f"sqlite:///{tmp_path}/site.db")
     await store.declare(Collection("things"))

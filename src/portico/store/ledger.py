@@ -21,7 +21,7 @@ def moment(value: int) -> datetime:
 
 
 def encode_task(task: Task) -> str:
-    return msgspec.json.encode(task, enc_hook=_plain).decode()
+    return msgspec.json.encode(task, order="deterministic").decode()
 
 
 def task_row(task: Task) -> tuple[str, str, str, str, int, str]:
@@ -51,7 +51,7 @@ def decode_task(raw: str, *, cancelling: bool) -> Task:
 
 
 def encode_key(key: Key) -> str:
-    return msgspec.json.encode(key, enc_hook=_plain).decode()
+    return msgspec.json.encode(key, order="deterministic").decode()
 
 
 def decode_key(raw: str, revoked: int | None) -> Key:
@@ -76,9 +76,3 @@ def _caller(stored: dict[str, Any]) -> Caller:
         Danger(stored["danger"]),
         stored["address"],
     )
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, frozenset):
-        return sorted(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    raise TypeError(type(value).__name__)

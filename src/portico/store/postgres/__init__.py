@@ -477,8 +477,8 @@ class PostgresStore(PostgresLedger):
             while count := await self._writing(name, lambda db, table: self._forget(db, table, load)):
                 removed += count
         async with self._engine.writing() as db:
-            await db.execute("DELETE FROM seen WHERE run = $1", load.run)
             await db.execute("DELETE FROM runs WHERE run = $1", load.run)
+            await db.execute("DELETE FROM seen WHERE run = $1", load.run)
         return removed
 
     async def _forget(self, db: Connection, table: Table, load: Load) -> int:
