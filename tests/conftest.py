@@ -1,13 +1,15 @@
 """What all tests of a process share: a PostgreSQL server, started when the first test needs it."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.databases import NEEDED, NoDatabase, empty_schema, postgres_server
+
+from portico.store import Store, open_store
 
 MISSING = pytest.StashKey[str]()
 NOT_RUN = "PostgreSQL tests were not run"
@@ -66,3 +68,20 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreU
                     return f"sqlite:///{tmp_path / name}.db"
 
         yield url
+
+
+Opening = Callable[..., Awaitable[Store]]
+
+
+@pytest.fixture
+async def opening(store_url: StoreUrl) -> AsyncIterator[Opening]:
+    """Opens stores that are closed when the test ends, before their databases go."""
+    opened: list[Store] = []
+
+    async def open_one(url: str, **settings: int) -> Store:
+        opened.append(await open_store(url, **settings))
+        return opened[-1]
+
+    yield open_one
+    for store in opened:
+        await store.close()

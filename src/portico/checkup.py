@@ -83,6 +83,8 @@ async def _store(config: Config) -> AsyncIterator[Finding]:
         yield await _operations(config, store)
         async for finding in _collections(config, store):
             yield finding
+    except SiteError as error:
+        yield Finding("store", False, str(error))
     finally:
         await store.close()
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.contract.conftest import Opening
+from tests.conftest import Opening
 from tests.contract.shelf import all_ids, fill, walk
 
 from portico.errors import InvalidCursor

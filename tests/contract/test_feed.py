@@ -4,7 +4,7 @@ import asyncio
 import time
 
 import pytest
-from tests.contract.conftest import Opening
+from tests.conftest import Opening
 from tests.contract.shelf import fill
 
 from portico.errors import FeedExpired

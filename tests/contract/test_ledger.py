@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.contract.conftest import Opening
+from tests.conftest import Opening
 
 from portico.calls import Call, Caller, Task, TaskState
 from portico.catalog import Danger

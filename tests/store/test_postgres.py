@@ -5,7 +5,7 @@ import random
 import socket
 import struct
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 import asyncpg
 import numpy as np
 import pytest
-from tests.conftest import StoreUrl
+from tests.conftest import Opening, StoreUrl
 from tests.contract.shelf import all_ids, all_items, fill, ids, walk
 
 from portico.catalog import Collection
@@ -49,38 +49,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-Opening = Callable[..., Awaitable[Store]]
-
-
-@pytest.fixture
-def url(store_url: StoreUrl) -> str:
-    return store_url("postgres")
-
-
-@pytest.fixture
-async def opening(store_url: StoreUrl) -> AsyncIterator[Opening]:
-    """Opens stores that are closed when the test ends, before their schemas go."""
-    opened: list[Store] = []
-
-    async def open_one(url: str, **settings: int) -> Store:
-        opened.append(await open_store(url, **settings))
-        return opened[-1]
-
-    yield open_one
-    for store in opened:
-        await store.close()
-
-
-@pytest.fixture
-async def store(url: str, opening: Opening) -> Store:
-    return await opening(url)
-
-
-@pytest.fixture
-async def pair(url: str, opening: Opening) -> tuple[Store, Store]:
-    """Two stores on one schema, as two processes have them."""
-    return await opening(url), await opening(url)
 
 
 @pytest.fixture

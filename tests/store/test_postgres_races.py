@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import asyncpg
 import numpy as np
 import pytest
-from tests.conftest import StoreUrl
+from tests.conftest import Opening, StoreUrl
 from tests.contract.shelf import fill, ids
 
 from portico.catalog import Collection, Field, FieldType
@@ -15,49 +15,17 @@ from portico.copying import copy_store
 from portico.errors import Conflict, Unavailable
 from portico.items import Item
 from portico.query import EVERYTHING, Near, Query
-from portico.store import Put, Remove, Store, open_store
+from portico.store import Put, Remove, Store
 
 DEADLINE = 30.0
 
-# Who waits for this session, or for somebody who waits for it.
+# Who waits for this connection, or for somebody who waits for it.
 WAITING = """
 WITH RECURSIVE held(pid) AS (
     SELECT pg_backend_pid()
     UNION SELECT l.pid FROM held JOIN pg_locks l ON NOT l.granted AND held.pid = ANY(pg_blocking_pids(l.pid))
 ) SELECT count(*) - 1 FROM held
 """
-
-Opening = Callable[..., Awaitable[Store]]
-
-
-@pytest.fixture
-def url(store_url: StoreUrl) -> str:
-    return store_url("postgres")
-
-
-@pytest.fixture
-async def opening(store_url: StoreUrl) -> AsyncIterator[Opening]:
-    """Opens stores that are closed when the test ends, before their databases go."""
-    opened: list[Store] = []
-
-    async def open_one(url: str, **settings: int) -> Store:
-        opened.append(await open_store(url, **settings))
-        return opened[-1]
-
-    yield open_one
-    for store in opened:
-        await store.close()
-
-
-@pytest.fixture
-async def store(url: str, opening: Opening) -> Store:
-    return await opening(url)
-
-
-@pytest.fixture
-async def pair(url: str, opening: Opening) -> tuple[Store, Store]:
-    """Two stores on one schema, as two processes have them."""
-    return await opening(url), await opening(url)
 
 
 @pytest.fixture
