@@ -13,8 +13,8 @@ from tests.index.toy_model import ToyModel
 from portico.catalog import Collection
 from portico.errors import InvalidCursor, UnknownCollection, UnknownField, Unsupported
 from portico.index.memory import MemoryIndex
-from portico.query import EVERYTHING, Aggregate, Aggregation, Condition, Near, Order, Page, Query, parse_filter
-from portico.search import Finder
+from portico.query import Aggregate, Aggregation, Condition, Near, Order, Page, Query, parse_filter
+from portico.search import Finder, Wish
 from portico.store import Merge, Put, Remove, Store, Write, open_store
 
 
@@ -326,11 +326,11 @@ async def test_several_collections_are_searched_on_one_scale(library: Library) -
     await library.embed()
     await library.embed("others")
 
-    found, notes = await library.finder.find_across(["things", "others"], "lentil soup", EVERYTHING, 2)
+    found, notes = await library.finder.find_across([Wish("things"), Wish("others")], "lentil soup", 2)
 
-    assert [(item.collection, item.id) for item, _ in found] == [("things", "a"), ("others", "x")]
-    assert all(0 <= score <= 1 for _, score in found)
-    assert found[0][1] > found[1][1]
+    assert [(hit.item.collection, hit.item.id) for hit in found] == [("things", "a"), ("others", "x")]
+    assert all(0 <= hit.score <= 1 for hit in found)
+    assert found[0].score > found[1].score
     assert notes == ()
 
 
@@ -340,9 +340,9 @@ async def test_a_search_across_collections_shows_nothing_deleted(library: Librar
     await library.find("soup")
     await library.store.write("things", [Remove("a")])
 
-    found, _ = await library.finder.find_across(["things", "others"], "soup", EVERYTHING, 5)
+    found, _ = await library.finder.find_across([Wish("things"), Wish("others")], "soup", 5)
 
-    assert sorted(item.id for item, _ in found) == ["b", "x"]
+    assert sorted(hit.item.id for hit in found) == ["b", "x"]
 
 
 @pytest.mark.parametrize("background", [False, True])
@@ -411,8 +411,8 @@ async def test_what_another_process_acknowledged_is_found_here(replicas: tuple[L
     assert (await here.find("soup"), await here.find("cake")) == ([], ["a"])
 
     await there.put("others", x="cake")
-    found, _ = await here.finder.find_across(["things", "others"], "cake", EVERYTHING, 5)
-    assert sorted(item.id for item, _ in found) == ["a", "x"]
+    found, _ = await here.finder.find_across([Wish("things"), Wish("others")], "cake", 5)
+    assert sorted(hit.item.id for hit in found) == ["a", "x"]
 
 
 async def test_a_collection_or_a_field_that_another_process_made_can_be_searched(
@@ -427,8 +427,8 @@ async def test_a_collection_or_a_field_that_another_process_made_can_be_searched
     await there.put("fresh", x={"name": "soup", "n": 1})
     page = await here.finder.find(Query("fresh", text="soup", where=Condition("n", "eq", 1)))
     assert [item.id for item in page.items] == ["x"]
-    found, _ = await here.finder.find_across(["fresh"], "soup", EVERYTHING, 5)
-    assert [item.id for item, _ in found] == ["x"]
+    found, _ = await here.finder.find_across([Wish("fresh")], "soup", 5)
+    assert [hit.item.id for hit in found] == ["x"]
 
 
 async def test_a_search_does_not_queue_behind_what_others_write_but_waits_for_its_own(
@@ -531,7 +531,7 @@ async def test_where_vectors_are_not_held_the_store_says_what_is_near_in_meaning
         assert ids(pages)[:30] == ids(held)[:30]
         assert len(set(ids(pages))) == len(ids(pages)) >= 200
     (across, notes), (expected, _) = [
-        await each.finder.find_across(["things"], "feline", EVERYTHING, 9) for each in (crowded, library)
+        await each.finder.find_across([Wish("things")], "feline", 9) for each in (crowded, library)
     ]
-    assert [item.id for item, _ in across] == [item.id for item, _ in expected]
+    assert [hit.item.id for hit in across] == [hit.item.id for hit in expected]
     assert notes == ()

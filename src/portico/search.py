@@ -18,6 +18,7 @@ from portico.models import Embedder
 from portico.nearness import DIGITS
 from portico.query import (
     ABSENT,
+    EVERYTHING,
     Filter,
     Near,
     Page,
@@ -42,6 +43,26 @@ class Rank(Protocol):
     """A search that is ready to run: the best matches after a position."""
 
     async def __call__(self, limit: int, after: tuple[float, str] | None = None) -> Ranked: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What to look for in one of several collections."""
+
+    collection: str
+    where: Filter = EVERYTHING
+    without: tuple[str, ...] = ()  # words that no item may say
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """An item that was found across collections, and why."""
+
+    item: Item
+    score: float  # 0 to 1, against the best of all that were found with it
+    by_word: float  # BM25, as it is
+    by_meaning: float  # cosine; -1 where there is no vector
+    covered: float  # how much of the question's words it has, 0 to 1, by their rarity
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +115,9 @@ class Finder:
         search = await self._search(index, query, vector)
         return partial(_rank, index, query.collection, search), notes
 
-    async def _search(self, index: Index, query: Query, vector: Vector | None) -> Search:
+    async def _search(
+        self, index: Index, query: Query, vector: Vector | None, without: tuple[str, ...] = ()
+    ) -> Search:
         resolved = {
             condition: frozenset(await self.store.matching(query.collection, condition))
             for condition in await asyncio.to_thread(index.unresolved, query.collection, query.where)
@@ -102,7 +125,7 @@ class Finder:
         neighbours = None
         if vector is not None and not index.holds(query.collection, ""):
             neighbours = await self._neighbours(query, Near(tuple(vector.tolist()), top=DEPTH))
-        return Search(query.text, vector, query.near, query.where, resolved, neighbours)
+        return Search(query.text, vector, query.near, query.where, resolved, neighbours, without)
 
     async def _neighbours(self, query: Query, near: Near) -> dict[str, float]:
         ranked = await self._nearest(query, near, near.top)
@@ -187,24 +210,35 @@ class Finder:
         )
 
     async def find_across(
-        self, collections: Sequence[str], text: str, where: Filter, limit: int, seen: int = 0
-    ) -> tuple[list[tuple[Item, float]], tuple[str, ...]]:
-        """The best items of several collections on one scale, with scores from 0 to 1."""
+        self,
+        wishes: Sequence[Wish],
+        text: str,
+        limit: int,
+        seen: int = 0,
+        *,
+        meaning: str = "",
+    ) -> tuple[list[Hit], tuple[str, ...]]:
+        """The best items of several collections on one scale. `meaning` is embedded in place of the text, if given.
+
+        Without text and meaning: whatever the filters let through, in no better order than that of their ids.
+        """
         if self.index is None:
             raise Unsupported("This process has no search index", hint="Ask a server.")
-        queries = [await self._checked(Query(name, text=text, where=where, limit=limit)) for name in collections]
+        asked = [(await self._checked(Query(w.collection, text=text, where=w.where)), w.without) for w in wishes]
         await self._in_step(self.index, seen)
-        hits: list[Hit] = []
-        vector, notes = await self._vector(text)
-        for query in queries:
-            name = query.collection
-            search = await self._search(self.index, query, vector)
-            ranked = await _rank(self.index, name, search, limit + SPARE)
-            found = await self._still_matching(name, ranked.ids, where)
-            parts = zip(ranked.ids, ranked.by_word, ranked.by_meaning, strict=True)
-            hits.extend(Hit(found[id], word, meaning) for id, word, meaning in parts if id in found)
-        scored = sorted(_on_one_scale(hits), key=lambda pair: (-pair[1], pair[0].collection, pair[0].id))
+        vector, notes = await self._vector(meaning or text)
+        searches = [(query, await self._search(self.index, query, vector, without)) for query, without in asked]
+        looks = [self._hits(self.index, query, search, limit) for query, search in searches]
+        hits = [hit for found in await asyncio.gather(*looks) for hit in found]
+        placed = hits if len(wishes) == 1 else _on_one_scale(hits)
+        scored = sorted(placed, key=lambda hit: (-hit.score, hit.item.collection, hit.item.id))
         return scored[:limit], notes
+
+    async def _hits(self, index: Index, query: Query, search: Search, limit: int) -> list[Hit]:
+        ranked = await _rank(index, query.collection, search, limit + SPARE)
+        found = await self._still_matching(query.collection, ranked.ids, query.where)
+        parts = zip(ranked.ids, ranked.scores, ranked.by_word, ranked.by_meaning, ranked.covered, strict=True)
+        return [Hit(found[id], *scores) for id, *scores in parts if id in found]
 
 
 async def _rank(
@@ -213,14 +247,7 @@ async def _rank(
     return await asyncio.to_thread(index.rank, collection, search, limit, after)
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
-    item: Item
-    by_word: float
-    by_meaning: float
-
-
-def _on_one_scale(hits: list[Hit]) -> Iterator[tuple[Item, float]]:
+def _on_one_scale(hits: list[Hit]) -> Iterator[Hit]:
     """Words and meaning in equal shares, each measured against the best of all collections."""
     strongest = max((hit.by_word for hit in hits), default=0.0) or 1.0
     nearest = max((hit.by_meaning for hit in hits), default=0.0)
@@ -231,7 +258,7 @@ def _on_one_scale(hits: list[Hit]) -> Iterator[tuple[Item, float]]:
         word = hit.by_word / strongest
         # What has no vector yet is judged by its words alone.
         meaning = word if hit.by_meaning <= -1 else max(hit.by_meaning - furthest, 0.0) / span
-        yield hit.item, share * word + (1 - share) * meaning
+        yield replace(hit, score=share * word + (1 - share) * meaning)
 
 
 def _shown_score(query: Query, score: float) -> float:

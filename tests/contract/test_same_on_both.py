@@ -34,7 +34,7 @@ from portico.query import (
     condition,
     reached,
 )
-from portico.search import Finder
+from portico.search import Finder, Wish
 from portico.store import Merge, Put, Remove, Store, Write, open_store
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -507,9 +507,9 @@ async def test_both_find_the_same_by_words_and_meaning(both: Both) -> None:
 async def test_both_rank_all_collections_the_same(both: Both) -> None:
     for text in TEXTS:
         here, there = [
-            await side.finder.find_across(list(DECLARED), text, Condition("flag", "eq", True), 25)
+            await side.finder.find_across([Wish(name, Condition("flag", "eq", True)) for name in DECLARED], text, 25)
             for side in both.sides
         ]
         assert here[1] == there[1]
-        assert [item for item, _ in here[0]] == [item for item, _ in there[0]]
-        assert [score for _, score in here[0]] == pytest.approx([score for _, score in there[0]], abs=1e-6)
+        assert [hit.item for hit in here[0]] == [hit.item for hit in there[0]]
+        assert [hit.score for hit in here[0]] == pytest.approx([hit.score for hit in there[0]], abs=1e-6)

@@ -105,8 +105,14 @@ def test_an_item_is_found_in_its_own_language() -> None:
     assert (ranked(snapshot, "Haus").ids, ranked(snapshot, "house").ids) == (["de"], ["en"])
 
 
-def test_nothing_to_look_for_finds_nothing() -> None:
-    assert ranked(whole(ITEMS), "").ids == []
+def test_no_text_at_all_finds_everything_and_nothing_better_than_the_rest() -> None:
+    found = ranked(whole(ITEMS), "")
+
+    assert sorted(found.ids) == sorted(item.id for item in ITEMS)
+    assert set(found.scores) == {0.0}
+
+
+def test_words_without_meaning_find_nothing() -> None:
     assert ranked(whole(ITEMS), "?!").ids == []
     assert ranked(Snapshot(THINGS, Vocabulary()), "soup").ids == []
 

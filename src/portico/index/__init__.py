@@ -6,7 +6,7 @@ stand in its place.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from numpy import float32
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ class Search:
     """What to rank. `resolved` holds the ids for conditions that an index said it cannot test itself.
 
     `neighbours` are the nearest by meaning, with their cosines, where an index does not hold the vectors itself.
+    With neither text nor vector nor near, everything that may be found is found, and nothing better than the rest.
     """
 
     text: str = ""
@@ -30,6 +31,7 @@ class Search:
     where: Filter = EVERYTHING
     resolved: Mapping[Condition, frozenset[str]] = field(default_factory=dict[Condition, frozenset[str]])
     neighbours: Mapping[str, float] | None = None
+    without: tuple[str, ...] = ()  # no item that says one of these; several words are a phrase
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class Ranked:
     total: int
     by_word: list[float]  # BM25, as it is
     by_meaning: list[float]  # cosine; -1 where there is no vector
+    covered: list[float] = field(default_factory=list[float])  # how much of the question they say, 0 to 1, by rarity
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,5 +80,9 @@ class Index(Protocol):
         ...
 
     def rank(self, collection: str, search: Search, limit: int, after: tuple[float, str] | None = None) -> Ranked: ...
+
+    def values(self, collection: str) -> Mapping[str, Mapping[Any, int]]:
+        """What the fields hold, by path: each distinct value, and how many items have it. Long texts are left out."""
+        ...
 
     def progress(self) -> Mapping[str, Progress]: ...

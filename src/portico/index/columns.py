@@ -82,6 +82,14 @@ class Column:
             return self.test(count, "eq", None) | self.test(count, "in", rest)
         return self._having(count, self._hits(op, wanted))
 
+    def counts(self, live: Mask) -> Iterator[tuple[Any, int]]:
+        """Each value that living items have, and how many of them. Texts that were cut are left out."""
+        counted = np.bincount(self.entries[live[self.docs]], minlength=len(self.values)).tolist()
+        for value, count in zip(self.values, counted, strict=True):
+            whole = not isinstance(value, str) or len(value) < MAX_TEXT
+            if count and whole and value is not None and value is not PRESENT:
+                yield value, count
+
     def _having(self, count: int, hits: Mask) -> Mask:
         mask = np.zeros(count, bool)
         mask[self.docs[hits[self.entries]]] = True

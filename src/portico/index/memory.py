@@ -6,6 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -277,6 +278,9 @@ class MemoryIndex:
 
     def holds(self, collection: str, field: str) -> bool:
         return field in self._snapshot(collection).vectors
+
+    def values(self, collection: str) -> Mapping[str, Mapping[Any, int]]:
+        return self._snapshot(collection).values()
 
     def progress(self) -> Mapping[str, Progress]:
         return {

@@ -70,6 +70,15 @@ class Segment:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def saying(self, runs: Sequence[frozenset[int]]) -> NDArray[np.bool_]:
+        """Which items have these stems one after the other; a single one is looked up."""
+        if len(runs) > 1:
+            return self.phrase(runs)
+        mask = np.zeros(len(self), bool)
+        for stem in runs[0]:
+            mask[self.postings.of(stem)[0]] = True
+        return mask
+
     def phrase(self, runs: Sequence[frozenset[int]]) -> NDArray[np.bool_]:
         """Which items have these stems one after the other."""
         mask = np.zeros(len(self), bool)

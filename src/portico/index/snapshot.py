@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from portico.errors import InvalidQuery
 from portico.index import DEPTH, TEXT_SHARE, Ranked, Search
 from portico.index.columns import NeedsStore
 from portico.index.segment import Segment, Vocabulary
-from portico.index.text import Term, Wanted, wanted
+from portico.index.text import Term, Wanted, terms_of, wanted
 from portico.index.vectors import Vectors, nearest_of
 from portico.nearness import DIGITS
 from portico.query import And, Condition, Filter, Near, conditions
@@ -66,6 +67,7 @@ class Snapshot:
             return Ranked([], [], 0, [], [])
         parts = self._near_parts(search.near, allowed) if search.near else self._parts(search, allowed)
         docs, ranked = self._best(parts, limit, after)
+        ranked = replace(ranked, covered=self._covered(search.text, docs))
         vectors = self.vectors.get("")
         if search.near or search.neighbours or search.vector is None or vectors is None:
             return ranked
@@ -89,9 +91,16 @@ class Snapshot:
         for phrase in asked.phrases:
             runs = [self._numbers(term) for term in phrase]
             masks = [mask & s.phrase(runs) for s, mask in zip(self.segments, masks, strict=True)]
+        for unwanted in search.without:
+            runs = [self._numbers(term) for term in terms_of(unwanted, self.languages)]
+            if runs and all(runs):
+                masks = [mask & ~s.saying(runs) for s, mask in zip(self.segments, masks, strict=True)]
         return np.concatenate(masks) if masks else np.zeros(0, bool)
 
     def _parts(self, search: Search, allowed: Mask) -> "Parts":
+        if not search.text and search.vector is None:
+            nothing = np.zeros(len(allowed))
+            return Parts(np.where(allowed, 0.0, -np.inf), nothing, nothing - 1.0)
         by_word = self._text(wanted(search.text, self.languages))
         by_word[~allowed] = 0.0
         by_meaning = np.full(len(allowed), -1.0)
@@ -147,6 +156,35 @@ class Snapshot:
         for i, docs, weights in runs:
             lengths = self.segments[i].lengths[docs]
             scores[i][docs] += rarity * weights * (K1 + 1) / (weights + K1 * (1 - B + B * lengths / self.mean))
+
+    def _covered(self, text: str, docs: Sequence[int]) -> list[float]:
+        """How much of a question a few items say: a rare word weighs more, one that nobody says weighs most."""
+        chosen = np.asarray(docs, np.int64)
+        said, whole = np.zeros(len(docs)), 0.0
+        for term in wanted(text, self.languages).terms:
+            having = self._having(term)
+            frequency = int(np.count_nonzero(having & np.concatenate(self.live)))
+            rarity = float(np.log1p((self.count - frequency + 0.5) / (frequency + 0.5)))
+            said += rarity * having[chosen]
+            whole += rarity
+        return np.round(said / whole if whole else said, DIGITS).tolist()
+
+    def _having(self, term: Term) -> Mask:
+        having = [np.zeros(len(s), bool) for s in self.segments]
+        for segment, mask in zip(self.segments, having, strict=True):
+            for stem in self._numbers(term):
+                mask[segment.postings.of(stem)[0]] = True
+        return np.concatenate(having) if having else np.zeros(0, bool)
+
+    def values(self) -> dict[str, dict[Any, int]]:
+        """The distinct values of every path, with the number of living items that have each."""
+        found: dict[str, dict[Any, int]] = {}
+        for segment, live in zip(self.segments, self.live, strict=True):
+            for path, column in segment.columns.columns.items():
+                counts = found.setdefault(path, {})
+                for value, count in column.counts(live):
+                    counts[value] = counts.get(value, 0) + count
+        return found
 
     def _numbers(self, term: Term) -> frozenset[int]:
         known = self.vocabulary.numbers

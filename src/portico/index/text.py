@@ -192,6 +192,11 @@ def wanted(text: str, languages: tuple[str, ...]) -> Wanted:
     return Wanted(tuple(dict.fromkeys(_terms(kept, languages))), phrases)
 
 
+def terms_of(text: str, languages: tuple[str, ...]) -> tuple[Term, ...]:
+    """Every word of a text as a term, in order."""
+    return _terms(words(text)[:MAX_QUESTION], languages)
+
+
 def _stopwords(found: list[str], languages: tuple[str, ...]) -> frozenset[str]:
     """Those of the language the question seems to be in: the one whose stopwords it uses most."""
     lowered = {word.lower() for word in found}
