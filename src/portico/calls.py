@@ -56,16 +56,30 @@ class Outcome:
     repeated: bool = False  # an idempotency key gave the stored result of an earlier call
 
 
+Mode: TypeAlias = Literal["list", "summarize", "generate"]
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A question in natural language, in its context."""
+    """A question in natural language, in its context. Nothing in it is trusted, and nothing in it says who asks."""
 
     text: str
     collections: tuple[str, ...] = ()
     where: Filter = EVERYTHING
-    previous: tuple[str, ...] = ()
+    filters: Mapping[str, Any] = field(default_factory=dict[str, Any])  # as written: {"price": "less than $20"}
+    previous: tuple[str, ...] = ()  # earlier questions, oldest first
+    background: str = ""  # what the conversation is about, in free words
+    memory: tuple[str, ...] = ()  # what is known of the person: "vegetarian, has a sweet tooth"
+    profile: Mapping[str, Any] = field(default_factory=dict[str, Any])  # attributes of the caller's own kind of context
+    answers: Mapping[str, Any] = field(default_factory=dict[str, Any])  # to what was asked back, by question id
+    settled: Mapping[str, Any] = field(default_factory=dict[str, Any])  # earlier answers: they hold for follow-ups
+    modes: frozenset[Mode] = frozenset({"list"})
     limit: int = 10
-    language: str = ""
+    start: int = 0  # how many of the best to leave out: the pages before
+    language: str = ""  # of the answer, as in en or pt-BR
+    rounds: int = 0  # how often this question was asked back already
+    may_clarify: bool = True  # whether the caller can be asked back
+    remember: bool = False  # keep what was asked and said of the person, for the next time
 
 
 @dataclass(frozen=True, slots=True)

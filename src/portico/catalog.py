@@ -274,6 +274,7 @@ class Collection:
     language: str = "en"
     weights: Mapping[str, float] = field(default_factory=dict[str, float])  # of fields in text search
     private: bool = False  # only operations of the site touch it; no face shows it
+    details: tuple[str, ...] = ()  # fields to ask for when a question about these items says little
 
     @property
     def one(self) -> str:

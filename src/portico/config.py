@@ -42,12 +42,35 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000
     nwp_port: Annotated[int, Meta(ge=0, le=65535)] = 17433
     workers: Annotated[int, Meta(ge=1)] = 1  # processes that serve
+    url: str = ""  # the address the world knows the site by, as in https://shop.example
+    origins: tuple[str, ...] = ()  # pages elsewhere that may ask from a browser; "*" and ports as in http://localhost:*
 
 
 class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """[search]"""
 
     embedder: str = "local:"
+
+
+class Asking(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """[ask]: how questions are answered."""
+
+    items: Annotated[int, Meta(ge=1, le=100)] = 10  # of an answer, when the caller does not say
+    most: Annotated[int, Meta(ge=1, le=1000)] = 50  # of an answer, whatever the caller says
+    clarify: bool = True  # whether to ask back when a question is too vague
+    patience: Annotated[float, Meta(gt=0, le=300)] = 20.0  # seconds until an answer becomes a promise
+    near: Annotated[float, Meta(gt=0)] = 500.0  # metres that count as near
+    model: str = "none:"  # a language model, by URL
+    prompt: Annotated[int, Meta(ge=500)] = 6000  # tokens of a prompt, at most
+    candidates: Annotated[int, Meta(ge=1, le=100)] = 30  # items that a model ranks
+
+
+class Nlweb(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """[nlweb]"""
+
+    widget: str = ""  # URI of the widget template for ChatGPT apps
+    dual_frames: bool = False  # stream results so that clients of 0.54 read them too, when no version is said
+    clarify_lists: bool = False  # ask back in 0.54 search lists too, though known pages for them show nothing then
 
 
 class Anonymous(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -75,6 +98,7 @@ class CollectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     language: str = ""
     weights: dict[str, float] = {}
     private: bool = False
+    details: tuple[str, ...] = ()  # fields to ask for when a question about these items says little
     fields: dict[str, FieldSettings] = {}
 
 
@@ -135,6 +159,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     store: StoreSettings = StoreSettings()
     server: Server = Server()
     search: Search = Search()
+    ask: Asking = Asking()
+    nlweb: Nlweb = Nlweb()
     anonymous: Anonymous = Anonymous()
     limits: Limits = Limits()
     collections: dict[str, CollectionSettings] = {}
@@ -161,6 +187,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             said.language or self.site.language,
             said.weights,
             said.private or name.startswith("_"),
+            said.details,
         )
 
     @property

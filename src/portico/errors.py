@@ -22,6 +22,7 @@ SiteError
 │   ├── AlreadyExists
 │   ├── KeyInUse            an idempotency key is taken
 │   ├── TaskFinished
+│   ├── TaskCancelled       what a task would have given was not wanted any more
 │   └── FeedExpired         the asked-for changes are no longer kept
 ├── RateLimited
 ├── Unavailable             a part Portico relies on does not answer
@@ -113,6 +114,9 @@ class KeyInUse(Conflict): ...
 
 
 class TaskFinished(Conflict): ...
+
+
+class TaskCancelled(Conflict): ...
 
 
 class FeedExpired(Conflict): ...

@@ -15,7 +15,7 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a site file may set under [limits]."""
 
-    anonymous_per_minute: Positive = 120
+    anonymous_per_minute: Positive = 600
     keys_per_minute: Positive = 1200
     payload_bytes: Positive = 1_000_000
     depth: Positive = 32

@@ -15,6 +15,7 @@ class Asked:
     ms: float
     items: int
     caller: str
+    model_calls: int = 0
 
 
 @dataclass(frozen=True, slots=True)

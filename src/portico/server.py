@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from portico.ask.pipeline import Manners
 from portico.catalog import OPERATIONS, Operation
 from portico.config import Config, secret
 from portico.errors import ConfigError
 from portico.identity import Identity
 from portico.index.memory import MemoryIndex
-from portico.models import Embedder, open_embedder
+from portico.models import Embedder, LanguageModel, open_embedder, open_language_model
 from portico.observe import Metrics, Observe, both, nowhere
 from portico.operations import collection_operations, marked_operations
 from portico.search import Finder
@@ -39,6 +40,11 @@ def open_models(config: Config) -> Embedder | None:
     return open_embedder(config.search.embedder, secret=secret)
 
 
+def _manners(config: Config) -> Manners:
+    ask = config.ask
+    return Manners(config.site.language, ask.clarify, ask.patience, ask.near, ask.prompt, ask.candidates)
+
+
 @asynccontextmanager
 async def opened_site(
     config: Config, *, observe: Observe = nowhere, background: bool = True, serves: bool = True
@@ -58,7 +64,10 @@ async def opened_site(
             index.run(embed=serves)
         else:
             await index.start()
-        site = await _site(config, Finder(store, index, embedder), both(metrics, observe))
+        model = open_language_model(config.ask.model, secret=secret)
+        if model:
+            closing.push_async_callback(model.close)
+        site = await _site(config, Finder(store, index, embedder), both(metrics, observe), model)
         if background:
             site.tasks.open(only_own=not serves)
             closing.push_async_callback(site.tasks.close)
@@ -83,10 +92,10 @@ async def _opened_store(config: Config) -> Store:
     return store
 
 
-async def _site(config: Config, finder: Finder, observe: Observe) -> Site:
+async def _site(config: Config, finder: Finder, observe: Observe, model: LanguageModel | None = None) -> Site:
     identity = Identity(finder.store.find_key, config.anonymous_scopes, config.anonymous_danger)
     operations = await site_operations(config, finder.store)
-    return Site(config.site.name, finder, identity, config.limits, operations, observe)
+    return Site(config.site.name, finder, identity, config.limits, operations, observe, _manners(config), model)
 
 
 async def embed_everything(config: Config, told: Callable[[int, int, float], None]) -> None:

@@ -1,33 +1,53 @@
 """Site: the one door. Every face asks, queries, calls and watches through here, and every door starts at the gate."""
 
 import asyncio
+import contextlib
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from functools import partial
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from portico.ask.events import Event, Failed, Finished
-from portico.ask.pipeline import answer
-from portico.calls import Ask, Call, Caller, Outcome, Task, Watch
+from portico import errors
+from portico.ask.events import Did, Event, Failed, Finished, Promised, Understood
+from portico.ask.pipeline import Asker, Manners, Pipeline
+from portico.ask.record import recorded, replayed
+from portico.calls import Ask, Call, Caller, Mode, Outcome, Task, TaskState, Watch
 from portico.catalog import Catalog, Collection, Kind, Operation
-from portico.errors import KeyInUse, SiteError, TimedOut, UnknownField
-from portico.identity import Identity
+from portico.errors import (
+    KeyInUse,
+    OperationFailed,
+    SiteError,
+    TaskCancelled,
+    TaskFinished,
+    TimedOut,
+    Unauthenticated,
+    UnknownField,
+)
+from portico.identity import Credentials, Identity
 from portico.items import Change, content_hash
 from portico.limits import Limits, Rates
+from portico.memories import Memories, Memory
+from portico.models import LanguageModel
 from portico.observe import Asked, Called, Observe, Queried, nowhere
-from portico.operations import Context, checked_params, collection_operations, run
+from portico.operations import Context, Counted, checked_params, collection_operations, run
 from portico.query import Page, Query, Test, checked, matcher
 from portico.safety.gate import Gate, Permit
 from portico.search import Finder
 from portico.store import Kept
 from portico.tasks import Handle, Tasks
+from portico.tokens import seal, unseal
 
 KEY_HOURS = 24
-RESERVED = frozenset({"get_task", "cancel_task"})
+RESERVED = frozenset({"ask", "get_task", "cancel_task", "list_memories", "forget_memories"})
 WATCH_SECONDS = 15.0
 MAX_TIMEOUT = 300.0
+
+Later: TypeAlias = Callable[[Ask, Caller], Awaitable[Task]]
 
 
 class Site:
@@ -39,6 +59,8 @@ class Site:
         limits: Limits | None = None,
         operations: Sequence[Operation] = (),
         observe: Observe = nowhere,
+        manners: Manners | None = None,
+        model: LanguageModel | None = None,
     ) -> None:
         self.name = name
         self.finder = finder
@@ -52,6 +74,8 @@ class Site:
         rates = Rates(self.limits, finder.store.spend)
         self.gate = Gate(lambda: self.catalog, self._refresh, self.limits, rates, observe)
         self.tasks = Tasks(finder.store, self.gate, self._run_task, self.limits, observe)
+        self.memories = Memories(finder.store)
+        self._pipeline = Pipeline(finder, lambda: self.catalog, manners or Manners(), model)
 
     @property
     def catalog(self) -> Catalog:
@@ -74,28 +98,81 @@ class Site:
             if not collection.private
             for each in collection_operations(collection)
         }
-        operations.update({each.name: each for each in (*_task_operations(self), *self._own)})
+        operations.update({each.name: each for each in (*_own_operations(self), *self._own)})
         return Catalog(schema, operations)
+
+    async def caller(self, credentials: Credentials) -> Caller:
+        """Who is calling. Wrong keys cost what a request costs, so that they cannot be tried out."""
+        try:
+            return await self.identity.caller(credentials)
+        except Unauthenticated:
+            await self.gate.spend(self.identity.nobody(credentials.address))
+            raise
+
+    def seal(self, payload: Mapping[str, Any], caller: Caller, seconds: float) -> str:
+        """A token for this caller to bring back."""
+        return seal(payload, caller.id, self.finder.store.secret, seconds)
+
+    def unseal(self, token: str, caller: Caller) -> dict[str, Any] | None:
+        """What a token says; None if it was altered, is another caller's or has expired."""
+        return unseal(token, caller.id, self.finder.store.secret)
 
     # The four doors
 
     async def ask(self, ask: Ask, caller: Caller) -> AsyncIterator[Event]:
         """Answer a question. Errors before the first event are raised; later ones are events."""
+        async with aclosing(self._answer(ask, caller, later=self._answer_later)) as events:
+            async for event in events:
+                yield event
+
+    async def _answer(self, ask: Ask, caller: Caller, later: Later | None) -> AsyncGenerator[Event]:
         await self.gate.admit(ask, caller)
         started = time.perf_counter()
-        collections = await self.gate.settled(lambda: self._fitting(ask, caller))
-        items, begun = 0, False
+        asker = Asker(
+            await self.gate.settled(lambda: self._fitting(ask, caller)),
+            lambda operation: self.gate.may(operation, caller),
+            lambda call: self.call(call, caller),
+            partial(later, ask, caller) if later else None,
+            self._acknowledged,
+        )
+        known = await self._remembered(ask, caller)
+        finished, begun = Finished(0), False
         try:
-            async for event in answer(ask, collections, self.finder, self._acknowledged):
-                begun = True
-                if isinstance(event, Finished):
-                    items = event.items
-                yield event
+            async with aclosing(self._pipeline.answer(known, asker)) as events:
+                async for event in events:
+                    begun = True
+                    if isinstance(event, Finished):
+                        finished = event
+                    yield _forgetful(event, ask, caller)
         except SiteError as error:
             if not begun:
                 raise
             yield Failed(error)
-        self._observe(Asked(_since(started), items, caller.id))
+        self._observe(Asked(_since(started), finished.items, caller.id, finished.cost.calls))
+
+    async def _remembered(self, ask: Ask, caller: Caller) -> Ask:
+        """The question with what is known of the caller. What it asks to be remembered is kept first."""
+        if ask.remember and not caller.is_anonymous:
+            await self.memories.keep(caller, "preference", ask.memory)
+            await self.memories.keep(caller, "question", [ask.text])
+        kept = await self.memories.of(caller, "preference")
+        return replace(ask, memory=tuple(dict.fromkeys((*(each.text for each in kept), *ask.memory))))
+
+    async def _answer_later(self, ask: Ask, caller: Caller) -> Task:
+        """The same question as a task."""
+        params = msgspec.to_builtins({**asdict(ask), "where": None, "modes": sorted(ask.modes)})
+        params.pop("where")
+        return cast("Task", await self.call(Call("ask", params, run="later"), caller))
+
+    async def answered(self, ask: Ask, caller: Caller) -> list[Event]:
+        """All events of an answer, however long it takes; what it failed with is raised."""
+        found: list[Event] = []
+        async with aclosing(self._answer(ask, caller, later=None)) as events:
+            async for event in events:
+                if isinstance(event, Failed):
+                    raise event.error
+                found.append(event)
+        return found
 
     def _fitting(self, ask: Ask, caller: Caller) -> tuple[str, ...]:
         """The collections that have every field the question's filter names; an error if none has."""
@@ -112,6 +189,28 @@ class Site:
         if wrong and not fitting:
             raise wrong
         return tuple(fitting)
+
+    async def awaited(self, token: str, caller: Caller, *, cancel: bool = False) -> tuple[Event, ...]:
+        """What has become of a promise: a promise still, or the answer. Raises what it failed with, also if cancelled.
+
+        Cancelling twice is no mistake, and cancelling what is done gives its answer.
+        """
+        await self.gate.spend(caller)
+        task = await self.tasks.get(token, caller)
+        if cancel and not task.state.is_final:
+            with contextlib.suppress(TaskFinished):
+                task = await self.tasks.cancel(token, caller)
+        match task.state:
+            case TaskState.PENDING | TaskState.RUNNING:
+                return (Promised(task),)
+            case TaskState.CANCELLED:
+                raise TaskCancelled("This was cancelled", task=token)
+            case TaskState.FAILED:
+                raise _error_of(task)
+            case TaskState.COMPLETED if task.call.operation == "ask":
+                return replayed(task.result)
+            case TaskState.COMPLETED:
+                return (Did(task.call.operation, task.result), Finished(1))
 
     async def query(self, query: Query, caller: Caller) -> Page:
         await self.gate.admit(query, caller)
@@ -217,6 +316,20 @@ class Site:
         return await self._run(permit, checked_params(operation, call.params), handle)
 
 
+def _forgetful(event: Event, ask: Ask, caller: Caller) -> Event:
+    """Nothing is remembered of callers without a name, and they are told."""
+    if isinstance(event, Understood) and ask.remember and caller.is_anonymous:
+        return replace(event, ignored=(*event.ignored, "meta.remember"))
+    return event
+
+
+def _error_of(task: Task) -> SiteError:
+    """What a task failed with, as it was raised."""
+    told = task.error or {}
+    kind = getattr(errors, str(told.get("error")), OperationFailed)
+    return kind(str(told.get("message", "")), hint=told.get("hint"), **told.get("details", {}))
+
+
 def _concerns(test: Test, change: Change) -> bool:
     """Whether the item matches, or did before."""
     return test(change.item) or (change.kind == "update" and test(change.before))
@@ -224,6 +337,9 @@ def _concerns(test: Test, change: Change) -> bool:
 
 def _since(started: float) -> float:
     return round((time.perf_counter() - started) * 1000, 3)
+
+
+class NoParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True): ...
 
 
 class TaskParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -246,15 +362,71 @@ def shown_task(task: Task) -> dict[str, Any]:
     }
 
 
-def _task_operations(site: Site) -> list[Operation]:
+class AskParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    text: str
+    collections: tuple[str, ...] = ()
+    filters: dict[str, Any] = {}
+    previous: tuple[str, ...] = ()
+    background: str = ""
+    memory: tuple[str, ...] = ()
+    profile: dict[str, Any] = {}
+    answers: dict[str, Any] = {}
+    settled: dict[str, Any] = {}
+    modes: frozenset[Mode] = frozenset({"list"})
+    limit: int = 10
+    start: int = 0
+    language: str = ""
+    rounds: int = 0
+    may_clarify: bool = False
+    remember: bool = False
+
+
+class ForgetParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    id: str = ""
+
+
+def _own_operations(site: Site) -> list[Operation]:
+    """What every site can do beside its collections."""
+
+    async def ask(context: Context, given: AskParams) -> dict[str, Any]:
+        wanted = replace(Ask(**msgspec.structs.asdict(given)), may_clarify=False)
+        return recorded(await site.answered(wanted, context.caller))
+
     async def get_task(context: Context, given: TaskParams) -> dict[str, Any]:
         return shown_task(await site.tasks.get(given.id, context.caller))
 
     async def cancel_task(context: Context, given: TaskParams) -> dict[str, Any]:
         return shown_task(await site.tasks.cancel(given.id, context.caller))
 
+    async def list_memories(context: Context, _: NoParams) -> list[Memory]:
+        return await site.memories.of(context.caller)
+
+    async def forget_memories(context: Context, given: ForgetParams) -> Counted:
+        return Counted(await site.memories.forget(context.caller, given.id))
+
     shape = dict[str, Any]
     return [
+        Operation(
+            "ask", Kind.READ, "Answer a question, as a record of what happened.", AskParams, shape, ask, open=True
+        ),
         Operation("get_task", Kind.READ, "How a task is getting on.", TaskParams, shape, get_task, open=True),
         Operation("cancel_task", Kind.EXECUTE, "Stop a task of your own.", TaskParams, shape, cancel_task, open=True),
+        Operation(
+            "list_memories",
+            Kind.READ,
+            "What is remembered of you, because you asked for it.",
+            NoParams,
+            list[Memory],
+            list_memories,
+            open=True,
+        ),
+        Operation(
+            "forget_memories",
+            Kind.EXECUTE,
+            "Forget one thing that is remembered of you, or all of it.",
+            ForgetParams,
+            Counted,
+            forget_memories,
+            open=True,
+        ),
     ]

@@ -2,41 +2,90 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from portico.calls import Task
 from portico.errors import SiteError
 from portico.items import Item
 
+QuestionType: TypeAlias = Literal["single_select", "multi_select", "free_text", "number", "boolean"]
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """One thing that was understood: which field, what was said of it, and from which words it was read."""
+
+    field: str
+    says: str  # for people: "totalTime is less than 30 minutes"
+    words: str  # of the question, or the name of the attribute it came from
+
 
 @dataclass(frozen=True, slots=True)
 class Understood:
-    """What the question was taken to mean, so that a person can see and correct it."""
+    """What the question was taken to mean, so that a person can see and correct it. Always the first event."""
 
-    text: str
+    text: str  # the question so that it stands alone
     collections: tuple[str, ...]
+    constraints: tuple[Constraint, ...] = ()
+    ignored: tuple[str, ...] = ()  # attributes and settings that have no meaning here
+    language: str = "en"  # of fixed phrases and generated text
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Something to ask back. Its id is the field or parameter that the answer is for."""
+
+    id: str
+    text: str
+    type: QuestionType
+    options: tuple[str, ...] = ()
+    default: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class Clarify:
     """The question cannot be answered yet; these would help."""
 
-    questions: tuple[Mapping[str, Any], ...]
+    text: str
+    questions: tuple[Question, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An operation that can be called with this item. Faces say how, each in its own protocol."""
+
+    operation: str
+    description: str
+    params: Mapping[str, Any]  # those that the item fills in
+    missing: tuple[str, ...] = ()  # required ones that the caller has to add
+    type: str = "Action"  # of schema.org
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One item of the answer, with a score from 0 to 100."""
+    """One item of the answer, with a score from 0 to 100. Places count from 0 and come in any order."""
 
     item: Item
     score: float
+    place: int = 0
+    actions: tuple[Action, ...] = ()
+    same: tuple[Item, ...] = ()  # near-duplicates that were merged into this one
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A piece of text of the answer."""
+    """A piece of the summary or of the generated answer, and the ids of the items it relies on."""
 
     text: str
+    cites: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Did:
+    """An operation that the question asked for was run."""
+
+    operation: str
+    result: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +103,30 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What language models did for an answer."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    price: float = 0.0  # by the prices in the model's URL; 0 when it names none
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(
+            self.calls + other.calls,
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.price + other.price,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """Nothing more follows."""
 
     items: int
     notes: tuple[str, ...] = ()
+    cost: Cost = Cost()
 
 
-Event: TypeAlias = Understood | Clarify | Found | Said | Promised | Failed | Finished
+Event: TypeAlias = Understood | Clarify | Found | Said | Did | Promised | Failed | Finished

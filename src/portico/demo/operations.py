@@ -62,6 +62,19 @@ class Plan(msgspec.Struct, frozen=True):
     stops: list[Stop]
 
 
+class Meal(msgspec.Struct, frozen=True):
+    day: int
+    what: str
+    id: str
+
+
+class MealPlan(msgspec.Struct, frozen=True):
+    """A meal for each day, and everything to buy for them."""
+
+    meals: list[Meal]
+    shopping: list[str]
+
+
 Quantity = Annotated[int, Meta(ge=1, le=99, description="How many")]
 CartId = Annotated[str, Meta(description="The cart; a new one is made when left out")]
 
@@ -187,6 +200,33 @@ async def plan_day(
         share = (number + 1) / len(slots)
         await context.progress(share, f"{hour}: {stop.what}", save=msgspec.to_builtins(stops))
     return Plan(day.isoformat(), stops)
+
+
+@operation(kind="execute", danger="safe", long=True, attempts=5, estimate=30.0, timeout=60.0)
+async def plan_meals(
+    context: Context,
+    days: Annotated[int, Meta(ge=1, le=14, description="For how many days")] = 7,
+    wish: Annotated[str, Meta(max_length=200, description="What the meals should be like, in words")] = "dinner",
+    pace: Annotated[float, Meta(ge=0, le=60, description="Seconds to think about each meal")] = 4.0,
+) -> MealPlan:
+    """Create a weekly meal plan with a shopping list. Goes on where it was after a restart."""
+    chosen: list[str] = [str(id) for id in cast("list[Any]", context.saved or [])]
+    page = await context.find(Query("recipes", text=wish, limit=5 * days))
+    fresh = iter([item for item in page.items if item.id not in chosen])
+    while len(chosen) < days:
+        await context.progress(len(chosen) / days, f"Choosing a meal for day {len(chosen) + 1}")
+        await asyncio.sleep(pace)
+        item = next(fresh, None)
+        if item is None:
+            break
+        chosen.append(item.id)
+        await context.progress(len(chosen) / days, f"Day {len(chosen)}: {item.data['name']}", save=chosen)
+    return _meal_plan([await context.get("recipes", id) for id in chosen])
+
+
+def _meal_plan(recipes: Sequence[Item]) -> MealPlan:
+    meals = [Meal(number, item.data["name"], item.id) for number, item in enumerate(recipes, 1)]
+    return MealPlan(meals, [line for item in recipes for line in item.data["recipeIngredient"]])
 
 
 def _slots(interests: Sequence[str]) -> list[tuple[str, str, str]]:

@@ -72,6 +72,14 @@ class Gate:
             self._observe(Refused(type(request).__name__, caller.id, type(error).__name__))
             raise
 
+    async def spend(self, caller: Caller) -> Allowance:
+        """Take one request out of a caller's allowance; for what is asked beside the doors."""
+        try:
+            return await self._rates.spend(caller.rate_key, anonymous=caller.is_anonymous)
+        except SiteError as error:
+            self._observe(Refused("request", caller.id, type(error).__name__))
+            raise
+
     async def resume(self, task: Task) -> Permit:
         """A Permit for work that was admitted before and goes on later. What is forbidden by now stays undone."""
         operation = await self.settled(lambda: self._admitted_operation(task.call, task.caller))
@@ -122,6 +130,14 @@ class Gate:
         collection = self._catalog().collection(name)
         if not allows(caller.scopes, Kind.READ, collection.name):
             raise _refusal(caller, f"read:{collection.name}")
+
+    def may(self, operation: Operation, caller: Caller) -> bool:
+        """Whether a caller could have an operation run, as things are."""
+        return (
+            operation.danger <= caller.danger
+            and operation.danger != Danger.FORBIDDEN
+            and (operation.open or allows(caller.scopes, operation.kind, operation.collection, operation.name))
+        )
 
     def readable(self, caller: Caller) -> list[str]:
         """The collections a caller may read."""

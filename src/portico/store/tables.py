@@ -18,7 +18,7 @@ INDEXED_FROM = 1000  # items, before columns are worth an index
 INDEXED_COLUMNS = 16  # of a collection
 INDEXED_LENGTH = 80  # characters: longer texts are looked for by words, not by their order
 SCAN_BATCH = 1000
-ABOUT = ("title", "description", "type", "singular", "language", "weights", "private")
+ABOUT = ("title", "description", "type", "singular", "language", "weights", "private", "details")
 
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder().decode
@@ -109,7 +109,9 @@ def read_table(number: int, name: str, about: str, rows: Iterable[tuple[Any, ...
         fields[field] = Field(field, FieldType(kind), path, bool(declared), description)
         if column:
             columns[field] = column
-    return Table(number, Collection(name, fields, **decode(about)), columns)
+    said = decode(about)
+    said["details"] = tuple(said.get("details", ()))
+    return Table(number, Collection(name, fields, **said), columns)
 
 
 def read_change(

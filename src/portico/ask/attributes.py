@@ -1,0 +1,186 @@
+"""What callers say beside the question: attributes, answers to what was asked back, and what is known of them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import date
+from typing import Any, cast
+
+from portico.ask.clues import Clue, Made, Maker, dated, diet_clues, excluding, keeping_to, placed
+from portico.ask.fields import Fields, key_of, spoken
+from portico.ask.kinds import DIETS, is_kind
+from portico.ask.phrases import LANGUAGES, phrases, read_range
+from portico.ask.reading import Quantity, When, Without, read, read_value
+from portico.calls import Ask
+from portico.catalog import FieldType
+from portico.errors import InvalidQuery
+from portico.index.text import fold
+from portico.query import EVERYTHING, And, Condition, Filter, Or, parse_filter
+
+MAX_ATTRIBUTES = 64
+LOCATIONS = ("location", "near")  # attributes that name a place
+_NOTHING = frozenset({"", "none", "any", "all", "no_preference"}) | {
+    fold(said) for language in LANGUAGES for said in (phrases(language).no_preference, phrases(language).any)
+}
+_AVOIDING = ("allerg", "intoleran", "dislike", "avoid", "exclude", "without")
+
+
+def attribute_clues(ask: Ask, today: date, language: str) -> tuple[list[Clue], list[str]]:
+    """The caller's own filters and answers: whatever names a field is enforced, the rest is reported."""
+    clues: list[Clue] = []
+    given = {**ask.filters, **ask.answers}
+    for name, value in list(given.items())[:MAX_ATTRIBUTES]:
+        if name in _HANDLED or _says_nothing(value):
+            continue
+        label = name if name in ask.answers else f"query.{name}"
+        if name in LOCATIONS:
+            clues.append(Clue("place", label, placed(name_of(value))))
+        else:
+            make = _type_filter(value) if name in _KINDS else _attribute(name, value, today, language)
+            clues.append(Clue(f"attribute {name}", label, make))
+    return clues, [f"query.{name}" for name in list(ask.filters)[MAX_ATTRIBUTES:]]
+
+
+_HANDLED = frozenset({"site", "collection"})
+_KINDS = frozenset({"itemType", "item_type", "@type"})
+
+
+def _says_nothing(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(_says_nothing(each) for each in cast("list[Any]", value))
+    return value is None or (isinstance(value, str) and fold(value.strip()) in _NOTHING)
+
+
+def _type_filter(value: Any) -> Maker:
+    def make(fields: Fields) -> Made | None:
+        wanted = [each.rpartition("/")[2] for each in texts_in(value)]
+        kinds = [kind for kind in fields.values.get("@type", {}) if isinstance(kind, str)]
+        fitting = [kind for kind in kinds if any(is_kind(kind, each) for each in wanted)]
+        if fitting:
+            return Made("@type", f"type {', '.join(wanted)}", fields.among("@type", fitting))
+        return Made("@type", f"type {', '.join(wanted)}") if fields.collection.type in wanted else None
+
+    return make
+
+
+def _attribute(name: str, value: Any, today: date, language: str) -> Maker:
+    def make(fields: Fields) -> Made | None:
+        path = fields.path(name) or fields.field(name)
+        where = _value_filter(fields, path, value, today, language) if path else None
+        return Made(path, f"{spoken(path)}: {_plain(value)}", where) if path and where else None
+
+    return make
+
+
+def _plain(value: Any) -> str:
+    several = cast("list[Any]", value) if isinstance(value, list) else [value]
+    return ", ".join(str(each) for each in several)[:80]
+
+
+def _value_filter(fields: Fields, path: str, value: Any, today: date, language: str) -> Filter | None:
+    """What a value of an attribute asks of a path: words, a number, a range, a list of any of these, or operators."""
+    match value:
+        case bool():
+            return Condition(path, "eq", value)
+        case int() | float():
+            at_most = fields.path("price") == path or fields.path("duration") == path
+            return fields.compares(path, "lte" if at_most else "eq", float(value))
+        case str():
+            return _text_filter(fields, path, value, today, language)
+        case list():
+            several = cast("list[Any]", value)[:50]
+            parts = [_value_filter(fields, path, each, today, language) for each in several if not _says_nothing(each)]
+            known = tuple(each for each in parts if each)
+            # Diets add up; of everything else one is enough.
+            return (And(known) if path == fields.path("diet") else Or(known)) if known else None
+        case Mapping():
+            return _range_filter(fields, path, cast("Mapping[str, Any]", value))
+        case _:
+            return None
+
+
+def _text_filter(fields: Fields, path: str, value: str, today: date, language: str) -> Filter | None:
+    if path == fields.path("diet"):
+        diet = next((name for name, said in DIETS.items() if key_of(value) in {key_of(each) for each in said}), None)
+        made = keeping_to(diet)(fields) if diet else None
+        if made and made.where != EVERYTHING:
+            return made.where
+    values = fields.matching(path, value)
+    if values:
+        return fields.among(path, values)
+    for finding in read_value(value, today, language):
+        match finding:
+            case Quantity():
+                found = fields.compares(path, finding.op, finding.value, finding.upper)
+            case When():
+                made = dated(finding)(fields)
+                found = made.where if made else None
+            case _:
+                found = None
+        if found:
+            return found
+    bounds = read_range(value)
+    if bounds:
+        return _between(fields, path, *bounds)
+    is_text = fields.collection.field(path).type == FieldType.STRING
+    return Condition(path, "contains", value) if is_text else None
+
+
+def _between(fields: Fields, path: str, low: float | None, high: float | None) -> Filter | None:
+    if low is not None and high is not None:
+        return fields.compares(path, "between", low, high)
+    if high is not None:
+        return fields.compares(path, "lte", high)
+    return fields.compares(path, "gte", low) if low is not None else None
+
+
+_LEAST = ("minPrice", "minValue", "min", "from", "gte")
+_MOST = ("maxPrice", "maxValue", "max", "to", "lte")
+
+
+def _range_filter(fields: Fields, path: str, value: Mapping[str, Any]) -> Filter | None:
+    """A schema.org range with its ends, or the operators of Portico's own filters."""
+    if any(key.startswith("$") for key in value):
+        try:
+            return parse_filter({path: dict(value)})
+        except InvalidQuery:
+            return None
+    low = next((float(value[key]) for key in _LEAST if isinstance(value.get(key), int | float)), None)
+    high = next((float(value[key]) for key in _MOST if isinstance(value.get(key), int | float)), None)
+    name = value.get("name") or value.get("value")
+    if low is None and high is None and isinstance(name, str):
+        values = fields.matching(path, name)
+        return fields.among(path, values) if values else None
+    return _between(fields, path, low, high)
+
+
+def remembered_clues(ask: Ask, today: date, language: str) -> Iterator[Clue]:
+    """What is known of the person: diets and what they must not have. The rest is only a colour."""
+    for text in (*ask.memory, ask.background):
+        yield from _of_person(text[:2000], today, language)
+    for name, value in list(ask.profile.items())[:MAX_ATTRIBUTES]:
+        for text in texts_in(value)[:20]:
+            if any(part in name.lower() for part in _AVOIDING):
+                unwanted = Without(words=text[:80], start=0, end=0)
+                yield Clue(f"without {text}", f"context.{name}", excluding(unwanted), selects=False)
+            else:
+                yield from (replace(each, words=f"context.{name}") for each in _of_person(text[:200], today, language))
+
+
+def _of_person(text: str, today: date, language: str) -> Iterator[Clue]:
+    for clue in diet_clues(text, language):
+        yield replace(clue, span=None, selects=False)
+    for finding in read(text, today, language):
+        if isinstance(finding, Without):
+            said = text[finding.start : finding.end]
+            yield Clue(f"without {finding.words}", said, excluding(finding), selects=False)
+
+
+def texts_in(value: Any) -> list[str]:
+    several = cast("list[Any]", value) if isinstance(value, list) else [value]
+    return [each for each in several if isinstance(each, str)]
+
+
+def name_of(value: Any) -> str:
+    if isinstance(value, Mapping):
+        value = cast("Mapping[str, Any]", value).get("name")
+    return value[:200] if isinstance(value, str) else ""

@@ -1,0 +1,274 @@
+"""One thing that a question says, and what it means to each collection: a price, a diet, a date, a thing to leave out.
+
+Reads words; knows no store.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+from portico.ask.fields import DATED, Fields, Key, key_of, spoken
+from portico.ask.kinds import ASKING, AVOIDED, DIETS, FAMILIES, MEETS
+from portico.ask.reading import By, Finding, Flag, In, Quantity, When, Without
+from portico.index.text import fold, stemmer, words
+from portico.query import EVERYTHING, And, Condition, Filter, Or
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a clue means in one collection."""
+
+    path: str
+    says: str
+    where: Filter = EVERYTHING
+    without: tuple[str, ...] = ()
+
+
+Maker: TypeAlias = Callable[[Fields], Made | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Clue:
+    """One thing that was said. A later clue of the same slot takes the place of an earlier one."""
+
+    slot: str
+    words: str
+    make: Maker
+    strict: bool = True  # never given up, even if nothing is left
+    selects: bool = True  # collections that cannot tell are not asked
+    span: tuple[int, int] | None = None  # in the question, if its words are cut out once understood
+
+
+# Clues from the words
+
+
+def said_clues(findings: Sequence[Finding], text: str) -> Iterator[Clue]:
+    for finding in findings:
+        said = text[finding.start : finding.end]
+        span = (finding.start, finding.end)
+        match finding:
+            case Quantity():
+                yield _quantity(finding, said, span)
+            case When():
+                yield Clue("date", said, dated(finding), span=span)
+            case Without() if not (_asks_a_fact(text) and not _is_known_food(finding.words)):
+                yield Clue(f"without {finding.words}", said, excluding(finding), selects=False, span=span)
+            case Flag() if finding.name in _FLAGS and finding.value:
+                yield Clue(finding.name, said, _FLAGS[finding.name], span=span)
+            case By():
+                yield Clue("maker", said, _made_by(finding.words), span=span)
+            case In():
+                yield Clue("place", said, placed(finding.words), span=span)
+            case _:
+                pass  # what is near something, and orders, are looked at by themselves
+
+
+def _asks_a_fact(text: str) -> bool:
+    """Whether a question wants to know something: "why is there no ferry" leaves nothing out."""
+    found = [word.lower() for word in words(text)[:40]]
+    return bool(found) and (found[0] in ASKING or "?" in text or "¿" in text)
+
+
+def _is_known_food(said: str) -> bool:
+    return bool(_FOODS & frozenset(key_of(said)))
+
+
+_FOODS = frozenset(part for each in FAMILIES.values() for name in each for part in key_of(name))
+
+
+def _quantity(found: Quantity, said: str, span: tuple[int, int] | None) -> Clue:
+    role = found.noun if found.kind in {"count", "number"} else found.kind
+    if found.kind == "price" and found.op == "eq":
+        found = replace(found, op="lte")  # "a £20 gift" may cost less
+    bound = "least" if found.op in {"gt", "gte"} else "most"
+    return Clue(f"{role or 'number'} {bound}", said, _measured(found, role), span=span)
+
+
+def _measured(found: Quantity, role: str) -> Maker:
+    def make(fields: Fields) -> Made | None:
+        path = fields.path(_PEOPLE.get(role, role)) if role else fields.path("price")
+        where = fields.compares(path, found.op, found.value, found.upper) if path else None
+        return (
+            Made(path, f"{spoken(path)} {_shown(found)}{_other_money(found, fields)}", where)
+            if path and where
+            else None
+        )
+
+    return make
+
+
+def _other_money(found: Quantity, fields: Fields) -> str:
+    """A remark where prices are in another currency than was said: they are compared as they stand."""
+    here = [*fields.values.get("priceCurrency", ()), *fields.values.get("offers.priceCurrency", ())]
+    other = found.kind == "price" and found.unit and here and found.unit not in here
+    return f" (prices here are in {here[0]})" if other else ""
+
+
+_PEOPLE: dict[str, str] = dict.fromkeys(
+    ("people", "persons", "guests", "servings", "portions", "personen", "personas"), "people"
+)
+_COMPARES = {"lt": "under", "lte": "at most", "gt": "over", "gte": "at least", "eq": "exactly", "between": "between"}
+
+
+def _shown(found: Quantity) -> str:
+    def one(value: float) -> str:
+        if found.kind == "duration":
+            return f"{value / 60:g} minutes" if value < 7200 else f"{value / 3600:g} hours"
+        unit = f" {found.unit}" if found.unit else ""
+        return f"{value:g}{unit}"
+
+    upper = f" and {one(found.upper)}" if found.upper is not None else ""
+    return f"{_COMPARES[found.op]} {one(found.value)}{upper}"
+
+
+def dated(found: When) -> Maker:
+    def make(fields: Fields) -> Made | None:
+        path = fields.path("date")
+        now = datetime.now(UTC)
+        if path is None or (path.rpartition(".")[2] not in DATED and found.start_at and found.start_at > now):
+            return None  # what is still to come was not published yet
+        end = fields.path("end") if path.rpartition(".")[2] in DATED else None
+        parts: list[Filter] = []
+        if found.start_at:
+            # What goes on for days is on as long as it has not ended.
+            begins = fields.compares(end or path, "gte", _micros(found.start_at))
+            alone = fields.compares(path, "gte", _micros(found.start_at))
+            parts += (
+                [Or(tuple(each for each in (begins, alone) if each))] if end else [each for each in (alone,) if each]
+            )
+        if found.end_at:
+            parts += [each for each in (fields.compares(path, "lt", _micros(found.end_at)),) if each]
+        return Made(path, f"{spoken(path)} {_span(found)}", And(tuple(parts))) if parts else None
+
+    return make
+
+
+def _micros(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def _span(found: When) -> str:
+    start = f"from {found.start_at:%Y-%m-%d}" if found.start_at else ""
+    last = found.end_at - timedelta(microseconds=1) if found.end_at else None
+    end = f"to {last:%Y-%m-%d}" if last else ""
+    return " ".join(part for part in (start, end) if part)
+
+
+def excluding(found: Without) -> Maker:
+    return lambda fields: _left_out(fields, found.words)
+
+
+def _left_out(fields: Fields, said: str) -> Made | None:
+    """Left out by a diet the items name, or else by the words that they must not say."""
+    stems = key_of(said)
+    if not stems:
+        return None
+    diet = fields.path("diet")
+    family = next((name for name in FAMILIES if key_of(name) == stems or key_of(name) == stems[-1:]), None)
+    for name in (said, family or said):
+        free = fields.worded.get(diet or "", {}).get((*key_of(name), *key_of("free")))
+        if diet and free:
+            return Made(diet, f"{spoken(diet)}: {spoken(free[0])}", fields.among(diet, free))
+    unwanted = tuple(dict.fromkeys((said, *(FAMILIES[family] if family else ()))))
+    return Made(f"not {said}", f"without {said}", without=unwanted)
+
+
+def _free_of_charge(fields: Fields) -> Made | None:
+    path, price = fields.path("free"), fields.path("price")
+    if path:
+        return Made(path, "free of charge", Condition(path, "eq", True))
+    where = fields.compares(price, "eq", 0) if price else None
+    return Made(price, "free of charge", where) if price and where else None
+
+
+def _available(fields: Fields) -> Made | None:
+    path = fields.path("available")
+    if path is None:
+        return None
+    held = fields.values[path]
+    in_stock = [value for value in held if isinstance(value, str) and "instock" in value.lower().replace(" ", "")]
+    if in_stock:
+        return Made(path, "in stock", fields.among(path, in_stock))
+    flag = any(isinstance(value, bool) for value in held)
+    return Made(path, "in stock", Condition(path, "eq", True) if flag else Condition(path, "gt", 0))
+
+
+_FLAGS: dict[str, Maker] = {"free": _free_of_charge, "available": _available}
+
+
+def _made_by(name: str) -> Maker:
+    def make(fields: Fields) -> Made | None:
+        for path in fields.paths("maker"):
+            values = fields.matching(path, name)
+            if values:
+                return Made(path, f"by {values[0]}", fields.among(path, values))
+        return None
+
+    return make
+
+
+def placed(said: str) -> Maker:
+    """In a place that the items name themselves: their town, their venue."""
+
+    def make(fields: Fields) -> Made | None:
+        parts = [
+            fields.among(path, values)
+            for path in fields.paths("place")
+            if fields.is_worded(path) and (values := fields.matching(path, said))
+        ]
+        return Made("place", f"in {said}", parts[0] if len(parts) == 1 else Or(tuple(parts))) if parts else None
+
+    return make
+
+
+def diet_clues(text: str, language: str) -> list[Clue]:
+    """Diets that are named. Longer names first, so that "gluten free" is not read as "free"."""
+    said = tokens_of(text, language)
+    found: list[Clue] = []
+    for diet, names in DIETS.items():
+        spans = [span for name in names for span in spans_of(key_of(name, language), said)]
+        if spans and not _is_negated(text, spans[0]):
+            found.append(Clue(f"diet {diet}", text[slice(*spans[0])], keeping_to(diet), selects=True, span=spans[0]))
+    return found
+
+
+def keeping_to(name: str) -> Maker:
+    def make(fields: Fields) -> Made | None:
+        path = fields.path("diet")
+        held = fields.worded.get(path or "", {})
+        values = [value for each in (name, *MEETS.get(name, ())) for value in held.get(key_of(each), ())]
+        if path and values:
+            return Made(path, f"{spoken(path)}: {name}", fields.among(path, values))
+        if name in AVOIDED and fields.collection.type in {"Recipe", "MenuItem"}:
+            return Made(f"not {name}", f"{name}, by what it is made of", without=AVOIDED[name])
+        return None
+
+    return make
+
+
+def _is_negated(text: str, span: tuple[int, int]) -> bool:
+    before = words(text[: span[0]].lower())[-2:]
+    return any(word in {"not", "non", "nicht", "no", "without"} for word in before)
+
+
+Token: TypeAlias = tuple[str, int, int]  # a stem and where its word stands
+
+
+def tokens_of(text: str, language: str) -> list[Token]:
+    stem, found, at = stemmer(language), list[Token](), 0
+    for word in words(text):
+        at = text.find(word, at)
+        if at < 0:
+            return found  # composed differently: its place is not known
+        found.append((stem(fold(word)), at, at + len(word)))
+        at += len(word)
+    return found
+
+
+def spans_of(key: Key, said: Sequence[Token]) -> Iterator[tuple[int, int]]:
+    for at in range(len(said) - len(key) + 1):
+        if key and all(said[at + i][0] == part for i, part in enumerate(key)):
+            yield said[at][1], said[at + len(key) - 1][2]

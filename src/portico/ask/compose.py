@@ -1,0 +1,563 @@
+"""Summaries and answers out of the items themselves: every sentence says what an item says, and names it.
+
+Pure functions without a language model. What an item says is data: it is cleaned and quoted, never followed.
+"""
+
+import html
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from itertools import islice
+from typing import Any, TypeAlias, cast
+
+from portico.ask.phrases import Phrases
+from portico.catalog import FieldType, comparable, instant, seconds, singular
+from portico.index.text import SILENT, STEMMERS, TITLES, Term, stemmer, wanted, words
+from portico.items import Item
+
+MAX_SENTENCE = 400  # characters; a longer one is cut at a word
+MAX_NAME = 120
+MAX_SAID = 4  # sentences of a summary or an answer
+MAX_FACTS = 4  # of the best match
+MAX_NAMED = 3  # further matches
+MAX_TERMS = 64  # words of a question
+MAX_ITEMS = 10  # whose texts are read for an answer
+MAX_CANDIDATES = 200  # sentences of an item
+MAX_CHARACTERS = 20_000  # of an item
+MAX_DEPTH = 8  # of objects and lists within each other
+MAX_VALUES = 20  # of a list that are looked at
+MAX_AMOUNT = 1e12  # beyond it, a number is no price and no length of time
+ASKED = 0.7  # of a question's words that an answered question has to share
+WORTH = 0.6  # of the best sentence's score that another one needs
+ALIKE = 0.8  # of the words of two sentences that make them one
+TITLE_SHARE = 0.4  # of a word's weight for a sentence that has it only in its item's name
+ABOUT_SHARE = 0.75  # of it, if the sentence opens an item that is named after what is asked for
+RANK_LOSS = 0.08  # of the weight of each further item
+LEAD = 0.1  # more for the first sentence of an item, less for each that follows
+
+Data: TypeAlias = Mapping[str, Any]
+Stems: TypeAlias = frozenset[str]
+
+_INVISIBLE = re.compile(
+    "[\u0000-\u0008\u000e-\u001b\u007f-\u0084\u0086-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\uffff\ud800-\udfff"
+    "\U000e0000-\U000e0fff]"
+)
+# What is not closed is hidden to its end, as in a browser; it also keeps the time linear.
+_HIDDEN = re.compile(r"(?s:<!--(?:.*?-->|.*)|<(script|style)\b(?:.*?</\1[^<>]*>?|.*))", re.IGNORECASE)
+_BLOCK = re.compile(
+    r"</?(?:p|div|br|li|ul|ol|h[1-6]|tr|td|th|table|section|article|blockquote|pre|hr|dt|dd)\b[^<>]*>", re.IGNORECASE
+)
+_TAG = re.compile(r"<[A-Za-z/!?][^<>]*>")
+_TAG_START = re.compile(r"<(?=[A-Za-z/!?])")
+
+_BLANKS = re.compile(r"[^\S\n]+")
+_BLOCKS = re.compile(r"\n[ \n]*\n|(?:\A|\n) ?(?:[-*•·–◦‣▪]|\d{1,3}[.)]|#{1,6}) | [•◦‣▪] ")
+_END = re.compile(r"(?P<wide>[。！？｡]+[」』）”’]*)|(?P<mark>\.|[.!?…]{1,9})[\"'”’»)\]]{0,3}(?=\s)")
+_OPENING = "\"'“‘«„([¿¡"
+# A capital that stands alone, or letters each with a stop: J, e.g, z. B.
+_INITIALS = re.compile(r"(?<![^\W_])(?:[^\W\d_a-zäöü]|(?:[^\W\d_]\. ?)+[^\W\d_])\Z")
+_LETTER = re.compile(r"[^\W\d_]\.")
+_DAY = re.compile(r"\d{1,2}")
+_MONTH = re.compile(
+    r"januar|februar|märz|april|mai|juni|juli|august|september|oktober|november|dezember", re.IGNORECASE
+)
+# Words that a full stop only shortens: always, and before a number.
+_ABBREVIATIONS = frozenset({
+    "dr", "mr", "mrs", "ms", "prof", "st", "mt", "rev", "sr", "sra", "srta", "jr", "vs", "approx", "cf", "ca", "bzw",
+    "vgl", "evtl", "ggf", "inkl", "zzgl", "mme", "mlle", "p.ej",
+})  # fmt: skip
+_NUMBERED = frozenset({"no", "nos", "nr", "fig", "vol", "núm", "pág", "art", "tel", "p", "pp"})
+_HALF_DAYS = frozenset({"a.m", "p.m"})
+
+_SPOKEN = (
+    "acceptedAnswer", "description", "abstract", "text", "articleBody", "reviewBody", "recipeInstructions", "step",
+    "itemListElement", "review", "mainEntity", "suggestedAnswer", "disambiguatingDescription", "summary", "content",
+    "body", "transcript", "caption", "hasPart",
+)  # fmt: skip
+_PRICES = (
+    "price", "offers.price", "offers.lowPrice|offers.highPrice", "offers.offers.price",
+    "offers.priceSpecification.price", "estimatedCost", "estimatedCost.value",
+)  # fmt: skip
+_CURRENCIES = (
+    "priceCurrency", "offers.priceCurrency", "offers.offers.priceCurrency", "offers.priceSpecification.priceCurrency",
+    "estimatedCost.currency", "currenciesAccepted",
+)  # fmt: skip
+_TIMES = ("totalTime", "duration", "timeRequired", "cookTime", "performTime", "prepTime")
+_RATINGS = ("aggregateRating.ratingValue", "ratingValue", "reviewRating.ratingValue", "starRating.ratingValue")
+_PLACES = (
+    "location.name", "location.address.addressLocality", "location", "address.streetAddress",
+    "address.addressLocality", "jobLocation.address.addressLocality",
+)  # fmt: skip
+_MAKERS = ("author.name", "author", "creator.name", "creator", "byArtist.name", "director.name", "director")
+_WIDER = ("Event", "Article", "Restaurant", "Store", "Organization", "Course")
+_TYPES = {
+    "BlogPosting": "Article", "Report": "Article", "Festival": "Event", "BarOrPub": "Restaurant",
+    "CafeOrCoffeeShop": "Restaurant", "Bakery": "Restaurant", "FoodEstablishment": "Restaurant", "Store": "Place",
+    "City": "Place", "TouristAttraction": "Place", "LocalBusiness": "Place", "ProductGroup": "Product",
+    "FAQPage": "Question", "LodgingBusiness": "Hotel", "Audiobook": "Book",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    text: str
+    cites: tuple[str, ...]  # ids of the items it relies on
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    low: float
+    high: float
+    currency: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One kind of fact: how it is read from an item, said of one, and said of several."""
+
+    asked: re.Pattern[str]  # words of a question that ask for it
+    read: Callable[[Data], Any]  # None if the item does not say
+    say: Callable[[Phrases, Any], str]
+    span: Callable[[Phrases, Sequence[Any]], str] | None = None  # over different values; empty if they do not compare
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A sentence of an item that may answer, with the stems of its words."""
+
+    text: str
+    item: Item
+    rank: int
+    place: int
+    stems: Stems
+    title: Stems
+
+
+def summarize(question: str, items: Sequence[Item], phrases: Phrases, total: int | None = None) -> tuple[Sentence, ...]:
+    """How many fit, the best with its facts, the next by name, and the spans over all that are shown."""
+    if not items:
+        return (Sentence(phrases.nothing, ()),)
+    count = max(total or 0, len(items))
+    facts = _facts(question, items[0], phrases)
+    if count == 1:
+        return (Sentence(phrases.only(phrases.name(_name(items[0])), facts), (items[0].id,)),)
+    said = [
+        Sentence(phrases.fit(count, phrases.noun(_kind(items, phrases), count)), tuple(item.id for item in items)),
+        Sentence(phrases.best(phrases.name(_name(items[0])), facts), (items[0].id,)),
+    ]
+    others = items[1 : 1 + MAX_NAMED]
+    if others:
+        names = phrases.names([_name(item) for item in others])
+        said.append(Sentence(phrases.also(names), tuple(item.id for item in others)))
+    return (*said, *_spans(items, phrases))
+
+
+def answer(question: str, items: Sequence[Item], phrases: Phrases, total: int | None = None) -> tuple[Sentence, ...]:
+    """The sentences of the items that answer the question best, word for word; a summary if none speaks of it."""
+    languages = _languages(items, phrases)
+    terms = wanted(question, languages).terms[:MAX_TERMS]
+    known = _answered(terms, items, languages)
+    if known:
+        return known
+    candidates = [each for rank, item in enumerate(items[:MAX_ITEMS]) for each in _candidates(item, rank, languages)]
+    return _best(terms, candidates) or summarize(question, items, phrases, total)
+
+
+def plain(text: str) -> str:
+    """A text without markup, control, zero-width and bidi characters, on one line."""
+    return " ".join(_unmarked(text).split())
+
+
+def _unmarked(text: str) -> str:
+    """A text without tags and invisible characters; where a block ended there is an empty line."""
+    # Invisible characters go first and last: they could hide a tag, and an entity could hide one of them.
+    bare = html.unescape(_without_tags(_INVISIBLE.sub("", text)))
+    return _INVISIBLE.sub("", _without_tags(bare))
+
+
+def _without_tags(text: str) -> str:
+    if "<" not in text:
+        return text
+    text = _BLOCK.sub("\n\n", _HIDDEN.sub(" ", text))
+    # A tag may hide another: <scr<b>ipt>. Whoever nests more of them than this has no tag to lose.
+    for _ in range(3):
+        text, found = _TAG.subn("", text)
+        if not found:
+            return text
+    return _TAG_START.sub(" ", text)
+
+
+def _bounded(text: str, most: int) -> str:
+    """At most so many characters, cut at the end of a word where there is one."""
+    if len(text) <= most:
+        return text
+    head = text[: most - 1]
+    cut = head.rfind(" ")
+    return f"{head[:cut] if cut > most // 2 else head}…"
+
+
+def _name(item: Item) -> str:
+    return (_text(item.data, *TITLES) or _bounded(plain(item.id), MAX_NAME)).rstrip(".。")
+
+
+def _kind(items: Sequence[Item], phrases: Phrases) -> str:
+    """The type that the items have in common, or that their collection is named after, if there is a word for it."""
+    kinds = {_type(item.data) for item in items}
+    named = {singular(item.collection.lower()).capitalize() for item in items}
+    common = [*(kinds if len(kinds) == 1 else ()), *(named if len(named) == 1 else ())]
+    return next((kind for kind in common if kind in phrases.nouns), "Thing")
+
+
+def _type(data: Data) -> str:
+    """The schema.org type, or a wider one that has a name in every language."""
+    said = next(_values(data, "@type"), "")
+    kind = said.rsplit("/", 1)[-1].rsplit(":", 1)[-1] if isinstance(said, str) else ""
+    wider = next((wide for wide in _WIDER if kind.endswith(wide)), kind)
+    return _TYPES.get(wider, wider)
+
+
+def _facts(question: str, item: Item, phrases: Phrases) -> list[str]:
+    """The facts of an item, those first that the question asks for."""
+    known = [(fact, value) for fact in _FACTS if (value := fact.read(item.data)) is not None]
+    known.sort(key=lambda pair: not pair[0].asked.search(question))
+    return [fact.say(phrases, value) for fact, value in known[:MAX_FACTS]]
+
+
+def _spans(items: Sequence[Item], phrases: Phrases) -> Iterator[Sentence]:
+    """What most of the items say and say differently, from the least to the most."""
+    parts: list[str] = []
+    cited: dict[str, None] = {}
+    for fact in _FACTS:
+        known = {item.id: value for item in items if fact.span and (value := fact.read(item.data)) is not None}
+        said = fact.span(phrases, list(known.values())) if fact.span and len(known) > len(items) // 2 else ""
+        if said:
+            parts.append(said)
+            cited.update(dict.fromkeys(known))
+    if parts:
+        yield Sentence(phrases.selection(parts), tuple(cited))
+
+
+def _values(value: Any, *paths: str) -> Iterator[Any]:
+    """What the paths lead to, in their order; lists on the way are gone through."""
+    for path in paths:
+        head, _, rest = path.partition(".")
+        for each in _listed(value):
+            inner = cast("Data", each).get(head) if isinstance(each, Mapping) else None
+            yield from _values(inner, rest) if rest else _listed(inner)
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    if value is None:
+        return ()
+    return cast("list[Any]", value)[:MAX_VALUES] if isinstance(value, list) else (value,)
+
+
+def _amount(value: Any) -> float | None:
+    number = comparable(FieldType.NUMBER, value) if not isinstance(value, str) or len(value) < 20 else None
+    return float(number) if number is not None and 0 <= number < MAX_AMOUNT else None
+
+
+def _price(data: Data) -> Price | None:
+    for path in _PRICES:
+        amounts = [amount for value in _values(data, *path.split("|")) if (amount := _amount(value)) is not None]
+        if amounts:
+            return Price(min(amounts), max(amounts), _text(data, *_CURRENCIES))
+    return Price(0, 0, "") if data.get("isAccessibleForFree") is True else None
+
+
+def _say_price(phrases: Phrases, price: Price) -> str:
+    if price.high == 0:
+        return phrases.free
+    if price.low < price.high:
+        return phrases.prices(phrases.money(price.low, price.currency), phrases.money(price.high, price.currency))
+    return phrases.costs(phrases.money(price.low, price.currency))
+
+
+def _span_prices(phrases: Phrases, prices: Sequence[Price]) -> str:
+    # What is free has no currency to compare.
+    currencies = {price.currency for price in prices if price.high > 0}
+    low, high = min(price.low for price in prices), max(price.high for price in prices)
+    if len(currencies) != 1 or low == high:
+        return ""
+    currency = currencies.pop()
+    return phrases.prices(phrases.money(low, currency), phrases.money(high, currency))
+
+
+def _time(data: Data) -> float | None:
+    said = (value for value in _values(data, *_TIMES) if isinstance(value, str) and len(value) < 40)
+    return next((length for text in said if (length := seconds(text)) and length < MAX_AMOUNT), None)
+
+
+def _say_time(phrases: Phrases, length: float) -> str:
+    return phrases.takes(phrases.duration(length))
+
+
+def _span_times(phrases: Phrases, lengths: Sequence[float]) -> str:
+    low, high = phrases.duration(min(lengths)), phrases.duration(max(lengths))
+    return phrases.times(low, high) if low != high else ""
+
+
+def _rating(data: Data) -> tuple[float, float] | None:
+    """The rating, and the best there could be: 5, unless the item says otherwise."""
+    value = next((n for each in _values(data, *_RATINGS) if (n := _amount(each)) is not None), None)
+    best = next((n for each in _values(data, "aggregateRating.bestRating") if (n := _amount(each))), 5.0)
+    return (value, best) if value is not None else None
+
+
+def _say_rating(phrases: Phrases, rating: tuple[float, float]) -> str:
+    value, best = (phrases.number(each) for each in rating)
+    return phrases.rated(value) if best == "5" else phrases.rated_of(value, best)
+
+
+def _span_ratings(phrases: Phrases, ratings: Sequence[tuple[float, float]]) -> str:
+    low, high = (phrases.number(each[0]) for each in (min(ratings), max(ratings)))
+    return phrases.ratings(low, high) if low != high and len({best for _, best in ratings}) == 1 else ""
+
+
+def _day(data: Data) -> date | None:
+    said = (value for value in _values(data, "startDate") if isinstance(value, str) and len(value) < 40)
+    return next((date.fromisoformat(text[:10]) for text in said if instant(text) is not None), None)
+
+
+def _say_day(phrases: Phrases, day: date) -> str:
+    return phrases.on(phrases.day(day))
+
+
+def _span_days(phrases: Phrases, days: Sequence[date]) -> str:
+    first, last = min(days), max(days)
+    return phrases.dates(phrases.day(first), phrases.day(last)) if first != last else ""
+
+
+def _text(data: Data, *paths: str) -> str:
+    """The first text that one of the paths leads to."""
+    said = (plain(value[:MAX_SENTENCE]) for value in _values(data, *paths) if isinstance(value, str))
+    return _bounded(next((text for text in said if text), ""), MAX_NAME)
+
+
+def _place(data: Data) -> str | None:
+    return _text(data, *_PLACES) or None
+
+
+def _maker(data: Data) -> tuple[str, ...] | None:
+    return _texts(data, *_MAKERS)
+
+
+def _cuisine(data: Data) -> tuple[str, ...] | None:
+    return _texts(data, "servesCuisine", "recipeCuisine")
+
+
+def _texts(data: Data, *paths: str) -> tuple[str, ...] | None:
+    """All short texts that the first of the paths leads to which leads to any."""
+    for path in paths:
+        said = [plain(value[:MAX_SENTENCE]) for value in _values(data, path) if isinstance(value, str)]
+        found = tuple(_bounded(text, MAX_NAME) for text in dict.fromkeys(said) if text)
+        if found:
+            return found[:MAX_NAMED]
+    return None
+
+
+def _languages(items: Sequence[Item], phrases: Phrases) -> tuple[str, ...]:
+    """Those that the question and the items may be written in."""
+    said = [item.data.get("inLanguage") for item in items[:MAX_ITEMS]]
+    named = [language[:2].lower() for language in said if isinstance(language, str)]
+    return tuple(dict.fromkeys([phrases.language, *(each for each in named if each in STEMMERS), "en"]))[:4]
+
+
+def _stems(text: str, languages: tuple[str, ...]) -> Stems:
+    found = set(words(text))
+    return frozenset(stemmer(language)(word) for language in languages for word in found)
+
+
+def _shares(term: Term, stems: Stems) -> bool:
+    return not stems.isdisjoint(term.stems)
+
+
+def _answered(terms: Sequence[Term], items: Sequence[Item], languages: tuple[str, ...]) -> tuple[Sentence, ...]:
+    """The accepted answer to a question that somebody asked before, if one of the items holds it."""
+    best, closest = (), 0.0
+    for item in items[:MAX_ITEMS]:
+        for asked in _questions(item.data):
+            nearness = _nearness(terms, _text(asked, "name", "text"), languages)
+            if nearness > closest and (said := _sentences_of(_spoken(asked.get("acceptedAnswer"), 0))):
+                best, closest = tuple(Sentence(text, (item.id,)) for text in said[:MAX_SAID]), nearness
+    return best
+
+
+def _questions(data: Data) -> Iterator[Data]:
+    for each in (data, *_values(data, "mainEntity")):
+        if isinstance(each, Mapping) and "acceptedAnswer" in each:
+            yield cast("Data", each)
+
+
+def _nearness(terms: Sequence[Term], asked: str, languages: tuple[str, ...]) -> float:
+    """How much two questions have in common, from 0 to 2; 0 when it is too little."""
+    stems = _stems(asked, languages)
+    shared = sum(_shares(term, stems) for term in terms)
+    if not shared or shared < ASKED * len(terms):
+        return 0.0
+    return shared / len(terms) + shared / len(wanted(asked, languages).terms)
+
+
+def _candidates(item: Item, rank: int, languages: tuple[str, ...]) -> Iterator[Candidate]:
+    title = _stems(_name(item), languages)
+    for place, text in enumerate(_sentences_of(_spoken(item.data, 0))):
+        yield Candidate(text, item, rank, place, _stems(text, languages), title)
+
+
+def _spoken(value: Any, depth: int) -> Iterator[str]:
+    """The running texts of an item. One that has none under the usual names speaks through all its fields."""
+    match value:
+        case str():
+            yield value
+        case list() if depth < MAX_DEPTH:
+            for each in cast("list[Any]", value):
+                yield from _spoken(each, depth + 1)
+        case Mapping() if depth < MAX_DEPTH:
+            data = cast("Data", value)
+            named = [name for name in _SPOKEN if name in data]
+            for name in named or [name for name in data if name not in SILENT and name not in TITLES]:
+                yield from _spoken(data[name], depth + 1)
+        case _:
+            pass
+
+
+def _sentences_of(texts: Iterator[str]) -> list[str]:
+    """The sentences of an item's texts as far as they are read, each once. What asks does not answer."""
+    left, found = MAX_CHARACTERS, dict[str, None]()
+    for text in texts:
+        for sentence in _split(_unmarked(text[:left])):
+            if not sentence.endswith(("?", "？")) and len(words(sentence)) > 1:
+                found[_bounded(sentence, MAX_SENTENCE)] = None
+        left -= max(len(text), 1)
+        if left <= 0 or len(found) >= MAX_CANDIDATES:
+            break
+    return list(islice(found, MAX_CANDIDATES))
+
+
+def _split(text: str) -> Iterator[str]:
+    """The sentences of a text, each on one line. An empty line or a bullet ends one, too."""
+    for block in _BLOCKS.split(_BLANKS.sub(" ", text)):
+        line = " ".join(block.split())
+        start = 0
+        for end in _ends(line):
+            yield line[start:end].strip()
+            start = end
+        if start < len(line):
+            yield line[start:].strip()
+
+
+def _ends(line: str) -> Iterator[int]:
+    for found in _END.finditer(line):
+        if found["wide"] or not _goes_on(line, found):
+            yield found.end()
+
+
+def _goes_on(line: str, found: re.Match[str]) -> bool:
+    """Whether a full stop only ends an abbreviation, an initial or an ordinal."""
+    after = line[found.end() : found.end() + 16].lstrip(f" {_OPENING}")
+    if after[:1].islower():
+        return True
+    before = line[max(0, found.start() - 20) : found.start()]
+    word = before.rsplit(" ", 1)[-1].lstrip(_OPENING).lower()
+    if found["mark"] != "." or word in _HALF_DAYS:
+        return False
+    if after[:1].isdigit():
+        return word in _NUMBERED or word in _ABBREVIATIONS
+    if _DAY.fullmatch(word):
+        return bool(_MONTH.match(after))
+    return word in _ABBREVIATIONS or bool(_INITIALS.search(before) or (len(word) == 1 and _LETTER.match(after)))
+
+
+def _best(terms: Sequence[Term], candidates: Sequence[Candidate]) -> tuple[Sentence, ...]:
+    """The sentences with the rarest of the question's words; those of one item stay in their order."""
+    weights = {term: _weight(term, candidates) for term in terms}
+    scored = [(score, each) for each in candidates if (score := _score(each, weights)) > 0]
+    scored.sort(key=lambda pair: -pair[0])
+    chosen: list[Candidate] = []
+    for score, each in scored:
+        if len(chosen) == MAX_SAID or score < WORTH * scored[0][0]:
+            break
+        if not any(_alike(each, other) for other in chosen):
+            chosen.append(each)
+    ranks = list(dict.fromkeys(each.rank for each in chosen))
+    chosen.sort(key=lambda each: (ranks.index(each.rank), each.place))
+    return tuple(Sentence(each.text, (each.item.id,)) for each in chosen)
+
+
+def _weight(term: Term, candidates: Sequence[Candidate]) -> float:
+    shared = sum(_shares(term, each.stems) for each in candidates)
+    return math.log(1 + len(candidates) / max(shared, 1))
+
+
+def _score(candidate: Candidate, weights: Mapping[Term, float]) -> float:
+    own = {term for term in weights if _shares(term, candidate.stems)}
+    named = {term for term in weights if _shares(term, candidate.title)}
+    is_about = candidate.place == 0 and len(named) >= ASKED * len(weights)
+    if not own and not is_about:
+        return 0.0
+    share = ABOUT_SHARE if is_about else TITLE_SHARE
+    found = sum(weights[term] for term in own) + share * sum(weights[term] for term in named - own)
+    return found * (1 + LEAD / (1 + candidate.place)) / (1 + RANK_LOSS * candidate.rank)
+
+
+def _alike(a: Candidate, b: Candidate) -> bool:
+    return len(a.stems & b.stems) >= ALIKE * len(a.stems | b.stems)
+
+
+def _cue(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
+
+
+_FACTS = (
+    Fact(
+        _cue(r"\bwhen\b|\bdate|\bwann\b|\bdatum|\bcuándo|\bfecha|\bquand\b|时候|时间|日期|いつ|日付"),
+        _day,
+        _say_day,
+        _span_days,
+    ),
+    Fact(
+        _cue(r"\bwhere\b|\bplace|\bwo\b|\bort\b|\bdónde|\blugar|\boù\b|\blieu|哪里|哪儿|地点|どこ|場所"),
+        _place,
+        lambda phrases, place: phrases.at(place),
+    ),
+    Fact(
+        _cue(
+            r"\btime\b|\blong\b|\bquick|\bfast\b|\bminutes?\b|\bhours?\b|\bzeit|\blange\b|\bschnell|\bminuten|\bstunde"
+            r"|\btiempo|\brápid|\bminutos|\bhoras?\b|\btemps\b|\brapide|\bvite\b|\bheures?\b|多久|时间|分钟|小时|快|時間|分|早"
+        ),
+        _time,
+        _say_time,
+        _span_times,
+    ),
+    Fact(
+        _cue(
+            r"\bcheap|\bcosts?\b|\bprice|\bexpensive|\bmuch\b|\bfree\b|[$£€¥]|\bkost|\bpreis|\bbillig|\bgünstig|\bteuer"
+            r"|\bprecio|\bbarat|\bcuesta|\bcaro|\bgratis|\bprix|\bcoût|\bpas cher|\bgratuit"
+            r"|便宜|价格|多少钱|免费|安い|値段|価格|無料"
+        ),
+        _price,
+        _say_price,
+        _span_prices,
+    ),
+    Fact(
+        _cue(
+            r"\brat(?:ed|ing)|\bbest\b|\bgood\b|\bbewert|\bbeste|\bvalora|\bmejor|\bnoté|\bmeilleur|评分|最好|評価|評判|人気"
+        ),
+        _rating,
+        _say_rating,
+        _span_ratings,
+    ),
+    Fact(
+        _cue(r"\bcuisine|\bküche|\bcocina|菜系|料理"),
+        _cuisine,
+        lambda phrases, kinds: phrases.cuisine(phrases.join(kinds)),
+    ),
+    Fact(
+        _cue(r"\bwho\b|\bauthor|\bwrote|\bwer\b|\bautor|\bquién|\bqui\b|\bauteur|谁|作者|誰|著者"),
+        _maker,
+        lambda phrases, names: phrases.by(phrases.names(names)),
+    ),
+)

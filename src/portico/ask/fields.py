@@ -1,0 +1,266 @@
+"""What the fields of a collection mean and hold: which one is the price, which values there are. Reads no question."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
+
+from portico.catalog import Collection, FieldType, instant, seconds
+from portico.index.text import fold, stemmer, words
+from portico.query import MAX_LIST, Condition, Filter, Or
+
+# Paths in schema.org vocabulary by what they mean, the most telling first. What a site calls otherwise is found by
+# the words of its name.
+ROLES: dict[str, tuple[str, ...]] = {
+    "price": (
+        "price", "offers.price", "offers.lowPrice", "lowPrice", "offers.offers.price", "averagePrice", "estimatedCost",
+        "estimatedCost.value", "cost", "offers.priceSpecification.price", "priceSpecification.price", "baseSalary",
+    ),
+    "duration": ("totalTime", "duration", "timeRequired", "cookTime", "performTime", "prepTime", "courseWorkload"),
+    "rating": (
+        "aggregateRating.ratingValue", "ratingValue", "starRating.ratingValue", "reviewRating.ratingValue", "rating",
+        "stars",
+    ),
+    "date": (
+        "startDate", "datePublished", "releaseDate", "uploadDate", "dateCreated", "date", "published", "datePosted",
+        "dateModified", "validFrom",
+    ),
+    "end": ("endDate", "validThrough", "expires"),
+    "diet": ("suitableForDiet", "diet", "diets", "dietary", "dietaryRestrictions"),
+    "category": (
+        "recipeCategory", "category", "articleSection", "genre", "servesCuisine", "recipeCuisine",
+        "applicationCategory", "section", "kind", "department",
+    ),
+    "latitude": ("geo.latitude", "latitude", "location.geo.latitude", "lat"),
+    "longitude": ("geo.longitude", "longitude", "location.geo.longitude", "lon", "lng"),
+    "place": (
+        "address.addressLocality", "address.addressRegion", "address.addressCountry", "address.streetAddress",
+        "address.postalCode", "address", "location.name", "location.address.addressLocality",
+        "location.address.addressRegion", "location.address.addressCountry", "location.address", "location",
+        "containedInPlace.name", "areaServed", "areaServed.name", "jobLocation.address.addressLocality", "city",
+        "region", "state", "country", "town", "contentLocation.name",
+    ),
+    "maker": (
+        "author.name", "author", "creator.name", "creator", "brand.name", "brand", "byArtist.name", "director.name",
+        "director", "performer.name", "performer", "organizer.name", "manufacturer.name", "manufacturer",
+        "publisher.name", "publisher", "actor.name", "actor", "editor.name",
+    ),
+    "free": ("isAccessibleForFree", "free"),
+    "available": ("stock", "inventoryLevel", "inventoryLevel.value", "inStock", "offers.availability", "availability"),
+    "language": ("inLanguage", "language"),
+    "people": ("recipeYield", "yield", "occupancy.value", "occupancy", "maximumAttendeeCapacity", "seats", "capacity"),
+}  # fmt: skip
+DATED = frozenset({"startDate"})  # a time something takes place, not one it came into being
+
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_\-.\s]+")
+_SCHEMA = re.compile(r"https?://schema\.org/")
+_NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?")
+_ENDINGS = ("Diet",)  # VegetarianDiet is vegetarian
+MAX_VALUES = 5000  # of a path that is read as words
+MAX_VALUE_WORDS = 5
+SILENT = frozenset({"@id", "@type", "@context", "id", "url", "image", "sku", "isbn", "telephone", "email", "logo"})
+
+Key = tuple[str, ...]
+
+
+@lru_cache(maxsize=16_384)
+def spoken(name: str) -> str:
+    """A field's name, or a value of a vocabulary, as words: `totalTime` is total time."""
+    last = _SCHEMA.sub("", name)
+    for ending in _ENDINGS:
+        last = last.removesuffix(ending) or last
+    return " ".join(part for part in _CAMEL.split(last) if part).lower()
+
+
+@lru_cache(maxsize=65_536)
+def key_of(text: str, language: str = "en") -> Key:
+    """What two spellings of one value have in common."""
+    stem = stemmer(language)
+    return tuple(stem(fold(word)) for word in words(text))
+
+
+def number_in(value: Any) -> float | None:
+    """The number a value is or begins with: 220 of "220 calories", 19.99 of "$19.99"."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return float(value)
+    found = _NUMBER.search(value) if isinstance(value, str) and len(value) <= 40 else None
+    return float(found[0].replace(",", "")) if found else None
+
+
+@dataclass(frozen=True)
+class Fields:
+    """A collection and what its items hold, as of one moment."""
+
+    collection: Collection
+    values: Mapping[str, Mapping[Any, int]]
+    _paths: dict[str, str | None] = field(default_factory=dict[str, str | None])
+
+    @classmethod
+    def learned(cls, collection: Collection, values: Mapping[str, Mapping[Any, int]]) -> "Fields":
+        """With everything worked out that questions will ask for; takes its time."""
+        known = cls(collection, values)
+        for role in ROLES:
+            known.path(role)
+        known.by_key  # noqa: B018 - worked out here, not while somebody waits
+        return known
+
+    def path(self, role: str) -> str | None:
+        """The path that has a role here: a known one, or the only one of the fitting kind."""
+        if role not in self._paths:
+            self._paths[role] = next(self._fitting(role), None)
+        return self._paths[role]
+
+    def paths(self, role: str) -> list[str]:
+        return [path for path in ROLES.get(role, ()) if self.values.get(path)]
+
+    def _fitting(self, role: str) -> Iterator[str]:
+        yield from self.paths(role)
+        kind = {"duration": FieldType.DURATION, "date": FieldType.TIMESTAMP}.get(role)
+        yield from (name for name, known in self.collection.fields.items() if kind and known.type == kind)
+        if role not in ROLES:
+            yield from self.named(role)
+
+    def named(self, noun: str) -> Iterator[str]:
+        """Paths whose own name has this word, and whose values are numbers: pages in numberOfPages."""
+        wanted = key_of(noun)
+        for path, held in self.values.items():
+            name = key_of(spoken(path.rpartition(".")[2]))
+            if wanted and set(wanted) <= set(name) and any(number_in(value) is not None for value in list(held)[:50]):
+                yield path
+
+    def field(self, name: str) -> str | None:
+        """The path a caller means by a name: itself, the end of one, or its role."""
+        if name in self.values or name in self.collection.fields:
+            return name
+        lower = name.lower()
+        ends = [path for path in self.values if path.lower() == lower or path.lower().endswith(f".{lower}")]
+        said = key_of(spoken(name))
+        alike = [path for path in self.values if key_of(spoken(path)) == said]
+        return next(iter((*sorted(ends, key=len), *alike)), None) or (self.path(name) if name in ROLES else None)
+
+    # Conditions
+
+    def compares(self, path: str, op: str, value: float, upper: float | None = None) -> Filter | None:
+        """A comparison with a number, a length in seconds or a moment in microseconds, in whatever form the path holds.
+
+        Numbers that stand in texts, such as "220 calories", are looked up among the values there are.
+        """
+        known = self.collection.field(path)
+        test = _TESTS[op]
+        if known.is_typed and known.type != FieldType.STRING:
+            given = known.shown(value) if known.type in _TIMELY else value
+            if op == "between":
+                last = known.shown(upper) if known.type in _TIMELY else upper
+                return Condition(path, "between", (given, last))
+            return Condition(path, op, given)
+        held = self.values.get(path, {})
+        read = _READERS.get(known.type, _loose)
+        texts = [each for each in held if isinstance(each, str) and _holds(test, read(each), value, upper)]
+        parts: list[Filter] = [Condition(path, "in", tuple(texts[:MAX_LIST]))] if texts else []
+        if any(not isinstance(each, str | bool) for each in held):
+            parts.append(Condition(path, op, (value, upper) if op == "between" else value))
+        return parts[0] if len(parts) == 1 else Or(tuple(parts)) if parts else None
+
+    def among(self, path: str, values: Iterable[Any]) -> Filter:
+        chosen = tuple(dict.fromkeys(values))
+        if len(chosen) == 1:
+            return Condition(path, "eq", chosen[0])
+        return Condition(path, "in", chosen[:MAX_LIST])
+
+    # Values in words
+
+    def is_worded(self, path: str) -> bool:
+        """Whether a path holds a manageable set of short texts, as categories and names do."""
+        held = self.values.get(path)
+        if not held or path.rpartition(".")[2] in SILENT or len(held) > MAX_VALUES:
+            return False
+        known = self.collection.fields.get(path)
+        if known and known.type in _TIMELY:
+            return False
+        sample = [each for each in list(held)[:200] if isinstance(each, str)]
+        return bool(sample) and sum(map(len, sample)) / len(sample) <= 40
+
+    @cached_property
+    def worded(self) -> Mapping[str, Mapping[Key, tuple[str, ...]]]:
+        """By path: the values in words, with the spellings each has in the data."""
+        return {path: self._worded(path) for path in self.values if self.is_worded(path)}
+
+    def _worded(self, path: str) -> dict[Key, tuple[str, ...]]:
+        found: dict[Key, tuple[str, ...]] = {}
+        for value in self.values[path]:
+            if isinstance(value, str):
+                key = key_of(spoken(value), self.collection.language)
+                if 0 < len(key) <= MAX_VALUE_WORDS:
+                    found[key] = (*found.get(key, ()), value)
+        return found
+
+    @cached_property
+    def by_key(self) -> Mapping[Key, tuple[tuple[str, tuple[str, ...]], ...]]:
+        """By value in words: the paths that hold it."""
+        found: dict[Key, list[tuple[str, tuple[str, ...]]]] = {}
+        for path, held in self.worded.items():
+            for key, spellings in held.items():
+                found.setdefault(key, []).append((path, spellings))
+        return {key: tuple(places) for key, places in found.items()}
+
+    def matching(self, path: str, text: str) -> tuple[str, ...]:
+        """The values of a path that a text means: the same words, or else those that hold all of them."""
+        if text in self.values.get(path, {}):
+            return (text,)
+        wanted = key_of(spoken(text), self.collection.language)
+        held = self.worded.get(path) or (self._worded(path) if path in self.values else {})
+        if wanted in held:
+            return held[wanted]
+        partly = [each for key, each in held.items() if wanted and set(wanted) <= set(key)]
+        return tuple(value for spellings in partly for value in spellings)
+
+    def common(self, path: str, most: int) -> list[str]:
+        """The values that most items have, in words, most frequent first."""
+        counts: dict[str, int] = {}
+        for value, count in self.values.get(path, {}).items():
+            if isinstance(value, str):
+                said = spoken(value) if _SCHEMA.match(value) else value
+                counts[said] = counts.get(said, 0) + count
+        return sorted(counts, key=lambda each: (-counts[each], each))[:most]
+
+    def numbers(self, path: str) -> list[float]:
+        """Every number of a path, sorted, as often as it occurs (up to a bound)."""
+        read = _READERS.get(self.collection.field(path).type, _loose)
+        known = ((read(value), count) for value, count in self.values.get(path, {}).items())
+        return sorted(number for number, count in known if number is not None for _ in range(min(count, 100)))
+
+
+def _loose(value: Any) -> float | None:
+    """A length of time, a moment, or the number that a text begins with."""
+    if isinstance(value, str):
+        length = seconds(value) if value[:1] == "P" else None
+        moment = instant(value) if length is None and value[:4].isdigit() and "-" in value[4:] else None
+        if length is not None or moment is not None:
+            return length if length is not None else moment
+    return number_in(value)
+
+
+_TIMELY = frozenset({FieldType.DURATION, FieldType.TIMESTAMP})
+# The values of typed columns are in their comparable form already.
+_READERS: dict[FieldType, Callable[[Any], float | None]] = {
+    FieldType.DURATION: number_in,
+    FieldType.TIMESTAMP: number_in,
+    FieldType.INTEGER: number_in,
+    FieldType.NUMBER: number_in,
+}
+Test = Callable[[float, float, float], bool]
+_TESTS: dict[str, Test] = {
+    "lt": lambda value, wanted, _: value < wanted,
+    "lte": lambda value, wanted, _: value <= wanted,
+    "gt": lambda value, wanted, _: value > wanted,
+    "gte": lambda value, wanted, _: value >= wanted,
+    "eq": lambda value, wanted, _: value == wanted,
+    "between": lambda value, wanted, upper: wanted <= value <= upper,
+}
+
+
+def _holds(test: Test, value: float | None, wanted: float, upper: float | None) -> bool:
+    return value is not None and test(value, wanted, wanted if upper is None else upper)

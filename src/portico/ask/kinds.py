@@ -1,0 +1,162 @@
+"""What kinds of things there are and what people call them: types, diets, families of ingredients. Tables, no rules."""
+
+# Kinds of schema.org by the words that name them beyond their own; in the singular, stems are compared.
+CALLED: dict[str, tuple[str, ...]] = {
+    "Recipe": ("recipe", "dish", "rezept", "gericht", "receta", "plato", "recette", "plat"),
+    "Restaurant": ("restaurant", "place to eat", "eatery", "bistro", "restaurante"),
+    "CafeOrCoffeeShop": ("café", "cafe", "coffee shop"),
+    "BarOrPub": ("pub", "bar"),
+    "Event": ("event", "veranstaltung", "evento", "événement"),
+    "MusicEvent": ("concert", "gig", "konzert", "concierto"),
+    "Product": ("product", "produkt", "producto", "produit"),
+    "Book": ("book", "buch", "libro", "livre"),
+    "Movie": ("movie", "film"),
+    "Article": ("article", "artikel", "artículo"),
+    "NewsArticle": ("news article",),
+    "JobPosting": ("job", "vacancy", "stelle", "empleo", "emploi"),
+    "Hotel": ("hotel",),
+    "Course": ("course", "kurs", "curso", "cours"),
+    "SoftwareApplication": ("app", "application", "software"),
+    "Podcast": ("podcast",),
+    "Person": ("person",),
+}
+
+# Kinds so wide that naming one says little of where to look.
+WIDE = frozenset({"Thing", "Place", "CreativeWork", "WebPage", "Question", "Answer", "Organization", "Intangible", ""})
+
+# Kinds that hold others whose names do not end like theirs.
+HOLDS: dict[str, frozenset[str]] = {
+    "FoodEstablishment": frozenset(
+        {"Restaurant", "CafeOrCoffeeShop", "BarOrPub", "Bakery", "FastFoodRestaurant", "IceCreamShop", "Winery"}
+    ),
+    "LocalBusiness": frozenset({"Restaurant", "CafeOrCoffeeShop", "BarOrPub", "Bakery", "Hotel", "Store", "Library"}),
+    "Article": frozenset({"BlogPosting", "Report", "SocialMediaPosting"}),
+    "Event": frozenset({"Festival"}),
+    "LodgingBusiness": frozenset({"Hotel", "Hostel", "BedAndBreakfast", "Motel"}),
+    "Place": frozenset(
+        {"City", "Beach", "Museum", "Park", "TouristAttraction", "EventVenue", "Church", "Library", "CityHall"}
+    ),
+    "CreativeWork": frozenset(
+        {"Article", "NewsArticle", "BlogPosting", "Book", "Movie", "Recipe", "Podcast", "Course"}
+    ),
+}
+
+
+def is_kind(kind: str, wanted: str) -> bool:
+    """Whether things of one kind are also of another: an EducationEvent is an Event."""
+    return wanted in {kind, "Thing"} or kind.endswith(wanted) or kind in HOLDS.get(wanted, ())
+
+
+# Diets by their name in data, with what people say for them.
+DIETS: dict[str, tuple[str, ...]] = {
+    "vegetarian": (
+        "vegetarian", "veggie", "meatless", "meat free", "vegetarisch", "vegetariano", "vegetariana", "végétarien",
+        "végétarienne", "fleischlos", "sin carne", "素食", "ベジタリアン",
+    ),
+    "vegan": ("vegan", "plant based", "vegano", "vegana", "végétalien", "végane", "pflanzlich", "纯素", "ヴィーガン"),
+    "gluten free": ("gluten free", "glutenfrei", "sin gluten", "sans gluten", "coeliac", "celiac", "无麸质"),
+    "dairy free": ("dairy free", "milchfrei", "lactose free", "laktosefrei", "sin lactosa", "sans lactose"),
+    "nut free": ("nut free", "nussfrei", "sin frutos secos", "sans noix"),
+    "low calorie": ("low calorie", "kalorienarm"),
+    "low fat": ("low fat", "fettarm"),
+    "low salt": ("low salt", "low sodium"),
+    "low lactose": ("low lactose",),
+    "diabetic": ("diabetic",),
+    "halal": ("halal",),
+    "kosher": ("kosher", "koscher"),
+    "hindu": ("hindu",),
+    "pescatarian": ("pescatarian", "pescetarian"),
+    "keto": ("keto", "ketogenic"),
+    "paleo": ("paleo",),
+}  # fmt: skip
+MEETS: dict[str, tuple[str, ...]] = {
+    "vegetarian": ("vegan",),
+    "dairy free": ("vegan",),
+    "pescatarian": ("vegetarian", "vegan"),
+}
+
+MEAT = (
+    "meat", "chicken", "beef", "pork", "lamb", "bacon", "ham", "turkey", "duck", "veal", "sausage", "steak", "mince",
+    "chorizo", "salami", "venison", "goose", "rabbit", "fleisch", "hähnchen", "rind", "schwein", "speck", "pollo",
+    "carne", "poulet", "viande",
+)  # fmt: skip
+FISH = (
+    "fish", "salmon", "tuna", "cod", "haddock", "herring", "kipper", "mackerel", "trout", "anchovy", "anchovies",
+    "sardine", "sole", "halibut", "lachs", "fisch", "pescado", "poisson",
+)  # fmt: skip
+SHELLFISH = (
+    "shellfish",
+    "prawn",
+    "shrimp",
+    "crab",
+    "lobster",
+    "mussel",
+    "oyster",
+    "scallop",
+    "clam",
+    "crayfish",
+    "squid",
+)
+NUTS = (
+    "nut", "almond", "walnut", "hazelnut", "cashew", "pecan", "pistachio", "peanut", "macadamia", "chestnut",
+    "pine nut", "marzipan", "praline", "mandel", "haselnuss", "walnuss", "erdnuss", "nuss", "nuez", "almendra", "noix",
+    "amande", "noisette",
+)  # fmt: skip
+DAIRY = (
+    "dairy", "milk", "butter", "cream", "cheese", "yoghurt", "yogurt", "milch", "käse", "sahne", "quark", "leche",
+    "queso", "lait", "fromage", "crème",
+)  # fmt: skip
+GLUTEN = ("gluten", "wheat", "barley", "rye", "flour", "bread", "pasta", "couscous", "weizen", "mehl", "brot")
+
+# What must not be said of a thing that is to be without a family. Looked up by stem.
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "nut": NUTS,
+    "tree nut": NUTS,
+    "nuss": NUTS,
+    "noix": NUTS,
+    "frutos secos": NUTS,
+    "dairy": DAIRY,
+    "lactose": DAIRY,
+    "milch": DAIRY,
+    "meat": MEAT,
+    "fleisch": MEAT,
+    "carne": MEAT,
+    "viande": MEAT,
+    "fish": FISH,
+    "fisch": FISH,
+    "pescado": FISH,
+    "poisson": FISH,
+    "shellfish": SHELLFISH,
+    "seafood": (*FISH, *SHELLFISH, "seafood"),
+    "gluten": GLUTEN,
+    "egg": ("egg", "ei", "eier", "huevo", "oeuf"),
+    "alcohol": ("alcohol", "wine", "beer", "rum", "whisky", "brandy", "cider", "vodka", "gin", "sherry", "perry"),
+    "pork": ("pork", "bacon", "ham", "sausage", "chorizo", "salami", "schwein", "speck", "cerdo", "porc"),
+}
+AVOIDED: dict[str, tuple[str, ...]] = {
+    "vegetarian": (*MEAT, *FISH, *SHELLFISH),
+    "vegan": (*MEAT, *FISH, *SHELLFISH, *DAIRY, "egg", "honey"),
+}
+
+# Words of a question that say nothing of what is wanted.
+VAGUE = frozenset(
+    """something anything somewhere anywhere idea ideas suggestion suggestions suggest recommend recommendation
+    recommendations inspiration help whatever stuff thing things good nice great best tasty some option options choice
+    any etwas irgendwas idee ideen vorschlag empfehlung empfehlen algo idea sugerencia recomienda quelque chose idée
+    suggestion recommande eat cook make do go see buy""".split()  # noqa: SIM905 - words are read as words
+)
+OPEN = frozenset(
+    {"something", "anything", "somewhere", "anywhere", "idea", "ideas", "suggestion", "suggestions", "suggest",
+     "recommend", "help", "etwas", "irgendwas", "algo", "quelque"}
+)  # fmt: skip
+CHEAP = frozenset(
+    {"cheap", "inexpensive", "affordable", "budget", "günstig", "günstige", "günstiges", "billig", "preiswert",
+     "barato", "barata", "baratos", "económico", "abordable"}
+)  # fmt: skip
+DOERS = frozenset({"i", "we", "you", "they", "he", "she", "it", "to", "can", "could", "should", "must", "would"})
+ASKING = frozenset(
+    {"who", "what", "why", "how", "when", "where", "which", "is", "are", "was", "were", "do", "does", "did", "can",
+     "could", "should", "will", "would", "has", "have", "had", "wer", "warum", "wie", "wann", "wo", "welche",
+     "welcher", "welches", "ist", "sind", "kann", "quién", "qué", "por", "cómo", "cuándo", "dónde", "cuál", "es",
+     "qui", "que", "quoi", "pourquoi", "comment", "quand", "où", "quel", "quelle", "est"}
+)  # fmt: skip

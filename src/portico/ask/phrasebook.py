@@ -1,0 +1,222 @@
+"""How a language says things: its fixed phrases, its numbers, dates and lists. Has no language of its own."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import TypeAlias
+
+GROUPED_FROM = 10_000  # below it, digits stand together in every language
+
+Say: TypeAlias = Callable[[str], str]
+Span: TypeAlias = Callable[[str, str], str]
+Forms: TypeAlias = tuple[str, str]  # for one and for many
+
+DAY, HOUR, MINUTE, SECOND = 86_400, 3_600, 60, 1
+LENGTHS = (DAY, HOUR, MINUTE, SECOND)
+
+_CURRENCY = re.compile(r"[A-Z]{3}|[A-Z]{0,3}[$\u00a2-\u00a5\u20a0-\u20cf]|[$\u00a2-\u00a5\u20a0-\u20cf]")
+_SIGNS = {
+    "GBP": "£", "EUR": "€", "USD": "$", "JPY": "¥", "CNY": "CN¥", "INR": "₹", "KRW": "₩", "BRL": "R$", "AUD": "A$",
+    "CAD": "CA$", "NZD": "NZ$", "MXN": "MX$", "HKD": "HK$", "TWD": "NT$", "ILS": "₪", "VND": "₫", "UAH": "₴",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """How a language writes numbers, money, lengths of time, dates and lists."""
+
+    decimal: str
+    group: str
+    money: Span  # a number and a currency's sign
+    signs: Mapping[str, str]  # of currencies that are written otherwise here than elsewhere
+    units: tuple[Forms, Forms, Forms, Forms]  # days, hours, minutes, seconds
+    space: str  # between a number and its unit
+    day: Callable[[date], str]
+    comma: str
+    last: Span  # what comes before, and the last of a list
+    quote: Say
+
+
+@dataclass(frozen=True, slots=True)
+class Phrases:
+    """The fixed phrases of one language. Names of items and fields are put in as they are."""
+
+    language: str
+    script: Script
+    nouns: Mapping[str, Forms]  # by schema.org type, with the word that counts them where a language needs one
+
+    nothing: str
+    nothing_for: Say
+    nothing_within: Callable[[Sequence[str]], str]  # the limits, as they were understood
+    fit: Callable[[int, str], str]
+    best: Callable[[str, Sequence[str]], str]  # a name and its facts
+    only: Callable[[str, Sequence[str]], str]
+    also: Say
+    selection: Callable[[Sequence[str]], str]  # spans over the items that are shown
+
+    takes: Say
+    costs: Say
+    free: str
+    rated: Say
+    rated_of: Span
+    on: Say
+    at: Say
+    by: Say
+    cuisine: Say
+    prices: Span
+    times: Span
+    ratings: Span
+    dates: Span
+
+    tell_more: str
+    questions: Mapping[str, str]  # by facet: diet, time, price, kind, cuisine, date, place, rating, people
+    which: Say
+    which_collection: str
+    missing: Say
+    no_preference: str
+    any: str
+    yes: str
+    no: str
+    under: Say
+    up_to: Say
+    between: Span
+    over: Say
+
+    working: str
+    waiting: str
+    cancelled: str
+    model_silent: str
+    by_words_alone: str
+    ignored: Callable[[Sequence[str]], str]
+
+    def question(self, facet: str, label: str) -> str:
+        """What to ask back about a facet; one that is not known is called by its label."""
+        return self.questions.get(facet) or self.which(label)
+
+    def noun(self, kind: str, count: int) -> str:
+        """The word for so many things of a schema.org type, or for things in general."""
+        return _form(self.nouns.get(kind) or self.nouns["Thing"], count)
+
+    def number(self, value: float) -> str:
+        return self._written(f"{value:,.6f}".rstrip("0").rstrip("."), value)
+
+    def money(self, amount: float, currency: str = "") -> str:
+        """An amount with the sign of its currency, which is a code or a sign; anything else is left out."""
+        sign = self._sign(currency)
+        number = self._amount(amount)
+        return self.script.money(number, sign) if sign else number
+
+    def duration(self, seconds: float) -> str:
+        """A length of time in up to three units: 1 hour 10 minutes."""
+        left, parts = max(round(seconds), 0), list[str]()
+        for length, forms in zip(LENGTHS, self.script.units, strict=True):
+            count, left = divmod(left, length)
+            if count:
+                parts.append(self._counted(count, forms))
+        return self.script.space.join(parts[:3]) or self._counted(0, self.script.units[2])
+
+    def day(self, day: date) -> str:
+        return self.script.day(day)
+
+    def join(self, parts: Sequence[str]) -> str:
+        """A list as people say it: A, B and C."""
+        if len(parts) < 2:
+            return "".join(parts)
+        return self.script.last(self.script.comma.join(parts[:-1]), parts[-1])
+
+    def name(self, name: str) -> str:
+        """A name within a sentence, in quotes when it would end the sentence."""
+        return self.script.quote(name) if name.endswith(("?", "!", "？", "！")) else name
+
+    def names(self, names: Sequence[str]) -> str:
+        """A list of names, all in quotes when one of them has a comma of its own or would end the sentence."""
+        ambiguous = len(names) > 1 and any(mark in name for name in names for mark in ",，、?!？！")
+        return self.join([self.script.quote(name) for name in names] if ambiguous else [*map(self.name, names)])
+
+    def time_range(self, low: float | None, high: float | None) -> str:
+        """An option such as "20-40 minutes", from whole seconds; `read_range` reads it back."""
+        length = _common_length(low, high)
+        forms = self.script.units[LENGTHS.index(length)]
+        match low, high:
+            case None, None:
+                return self.any
+            case None, most:
+                return self.under(self._counted(round(most) // length, forms))
+            case least, None:
+                return self.over(self._counted(round(least) // length, forms))
+            case least, most:
+                return self.between(self.number(round(least) // length), self._counted(round(most) // length, forms))
+
+    def price_range(self, low: float | None, high: float | None, currency: str = "") -> str:
+        """An option such as "£10-£25", to the cent; `read_range` reads it back."""
+        match low, high:
+            case None, None:
+                return self.any
+            case None, most:
+                return self.up_to(self.money(round(most, 2), currency))
+            case least, None:
+                return self.over(self.money(round(least, 2), currency))
+            case least, most:
+                return self._priced_between(round(least, 2), round(most, 2), currency)
+
+    def _priced_between(self, low: float, high: float, currency: str) -> str:
+        most = self.money(high, currency)
+        sign_leads = not most[:1].isdigit()
+        return self.between(self.money(low, currency) if sign_leads else self._amount(low), most)
+
+    def _counted(self, count: float, forms: Forms) -> str:
+        return f"{self.number(count)}{self.script.space}{_form(forms, count)}"
+
+    def _amount(self, amount: float) -> str:
+        whole, cents = round(amount), round(amount, 2)
+        if amount == whole:
+            return self._written(f"{whole:,}", amount)
+        return self._written(f"{cents:,.2f}", amount) if amount == cents else self.number(amount)
+
+    def _written(self, english: str, value: float) -> str:
+        group = self.script.group if abs(value) >= GROUPED_FROM else ""
+        return english.translate({ord(","): group, ord("."): self.script.decimal})
+
+    def _sign(self, currency: str) -> str:
+        code = currency.strip()
+        known = self.script.signs.get(code.upper()) or _SIGNS.get(code.upper())
+        return known or (code if _CURRENCY.fullmatch(code) else "")
+
+
+def _form(forms: Forms, count: float) -> str:
+    return forms[0] if count == 1 else forms[1]
+
+
+def _common_length(*lengths: float | None) -> int:
+    """The longest unit that all of these are whole numbers of."""
+    given = [round(length) for length in lengths if length is not None]
+    return next(unit for unit in LENGTHS if all(length % unit == 0 for length in given))
+
+
+def leading(number: str, sign: str) -> str:
+    return f"{sign} {number}" if sign[-1].isalpha() else f"{sign}{number}"
+
+
+def trailing(number: str, sign: str) -> str:
+    return f"{number} {sign}"
+
+
+def capital(label: str) -> str:
+    return label[:1].upper() + label[1:]
+
+
+def dated(pattern: str, months: str, first: str = "1") -> Callable[[date], str]:
+    """Writes dates by a pattern. In some languages the first of a month is an ordinal."""
+    names = months.split()
+
+    def write(day: date) -> str:
+        number = first if day.day == 1 else str(day.day)
+        return pattern.format(day=number, month=names[day.month - 1], year=day.year)
+
+    return write
+
+
+def tail(lead: str, separator: str, facts: Sequence[str], end: str = "") -> str:
+    """Facts after a name, and nothing at all when there are none."""
+    return f"{lead}{separator.join(facts)}{end}" if facts else ""

@@ -1,0 +1,172 @@
+"""From hits to an order with scores of 0 to 100: relevance first, then what is favoured, fresh, and in the language."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from portico.ask.fields import DATED, Fields, key_of, number_in
+from portico.ask.reading import Sort
+from portico.catalog import Field, instant, scalar_at, seconds
+from portico.index.text import words
+from portico.items import Item
+from portico.query import Filter, matcher
+from portico.search import Hit
+
+# Measured on collections of several kinds: what fits has a cosine above, what does not one below.
+NEAR_ENOUGH = 0.60  # a cosine that is evidence by itself
+FAR = 0.45  # one that says nothing
+SAID_ENOUGH = 0.34  # of a question's words, by their rarity
+KEPT_SHARE = 0.20  # of the best score; what lies below is no answer
+FAVOUR = 0.08  # for each thing that the question favours, at most three
+FRESH = 0.06  # for what came out today, falling by half in a year
+TONGUE = 0.15  # for what is in the language of the answer
+ASKED_TONGUE = 0.60  # if the caller said which language that is
+PAST = 0.30  # less for what is over
+HALF_LIFE = timedelta(days=365)
+TITLED = 0.20  # for what has everything the question is about in its name
+FITTING = 0.5
+ALIKE = 0.9  # of the words that two texts have in common, for them to be the same
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    item: Item
+    score: float  # 0 to 100
+    same: tuple[Item, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What moves an item up or down beyond its relevance."""
+
+    fields: Mapping[str, Fields]
+    favours: Mapping[str, Sequence[Filter]]
+    language: str
+    says_language: bool  # the caller chose it; else it is that of the question or of the site
+    now: datetime
+    content: frozenset[str]  # stems of what the question is about, beyond what filters test
+    is_bounded: bool  # filters say what is wanted: the best of what they let through is an answer
+
+
+def ranked(hits: Sequence[Hit], wishes: Wishes) -> list[Scored]:
+    """Best first; what does not answer the question is left out, and what is there twice is merged."""
+    fitting = (_relevant(hits) if wishes.content else list(hits)) or (list(hits) if wishes.is_bounded else [])
+    if not fitting:
+        return []
+    sure = max(map(_certainty, fitting)) if wishes.content else 1.0
+    tests = {name: _tests(filters, wishes.fields[name]) for name, filters in wishes.favours.items() if filters}
+    moved = [(hit.score + _bonus(hit.item, wishes, tests.get(hit.item.collection, ())), hit) for hit in fitting]
+    best = max(score for score, _ in moved)
+    order = sorted(moved, key=lambda pair: (-pair[0], pair[1].item.collection, pair[1].item.id))
+    # Where filters alone decide, everything that is left fits.
+    floor = 0.0 if wishes.content else FITTING
+    shown = [(floor + (1 - floor) * max(score, 0.0) / max(best, 1e-9), hit) for score, hit in order]
+    return _merged([Scored(hit.item, round(max(100 * sure * share, 1.0), 1)) for share, hit in shown])
+
+
+def _certainty(hit: Hit) -> float:
+    """How sure it is that a hit answers the question at all, 0 to 1, whatever else was found."""
+    near = (hit.by_meaning - FAR) / (0.85 - FAR) if hit.by_meaning > -1 else 0.0
+    return min(max(near, hit.covered, 0.05), 1.0)
+
+
+def _relevant(hits: Sequence[Hit]) -> list[Hit]:
+    """Nothing without evidence that the question is about anything here: words it shares, or a meaning that is near."""
+    if not any(hit.covered >= SAID_ENOUGH or hit.by_meaning >= NEAR_ENOUGH for hit in hits):
+        return []
+    best = max(hit.score for hit in hits)
+    return [hit for hit in hits if hit.score >= KEPT_SHARE * best]
+
+
+def _tests(filters: Iterable[Filter], fields: Fields) -> tuple[Any, ...]:
+    return tuple(matcher(each, fields.collection) for each in filters)
+
+
+def _bonus(item: Item, wishes: Wishes, tests: Sequence[Any]) -> float:
+    favoured = min(sum(1 for test in tests if test(item)), 3) * FAVOUR
+    titled = TITLED if wishes.content and wishes.content <= frozenset(_name(item)) else 0.0
+    return favoured + titled + _tongue(item, wishes) + _freshness(item, wishes.fields[item.collection], wishes.now)
+
+
+def _tongue(item: Item, wishes: Wishes) -> float:
+    said = item.data.get("inLanguage")
+    if not isinstance(said, str) or said[:2].lower() != wishes.language[:2].lower():
+        return 0.0
+    return ASKED_TONGUE if wishes.says_language else TONGUE
+
+
+def _freshness(item: Item, fields: Fields, now: datetime) -> float:
+    path = fields.path("date")
+    moment = instant(str(scalar_at(item.data, path))) if path else None
+    if path is None or moment is None:
+        return 0.0
+    age = now - (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=moment))
+    if path.rpartition(".")[2] in DATED:
+        end = instant(str(scalar_at(item.data, fields.path("end") or path))) or moment
+        return -PAST if end < now.timestamp() * 1e6 else 0.0
+    return FRESH * 0.5 ** (max(age, timedelta()) / HALF_LIFE)
+
+
+def _merged(scored: Sequence[Scored]) -> list[Scored]:
+    """Near-duplicates stand with the best of them."""
+    kept: list[Scored] = []
+    by_name: dict[tuple[str, ...], list[int]] = {}
+    for each in scored:
+        name = _name(each.item)
+        twin = next((at for at in by_name.get(name, ()) if name and is_same(kept[at].item, each.item)), None)
+        if twin is None:
+            by_name.setdefault(name, []).append(len(kept))
+            kept.append(each)
+        else:
+            kept[twin] = replace(kept[twin], same=(*kept[twin].same, each.item))
+    return kept
+
+
+def _name(item: Item) -> tuple[str, ...]:
+    return key_of(str(item.data.get("name") or item.data.get("headline") or ""))
+
+
+def is_same(a: Item, b: Item) -> bool:
+    """Two items of one name and kind that say the same, nearly word for word."""
+    if a.data.get("@type") != b.data.get("@type") or a.data.get("inLanguage") != b.data.get("inLanguage"):
+        return False
+    if any(a.data.get(name) != b.data.get(name) for name in ("startDate", "isbn", "sku", "address") if name in a.data):
+        return False
+    mine, other = (
+        frozenset(words(str(each.data.get("description") or each.data.get("text") or ""))) for each in (a, b)
+    )
+    return len(mine & other) >= ALIKE * max(len(mine | other), 1)
+
+
+# Other orders than relevance
+
+
+def sorted_by(scored: Sequence[Scored], sort: Sort, fields: Mapping[str, Fields]) -> list[Scored] | None:
+    """The same items by a field, those without it last; None if none of them has it. Scores follow the order."""
+    values = {each.item.id: _value(each.item, sort, fields[each.item.collection]) for each in scored}
+    having = [each for each in scored if values[each.item.id] is not None]
+    if not having:
+        return None
+    having.sort(key=lambda each: values[each.item.id] or 0.0, reverse=sort.descending)
+    order = [*having, *(each for each in scored if values[each.item.id] is None)]
+    falling = sorted((each.score for each in order), reverse=True)
+    return [replace(each, score=score) for each, score in zip(order, falling, strict=True)]
+
+
+def _value(item: Item, sort: Sort, fields: Fields) -> float | None:
+    path = fields.path(sort.role)
+    if path is None:
+        return None
+    known: Field = fields.collection.field(path)
+    raw = known.typed_value(item.data) if known.is_typed else scalar_at(item.data, path)
+    match raw:
+        case bool() | None:
+            return None
+        case int() | float():
+            return float(raw)
+        case str():
+            length = seconds(raw)
+            return length if length is not None else number_in(raw)
+        case _:
+            return None

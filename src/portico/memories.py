@@ -1,0 +1,72 @@
+"""What callers asked to be remembered of them: kept only for those with a name, shown and forgotten when they say so."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from portico.calls import Caller
+from portico.catalog import Collection, Field, FieldType
+from portico.errors import UnknownItem
+from portico.items import Item
+from portico.query import And, Condition, Order, Query
+from portico.store import Put, Remove, Store
+
+COLLECTION = "_memories"
+MOST = 100  # for one caller; the oldest goes first
+CHARACTERS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    id: str
+    kind: str  # preference or question
+    text: str
+    at: str
+
+
+class Memories:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def of(self, caller: Caller, kind: str = "") -> list[Memory]:
+        """What is kept of a caller, the newest first."""
+        if caller.is_anonymous or COLLECTION not in self._store.schema:
+            return []
+        own = Condition("caller", "eq", caller.id)
+        where = And((own, Condition("kind", "eq", kind))) if kind else own
+        page = await self._store.find(Query(COLLECTION, where=where, order=(Order("at", descending=True),), limit=MOST))
+        return [_memory(item) for item in page.items]
+
+    async def keep(self, caller: Caller, kind: str, texts: Sequence[str]) -> None:
+        """Remember texts of a caller who has a name. One that is known already is not kept twice."""
+        known = await self.of(caller)
+        fresh = [text[:CHARACTERS] for text in dict.fromkeys(texts) if text.strip()]
+        fresh = [text for text in fresh if not any(each.kind == kind and each.text == text for each in known)]
+        if caller.is_anonymous or not fresh:
+            return
+        await self._declared()
+        now = datetime.now(UTC).isoformat(timespec="microseconds")
+        puts = [
+            Put(secrets.token_hex(8), {"caller": caller.id, "kind": kind, "text": text, "at": now}, "")
+            for text in fresh[:MOST]
+        ]
+        spare = [each.id for each in known[max(MOST - len(puts), 0) :]]
+        await self._store.write(COLLECTION, [*puts, *(Remove(id) for id in spare)])
+
+    async def forget(self, caller: Caller, id: str = "") -> int:
+        """Forget one thing, or everything, of a caller's own."""
+        known = [each for each in await self.of(caller) if id in {"", each.id}]
+        if id and not known:
+            raise UnknownItem("Nothing of that id is remembered", id=id)
+        await self._store.write(COLLECTION, [Remove(each.id) for each in known])
+        return len(known)
+
+    async def _declared(self) -> None:
+        if COLLECTION not in self._store.schema:
+            fields = {name: Field(name, FieldType.STRING, declared=True) for name in ("caller", "kind", "text", "at")}
+            await self._store.declare(Collection(COLLECTION, fields, private=True))
+
+
+def _memory(item: Item) -> Memory:
+    return Memory(item.id, item.data["kind"], item.data["text"], item.data["at"])
