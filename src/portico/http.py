@@ -14,22 +14,30 @@ import msgspec
 import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
 
 from portico import __version__
 from portico.catalog import OPERATIONS
 from portico.config import Config
 from portico.errors import ConfigError, SiteError, Unavailable
-from portico.observe import Observe
+from portico.faces import operations
+from portico.faces.nlweb import routes as nlweb
+from portico.faces.wire import Cors
+from portico.observe import Broke, Observe
 from portico.server import Parts, opened_site
 from portico.web import home_page
 from portico.workers import Work, Workers
 
+PING_SECONDS = 20.0  # between signs of life on a WebSocket
+CLIENT_LEFT = 499  # nobody sees it: the client closed the connection
 
-def application(parts: Parts) -> Starlette:
+
+def application(parts: Parts) -> ASGIApp:
     """The HTTP side of a site."""
 
     async def healthz(_: Request) -> Response:
@@ -60,16 +68,32 @@ def application(parts: Parts) -> Starlette:
         message = error.message if isinstance(error, SiteError) else "The server failed"
         return JSONResponse({"error": type(error).__name__, "message": message}, 500)
 
+    async def refused(request: Request, error: HTTPException) -> Response:
+        if request.scope["path"] in nlweb.PATHS:
+            return nlweb.refusal(error)
+        return PlainTextResponse(error.detail, error.status_code, error.headers)
+
+    async def broke(request: Request, error: Exception) -> Response:
+        parts.observe(Broke(request.scope["path"][:100], type(error).__name__))
+        return nlweb.breakdown() if request.scope["path"] in nlweb.PATHS else await failed(request, error)
+
+    async def left(_: Request, __: ClientDisconnect) -> Response:
+        return Response(status_code=CLIENT_LEFT)
+
     routes: list[BaseRoute] = [
         Route("/", home),
         Route("/healthz", healthz),
         Route("/readyz", readyz),
         Route("/metrics", metrics),
+        *nlweb.routes(parts.site, parts.config, parts.observe),
+        *operations.routes(parts.site),
     ]
     if parts.config.site.images:
         folder = _image_folder(parts.config)
         routes.append(Mount("/images", Images(directory=folder, check_dir=False)))
-    return Starlette(routes=routes, exception_handlers={SiteError: failed})
+    handlers: dict[Any, Any] = {SiteError: failed, HTTPException: refused, ClientDisconnect: left, Exception: broke}
+    # Outside of everything, so that a page elsewhere can read what went wrong, too.
+    return Cors(Starlette(routes=routes, exception_handlers=handlers), parts.config.server.origins)
 
 
 def _image_folder(config: Config) -> Path:
@@ -148,20 +172,28 @@ async def _serve_until_told(
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda number, _frame: told.append(number))
     async with opened_site(config, observe=observe) as parts:
-        settings = uvicorn.Config(
-            application(parts),
-            log_level="warning",
-            http="httptools",
-            timeout_graceful_shutdown=10,
-            server_header=False,
-        )
-        running = uvicorn.Server(settings)
+        running = uvicorn.Server(server_settings(parts))
         announcing = asyncio.create_task(_announce(running, lambda: started(_opened(parts))))
         try:
             if not told:
                 await running.serve(sockets=[listener])
         finally:
             announcing.cancel()
+
+
+def server_settings(parts: Parts) -> uvicorn.Config:
+    return uvicorn.Config(
+        application(parts),
+        log_level="warning",
+        http="httptools",
+        timeout_graceful_shutdown=10,
+        server_header=False,
+        ws="websockets-sansio",
+        ws_max_size=parts.config.limits.payload_bytes,
+        ws_ping_interval=PING_SECONDS,
+        ws_ping_timeout=PING_SECONDS,
+        ws_per_message_deflate=False,
+    )
 
 
 def _opened(parts: Parts) -> Opened:

@@ -34,6 +34,7 @@ class Parts:
     index: MemoryIndex
     site: Site
     metrics: Metrics
+    observe: Observe  # tells the metrics and whoever else wants to know
 
 
 def open_models(config: Config) -> Embedder | None:
@@ -71,7 +72,7 @@ async def opened_site(
         if background:
             site.tasks.open(only_own=not serves)
             closing.push_async_callback(site.tasks.close)
-        yield Parts(config, store, index, site, metrics)
+        yield Parts(config, store, index, site, metrics, both(metrics, observe))
 
 
 @asynccontextmanager
@@ -80,7 +81,7 @@ async def opened_store_only(config: Config) -> AsyncGenerator[Parts]:
     store = await _opened_store(config)
     try:
         site = await _site(config, Finder(store), nowhere)
-        yield Parts(config, store, MemoryIndex(store, None), site, Metrics())
+        yield Parts(config, store, MemoryIndex(store, None), site, Metrics(), nowhere)
     finally:
         await store.close()
 

@@ -378,6 +378,7 @@ class AskParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     language: str = ""
     rounds: int = 0
     may_clarify: bool = False
+    may_act: bool = False
     remember: bool = False
 
 
@@ -389,7 +390,7 @@ def _own_operations(site: Site) -> list[Operation]:
     """What every site can do beside its collections."""
 
     async def ask(context: Context, given: AskParams) -> dict[str, Any]:
-        wanted = replace(Ask(**msgspec.structs.asdict(given)), may_clarify=False)
+        wanted = replace(Ask(**msgspec.structs.asdict(given)), may_clarify=False, may_act=False)
         return recorded(await site.answered(wanted, context.caller))
 
     async def get_task(context: Context, given: TaskParams) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`portico keys`, `check`, `ask`, `--help`, and the installed script itself."""
+"""`portico keys`, `check`, `--help`, and the installed script itself."""
 
 import json
 import re
@@ -183,22 +183,6 @@ def test_a_store_that_cannot_be_read_for_damage_is_not_called_sound(portico: Por
     assert done.code in (1, 6)
     assert "✗ store" in done.out or "is not a sound SQLite database" in done.err
     assert "✓ store" not in done.out
-
-
-# ask
-
-
-def test_a_question_is_answered_with_the_best_items_of_all_collections(portico: Portico, examples: Path) -> None:
-    store = ("--store", "sqlite:///s.db")
-    portico("load", examples / "products.jsonl", examples / "books.jsonld", *store)
-
-    both = portico("ask", "brass reading lamp", "--json", *store).json
-    one = portico("ask", "lighthouse", "--collection", "books", "--limit", "1", *store)
-    unknown = portico("ask", "lamp", "--collection", "films", *store)
-
-    assert (both["items"][0]["id"], both["items"][0]["_collection"]) == ("lamp-2", "products")
-    assert one.out.startswith("Tidewater  https://books.example/tidewater")
-    assert unknown.code == 3
 
 
 # help

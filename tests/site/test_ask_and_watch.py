@@ -47,7 +47,7 @@ async def test_a_question_keeps_to_its_collections_limit_and_filter(parts: Parts
 async def test_a_question_nothing_fits_finishes_with_nothing(site: Site) -> None:
     assert await events(site, Ask("zebra crossing")) == [
         Understood("zebra crossing", ("rooms",)),
-        Finished(0),
+        Finished(0, ("I found nothing for “zebra crossing”.",)),
     ]
 
 

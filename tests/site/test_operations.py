@@ -31,6 +31,9 @@ async def test_a_collection_has_its_seven_operations(site: Site) -> None:
     found = {name: (each.kind.value, each.danger.name) for name, each in site.catalog.operations.items()}
 
     assert found == {
+        "ask": ("read", "SAFE"),
+        "list_memories": ("read", "SAFE"),
+        "forget_memories": ("execute", "SAFE"),
         "list_rooms": ("read", "SAFE"),
         "get_room": ("read", "SAFE"),
         "search_rooms": ("read", "SAFE"),

@@ -18,21 +18,21 @@ ASKED = ("diet", "category", "duration", "price", "place", "rating")
 _CALLED = {"category": "kind", "duration": "time"}  # roles that the phrases call otherwise
 
 
-def clarify(meaning: Meaning, rounds: int, matches: int, phrases: Phrases, *, is_answered: bool) -> Clarify | None:
+def clarify(meaning: Meaning, rounds: int, phrases: Phrases, *, is_answered: bool) -> Clarify | None:
     """Questions that would help; None if the question says enough, or was asked back often enough.
 
-    `matches` is how many items the question lets through. Once it was answered, only answers that mean nothing are
-    asked for again.
+    Once it was answered, only answers that mean nothing are asked for again.
     """
     if rounds >= MAX_ROUNDS or not meaning.targets:
         return None
     if is_answered:
         fields = meaning.targets[0].fields
-        again = [question for name in meaning.unclear if (question := question_for(fields, name, phrases))]
+        paths = [path for name in meaning.unclear if (path := fields.field(name))]
+        again = [question for path in paths if (question := question_for(fields, path, phrases))]
         return Clarify(phrases.tell_more, tuple(again)) if again else None
     if meaning.content or meaning.constraints or meaning.kind:
         target = meaning.targets[0] if len(meaning.targets) == 1 else None
-        if target is None or not _is_vague(meaning, target) or matches <= 1:
+        if target is None or not _is_vague(meaning, target):
             return None
         questions = _details(meaning, target, phrases)
     else:

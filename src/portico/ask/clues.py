@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 from portico.ask.fields import DATED, Fields, Key, key_of, spoken
-from portico.ask.kinds import ASKING, AVOIDED, DIETS, FAMILIES, MEETS
+from portico.ask.kinds import ASKING, AVOIDED, DIETS, FAMILIES, MEETS, NAMED
 from portico.ask.reading import By, Finding, Flag, In, Quantity, When, Without
 from portico.index.text import fold, stemmer, words
 from portico.query import EVERYTHING, And, Condition, Filter, Or
@@ -168,7 +168,7 @@ def _left_out(fields: Fields, said: str) -> Made | None:
         return None
     diet = fields.path("diet")
     family = next((name for name in FAMILIES if key_of(name) == stems or key_of(name) == stems[-1:]), None)
-    for name in (said, family or said):
+    for name in (said, NAMED[FAMILIES[family]] if family else said):
         free = fields.worded.get(diet or "", {}).get((*key_of(name), *key_of("free")))
         if diet and free:
             return Made(diet, f"{spoken(diet)}: {spoken(free[0])}", fields.among(diet, free))

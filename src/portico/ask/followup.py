@@ -31,14 +31,12 @@ MAX_BASE = 240  # characters of earlier text that are carried whole; of a longer
 MAX_SUBJECT = 6  # words that stand for a long question
 MAX_KIND = 3  # words before "ones"
 MAX_NAMED = 4  # words of content in a question whose pronoun is explained
+# How many words of content a question may have that only adds to the one before. With more it is a topic of its own.
+MAX_ADDED = {Opening.NONE: 3, Opening.JOIN: 4, Opening.SHIFT: 2, Opening.CORRECT: 3}
 
 _WORD = re.compile(r"[^\W_]+(?:['’\-][^\W_]+)*")
 _BREAK = re.compile(r"[.,;:?!]")
 _EDGES = " \t\r\n.,;:?!-–—"
-
-
-# How many words of content a question may have that only adds to the one before. With more it is a topic of its own.
-MAX_ADDED = {Opening.NONE: 3, Opening.JOIN: 4, Opening.SHIFT: 2, Opening.CORRECT: 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,13 +384,44 @@ def _has_pronoun(turn: Turn) -> int | None:
 
 
 def _said_inside(turn: Turn, place: int) -> bool:
-    """An earlier clause of the question has content of its own, so that the pronoun speaks of that."""
+    """The pronoun speaks of a word of the question itself."""
+    return _said_before(turn, place) or _is_held(turn, place) or _is_owned(turn, place)
+
+
+def _said_before(turn: Turn, place: int) -> bool:
+    """An earlier clause of the question has content of its own."""
     seen = False
     for i in range(place):
         seen = seen or turn.at(i) not in turn.speech.empty
         if seen and (_breaks_after(turn, i) or turn.at(i + 1) in turn.speech.joins):
             return True
     return False
+
+
+def _is_held(turn: Turn, place: int) -> bool:
+    """Something is said to be in it: "a book with pictures in it"."""
+    held = turn.find(turn.speech.holding) if turn.at(place - 1) in turn.speech.inside else None
+    return held is not None and _has_content(turn, held[1], place)
+
+
+def _is_owned(turn: Turn, place: int) -> bool:
+    """The owner stands before a clause: "someone who lost their keys", but not "a film that shows her life"."""
+    speech, owner = turn.speech, turn.at(place)
+    if turn.at(place + 1) in speech.own:
+        return owner in speech.owners and _has_content(turn, 0, place)
+    return any(owner in speech.relatives.get(turn.at(i), ()) and _has_head(turn, i, place) for i in range(place))
+
+
+def _has_content(turn: Turn, first: int, end: int) -> bool:
+    return any(turn.at(i) not in turn.speech.empty for i in range(first, end))
+
+
+def _has_head(turn: Turn, clause: int, place: int) -> bool:
+    """A thing or a person stands before the clause, perhaps among the words that open the question."""
+    before = _WORD.findall(turn.source[: turn.words[clause].start])
+    head = _plain(before[-1]) if before else ""
+    # After a verb the owner begins a clause of another kind: "explain that its price is high".
+    return head in turn.speech.unnamed or (head != "" and head not in turn.speech.empty and clause + 1 < place)
 
 
 def _is_dummy(turn: Turn, place: int) -> bool:

@@ -2,7 +2,7 @@
 
 # Kinds of schema.org by the words that name them beyond their own; in the singular, stems are compared.
 CALLED: dict[str, tuple[str, ...]] = {
-    "Recipe": ("recipe", "dish", "rezept", "gericht", "receta", "plato", "recette", "plat"),
+    "Recipe": ("recipe", "dish", "cook", "rezept", "gericht", "kochen", "receta", "plato", "recette", "plat"),
     "Restaurant": ("restaurant", "place to eat", "eatery", "bistro", "restaurante"),
     "CafeOrCoffeeShop": ("café", "cafe", "coffee shop"),
     "BarOrPub": ("pub", "bar"),
@@ -133,6 +133,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "alcohol": ("alcohol", "wine", "beer", "rum", "whisky", "brandy", "cider", "vodka", "gin", "sherry", "perry"),
     "pork": ("pork", "bacon", "ham", "sausage", "chorizo", "salami", "schwein", "speck", "cerdo", "porc"),
 }
+NAMED: dict[tuple[str, ...], str] = {}  # a family by its first name
+for _name, _words in FAMILIES.items():
+    NAMED.setdefault(_words, _name)
 AVOIDED: dict[str, tuple[str, ...]] = {
     "vegetarian": (*MEAT, *FISH, *SHELLFISH),
     "vegan": (*MEAT, *FISH, *SHELLFISH, *DAIRY, "egg", "honey"),
@@ -152,6 +155,10 @@ OPEN = frozenset(
 CHEAP = frozenset(
     {"cheap", "inexpensive", "affordable", "budget", "günstig", "günstige", "günstiges", "billig", "preiswert",
      "barato", "barata", "baratos", "económico", "abordable"}
+)  # fmt: skip
+COOKING = frozenset(
+    {"cook", "bake", "eat", "dinner", "lunch", "breakfast", "supper", "kochen", "backen", "essen", "abendessen",
+     "cocinar", "cenar", "comer", "cuisiner", "manger", "dîner"}
 )  # fmt: skip
 DOERS = frozenset({"i", "we", "you", "they", "he", "she", "it", "to", "can", "could", "should", "must", "would"})
 ASKING = frozenset(

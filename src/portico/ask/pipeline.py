@@ -198,7 +198,8 @@ class Pipeline:
 
     async def _deed(self, ask: Ask, asker: Asker, speech: Phrases) -> AsyncGenerator[Event]:
         """Run the operation that a command names, or ask for what it needs. No event: it names none."""
-        operation = wanted_operation(ask.text, self._catalog().operations.values(), asker.may)
+        operations = self._catalog().operations.values() if ask.may_act else ()
+        operation = wanted_operation(ask.text, operations, asker.may)
         if operation is None:
             return
         given = {**ask.filters, **ask.answers}
@@ -240,9 +241,12 @@ class Pipeline:
     async def _clarification(self, turn: _Turn) -> Clarify | None:
         if not turn.ask.may_clarify or not self._manners.clarify:
             return None
-        counts = [await self._finder.store.count(each.name, each.where) for each in turn.meaning.targets[:1]]
-        answered = bool(turn.ask.answers)
-        return clarify(turn.meaning, turn.ask.rounds, sum(counts), turn.phrases, is_answered=answered)
+        asked = clarify(turn.meaning, turn.ask.rounds, turn.phrases, is_answered=bool(turn.ask.answers))
+        for target in turn.meaning.targets if asked and len(turn.meaning.targets) == 1 else ():
+            # Nobody wants to choose between one thing.
+            if await self._finder.store.count(target.name, target.where) <= 1:
+                return None
+        return asked
 
     # Finding
 
@@ -452,11 +456,11 @@ def _piece(sentence: Sentence) -> Said:
 
 
 def _language_of(text: str, otherwise: str) -> str:
-    """The language whose small words a question uses most; with fewer than two of them it is not known."""
+    """The language whose small words a question uses most, if it uses fewer of the other one."""
     said = {word.lower() for word in words(text)}
     counts = {language: len(STOPWORDS[language] & said) for language in LANGUAGES if language in STOPWORDS}
     best = max(counts, key=lambda language: (counts[language], language == otherwise))
-    return best if counts[best] >= 2 and counts[best] > counts.get(otherwise, 0) else otherwise
+    return best if counts[best] > counts.get(otherwise, 0) else otherwise
 
 
 def _nothing(turn: _Turn) -> str:

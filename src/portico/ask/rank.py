@@ -14,9 +14,10 @@ from portico.query import Filter, matcher
 from portico.search import Hit
 
 # Measured on collections of several kinds: what fits has a cosine above, what does not one below.
-NEAR_ENOUGH = 0.60  # a cosine that is evidence by itself
+NEAR_ENOUGH = 0.63  # a cosine that is evidence by itself
 FAR = 0.45  # one that says nothing
 SAID_ENOUGH = 0.34  # of a question's words, by their rarity
+SAID_SOMETHING = 0.20
 KEPT_SHARE = 0.20  # of the best score; what lies below is no answer
 FAVOUR = 0.08  # for each thing that the question favours, at most three
 FRESH = 0.06  # for what came out today, falling by half in a year
@@ -73,10 +74,16 @@ def _certainty(hit: Hit) -> float:
 
 def _relevant(hits: Sequence[Hit]) -> list[Hit]:
     """Nothing without evidence that the question is about anything here: words it shares, or a meaning that is near."""
-    if not any(hit.covered >= SAID_ENOUGH or hit.by_meaning >= NEAR_ENOUGH for hit in hits):
+    if not any(map(_is_evidence, hits)):
         return []
     best = max(hit.score for hit in hits)
     return [hit for hit in hits if hit.score >= KEPT_SHARE * best]
+
+
+def _is_evidence(hit: Hit) -> bool:
+    # Where meaning is not known, fewer words have to do.
+    enough = SAID_ENOUGH if hit.by_meaning > -1 else SAID_SOMETHING
+    return hit.covered >= enough or hit.by_meaning >= NEAR_ENOUGH
 
 
 def _tests(filters: Iterable[Filter], fields: Fields) -> tuple[Any, ...]:
@@ -141,6 +148,8 @@ def is_same(a: Item, b: Item) -> bool:
 
 # Other orders than relevance
 
+_LENGTHS = {"duration": ("pages", "length", "word")}  # what is long, where nothing takes time
+
 
 def sorted_by(scored: Sequence[Scored], sort: Sort, fields: Mapping[str, Fields]) -> list[Scored] | None:
     """The same items by a field, those without it last; None if none of them has it. Scores follow the order."""
@@ -155,7 +164,9 @@ def sorted_by(scored: Sequence[Scored], sort: Sort, fields: Mapping[str, Fields]
 
 
 def _value(item: Item, sort: Sort, fields: Fields) -> float | None:
-    path = fields.path(sort.role)
+    path = fields.path(sort.role) or next(
+        (path for noun in _LENGTHS.get(sort.role, ()) for path in fields.named(noun)), None
+    )
     if path is None:
         return None
     known: Field = fields.collection.field(path)

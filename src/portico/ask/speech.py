@@ -34,6 +34,11 @@ class Speech:
     owners: frozenset[str]  # "its"
     dummies: frozenset[str]  # pronouns that may stand for a clause: "is it safe to swim"
     clausal: frozenset[str]  # and how the clause begins
+    holding: tuple[str, ...]  # "with" in "with pictures in it"
+    inside: frozenset[str]  # and the "in"
+    relatives: Mapping[str, frozenset[str]]  # with the owners that may speak of what stands before them
+    unnamed: frozenset[str]  # may stand there without being a noun: "something"
+    own: frozenset[str]
     these: frozenset[str]
     this: frozenset[str]  # points back only where no noun follows
     pointing: tuple[str, ...]
@@ -61,9 +66,14 @@ def speech(
     chats: str,
     pointing: str,
     among: str,
+    relatives: Mapping[str, str],
+    unnamed: str,
+    own: str,
     slots: str,
     swapping: str,
     empty: str,
+    holding: str = "",
+    inside: str = "",
     possessive: str = "",
     capitals: bool = True,
     adjectives_first: bool = True,
@@ -83,6 +93,11 @@ def speech(
         openings=_openings(openings),
         pointing=_phrases(pointing),
         among=_phrases(among),
+        holding=_phrases(holding),
+        inside=folded(inside),
+        relatives={relative: folded(owners) for relative, owners in relatives.items()},
+        unnamed=folded(unnamed),
+        own=folded(own),
         slots=tuple(folded(each) for each in slots.split("|")),
         swapping=swapping,
         empty=folded(empty).union(folded(STOPWORDS[language]), *small.values()),

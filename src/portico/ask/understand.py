@@ -3,7 +3,7 @@
 Every collection says for itself what a clue means to it (`Fields`), and those that can tell most are asked.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
@@ -13,8 +13,8 @@ from portico.ask.clues import Clue, Made, Maker, diet_clues, said_clues, spans_o
 from portico.ask.events import Constraint
 from portico.ask.fields import Fields, Key, key_of, spoken
 from portico.ask.followup import stand_alone
-from portico.ask.kinds import CALLED, CHEAP, DOERS, OPEN, VAGUE, WIDE, is_kind
-from portico.ask.reading import Finding, In, Near, Sort, Without, read
+from portico.ask.kinds import CALLED, CHEAP, COOKING, DOERS, OPEN, VAGUE, WIDE, is_kind
+from portico.ask.reading import Finding, In, Near, Sort, read
 from portico.calls import Ask
 from portico.index.text import STOPWORDS, TITLES, fold, words
 from portico.query import EVERYTHING, And, Filter
@@ -77,7 +77,8 @@ def understand(ask: Ask, site: Sequence[Fields], language: str, today: date) -> 
     findings = read(turn.text, today, language)
     attributes, ignored = attribute_clues(ask, today, language)
     chosen, named, wrong = _chosen(ask, site, turn.text)
-    clues = _latest([*remembered_clues(ask, today, language), *said_clues(findings, turn.text), *attributes])
+    said = [clue for clue in said_clues(findings, turn.text) if clue.slot != "date" or not _is_about_cooking(turn.text)]
+    clues = _latest([*remembered_clues(ask, today, language), *said, *attributes])
     clues += diet_clues(turn.text, language)
     targets, kept, lost = _targets(clues, chosen, ask.where)
     place = _place(ask, findings, turn.text, kept)
@@ -226,10 +227,16 @@ def _target(fields: Fields, made: Sequence[Made | None], where: Filter) -> Targe
 def _cut(text: str, kept: Sequence[Clue], findings: Sequence[Finding]) -> str:
     """The question without the words that were understood."""
     spans = [clue.span for clue in kept if clue.span]
-    spans += [(each.start, each.end) for each in findings if isinstance(each, Sort | Without)]
-    for start, end in sorted(spans, reverse=True):
-        text = f"{text[:start]} {text[end:]}"
-    return " ".join(text.split())
+    return _without_spans(text, [*spans, *((each.start, each.end) for each in findings if isinstance(each, Sort))])
+
+
+def _without_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    """A text without some of its parts, which may overlap."""
+    left, at = list[str](), 0
+    for start, end in sorted(spans):
+        left.append(text[at : max(start, at)])
+        at = max(at, end)
+    return " ".join(" ".join([*left, text[at:]]).split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,11 +331,7 @@ def _without_names(text: str, named: Sequence[Fields]) -> str:
     """The text without the name of the collection that it is put to: everything there is one of these."""
     for fields in named:
         said = tokens_of(text, "en")
-        spans = [span for name in _names(fields) for span in spans_of(name, said)]
-        rest = text
-        for start, end in sorted(spans, reverse=True):
-            rest = f"{rest[:start]} {rest[end:]}"
-        text = " ".join(rest.split())
+        text = _without_spans(text, [span for name in _names(fields) for span in spans_of(name, said)])
     return text
 
 
@@ -352,6 +355,11 @@ def _modest(text: str) -> Sort | None:
     """ "Cheap" asks for an order, not for a price."""
     found = next((word for word in words(text) if word.lower() in CHEAP), None)
     return Sort("price", False, text.find(found), text.find(found) + len(found)) if found else None
+
+
+def _is_about_cooking(text: str) -> bool:
+    """ "What should I cook tonight" is not about what is on tonight."""
+    return any(word.lower() in COOKING for word in words(text))
 
 
 def _is_open(text: str) -> bool:

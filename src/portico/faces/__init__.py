@@ -12,6 +12,8 @@ class Face:
 
 FACES = (
     Face("Home page", "/", "curl {base}/"),
+    Face("NLWeb", "/ask", """curl {base}/ask -d '{{"query": {{"text": "a warm soup"}}}}'"""),
+    Face("Operations", "/operations", "curl {base}/operations"),
     Face("Health", "/healthz", "curl {base}/healthz"),
     Face("Readiness", "/readyz", "curl {base}/readyz"),
     Face("Metrics", "/metrics", "curl {base}/metrics"),

@@ -1,9 +1,35 @@
-"""What faces share: from the headers of a request to who is calling."""
+"""What faces share: who is calling, bounded bodies, checked JSON, streams that end when nobody listens any more.
 
-from collections.abc import Mapping
+Knows HTTP and no protocol on top of it.
+"""
 
-from portico.errors import Unauthenticated
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Mapping
+from typing import Any, Generic, TypeVar, cast
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from portico.calls import Caller
+from portico.config import Server
+from portico.errors import BadRequest, TooLarge, Unauthenticated
 from portico.identity import Credentials
+from portico.limits import Limits
+from portico.site import Site
+
+T = TypeVar("T")
+
+CALLER = "portico.caller"  # in a scope: who is calling, set by code of this process; a request cannot
+HEARTBEAT_SECONDS = 15.0
+PATIENCE_SECONDS = 30.0  # with a client that does not read
+PREFLIGHT_SECONDS = 600
+MAX_NUMBER = 1.7976931348623157e308
+
+
+# Who is calling
 
 
 def credentials(headers: Mapping[str, str], address: str) -> Credentials:
@@ -16,3 +42,285 @@ def credentials(headers: Mapping[str, str], address: str) -> Credentials:
     if key and token and key != token:
         raise Unauthenticated("authorization and x-api-key name different keys", hint="Send one of them.")
     return Credentials(token or key, address)
+
+
+async def caller_of(connection: HTTPConnection, site: Site) -> Caller:
+    """Who is calling over HTTP. Code of this process may say so itself, in the scope."""
+    told = connection.scope.get(CALLER)
+    if told is not None:
+        return cast("Caller", told)
+    address = connection.client.host if connection.client else ""
+    return await site.caller(credentials(connection.headers, address))
+
+
+# What is sent
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The body of a request. What is too long is refused before it is read, or while it is."""
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > limit:
+        raise _too_large(limit)
+    body = bytearray()
+    async for chunk in request.stream():
+        if len(body) + len(chunk) > limit:
+            raise _too_large(limit)
+        body += chunk
+    return bytes(body)
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"The request has more than {limit} bytes", limit_type="request_size", limit=limit)
+
+
+def decode(raw: bytes | str, limits: Limits) -> Any:
+    """JSON as it was sent. The last one counts of two members with the same name."""
+    if not raw.strip():
+        raise BadRequest("The request is empty", hint="Send a JSON object.")
+    try:
+        value = msgspec.json.decode(raw)
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"The request is not UTF-8: {error.reason}") from error
+    except RecursionError as error:
+        raise _too_deep(limits.depth) from error
+    except msgspec.DecodeError as error:
+        raise BadRequest(f"The request is not JSON: {error}") from error
+    _check(value, "", limits.depth)
+    return value
+
+
+def _check(value: Any, where: str, left: int) -> None:
+    """Refuse what is nested too deeply, and numbers that no float can hold."""
+    match value:
+        case dict() | list() if left <= 0:
+            raise _too_deep(None, where)
+        case dict():
+            for name, inner in cast("dict[str, Any]", value).items():
+                _check(inner, f"{where}.{name}" if where else name, left - 1)
+        case list():
+            for inner in cast("list[Any]", value):
+                _check(inner, f"{where}[]", left - 1)
+        case int() if abs(value) > MAX_NUMBER:
+            raise BadRequest(f"A number is too large at {where or 'the top'}")
+        case _:
+            pass
+
+
+def _too_deep(limit: int | None, where: str = "") -> BadRequest:
+    at = f" at {where[:80]}" if where else ""
+    return BadRequest(f"The request is nested too deeply{at}", limit_type="nesting_depth", limit=limit)
+
+
+# Work that ends when the client leaves
+
+
+async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """What the work gives. It is cancelled when the client leaves before. The body must have been read."""
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_left(receive))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        await ended(working, leaving)
+
+
+async def ended(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel tasks and wait until they have cleaned up. What they raise is nobody's concern any more."""
+    for each in tasks:
+        each.cancel()
+    await asyncio.wait(tasks)
+    for each in tasks:
+        if not each.cancelled():
+            each.exception()  # so that it does not count as never retrieved
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class Begun(Generic[T]):
+    """Events of which the first has come. Closing it ends the work below, also if nothing more was read."""
+
+    def __init__(self, first: list[T], rest: AsyncGenerator[T]) -> None:
+        self._first = first
+        self._rest = rest
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        return self._first.pop() if self._first else await anext(self._rest)
+
+    async def aclose(self) -> None:
+        await self._rest.aclose()
+
+
+async def begin(events: AsyncIterator[T]) -> Begun[T]:
+    """Wait for the first event: an error before it is raised here, while a status code can still be chosen."""
+    rest = cast("AsyncGenerator[T]", events)
+    try:
+        return Begun([await anext(rest)], rest)
+    except StopAsyncIteration:
+        return Begun([], rest)
+
+
+# Server-sent events
+
+
+def sse(data: Mapping[str, Any], name: str = "") -> bytes:
+    """One server-sent event. JSON has no raw line breaks, so one line holds it."""
+    event = f"event: {name}\n".encode() if name else b""
+    return event + b"data: " + msgspec.json.encode(data) + b"\n\n"
+
+
+class EventStream:
+    """A response of server-sent events. Reads no further ahead than one frame.
+
+    The work ends when the client leaves, and when it does not read for too long. `work` is closed in the end also if no
+    frame was read. If the work breaks, `broken` is what the client still gets; the error goes on to the application.
+    """
+
+    def __init__(
+        self,
+        frames: AsyncGenerator[bytes],
+        broken: Iterable[bytes] = (),
+        *,
+        work: "Begun[Any] | None" = None,
+        heartbeat: float = HEARTBEAT_SECONDS,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._frames = frames
+        self._broken = broken
+        self._work = work
+        self._heartbeat = heartbeat
+        self._patience = patience
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        telling, leaving = asyncio.ensure_future(self._tell(send)), asyncio.ensure_future(_left(receive))
+        try:
+            await asyncio.wait({telling, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if telling.done():
+                telling.result()
+        finally:
+            await ended(telling, leaving)
+            await self._frames.aclose()
+            if self._work:
+                await self._work.aclose()
+
+    async def _tell(self, send: Send) -> None:
+        try:
+            await self._send(send, {"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+            while True:
+                step = await self._next(send)
+                if step.exception():
+                    await self._finish(send, b"".join(self._broken))
+                frame = step.result()
+                if frame is None:
+                    return await self._finish(send, b"")
+                await self._send(send, _body(frame, more=True))
+        except SlowReader:
+            return None
+
+    async def _next(self, send: Send) -> "asyncio.Task[bytes | None]":
+        """The next frame or what came instead of it, with a sign of life from time to time until then."""
+        step = asyncio.ensure_future(self._step())
+        try:
+            while not (await asyncio.wait({step}, timeout=self._heartbeat))[0]:
+                await self._send(send, _body(b": waiting\n\n", more=True))
+        except BaseException:
+            await ended(step)
+            raise
+        return step
+
+    async def _step(self) -> bytes | None:
+        return await anext(self._frames, None)
+
+    async def _finish(self, send: Send, last: bytes) -> None:
+        await self._send(send, _body(last, more=False))
+
+    async def _send(self, send: Send, message: Message) -> None:
+        try:
+            async with asyncio.timeout(self._patience):
+                await send(message)
+        except TimeoutError as error:
+            raise SlowReader from error
+
+
+class SlowReader(Exception):
+    """A client took nothing for so long that it is given up."""
+
+
+_STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+def _body(data: bytes, *, more: bool) -> Message:
+    return {"type": "http.response.body", "body": data, "more_body": more}
+
+
+# Pages elsewhere
+
+
+def is_allowed(origin: str, patterns: Iterable[str]) -> bool:
+    """Whether a page of this origin may ask: exactly, by `*`, or on any port by `http://localhost:*`."""
+    return any(pattern in {"*", origin} or _any_port(origin, pattern) for pattern in patterns)
+
+
+def is_from_elsewhere(connection: HTTPConnection, server: Server) -> bool:
+    """Whether a browser sent this for a page that is neither the site's own nor allowed to ask."""
+    origin = connection.headers.get("origin")
+    if origin is None:
+        return False
+    own = {connection.headers.get("host", ""), urlsplit(server.url).netloc} - {""}
+    # An origin is a scheme and a host: what follows the slashes is the host, whatever it looks like.
+    return origin.partition("://")[2] not in own and not is_allowed(origin, server.origins)
+
+
+def _any_port(origin: str, pattern: str) -> bool:
+    if not pattern.endswith(":*"):
+        return False
+    start, _, port = origin.rpartition(":")
+    return origin == pattern[:-2] or (start == pattern[:-2] and port.isdecimal())
+
+
+class Cors:
+    """Lets pages of configured origins ask from a browser, without credentials. Without origins it does nothing."""
+
+    def __init__(self, app: ASGIApp, origins: tuple[str, ...]) -> None:
+        self._app = app
+        self._origins = origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not self._origins:
+            return await self._app(scope, receive, send)
+        headers = HTTPConnection(scope).headers
+        origin = headers.get("origin", "")
+        allowed = bool(origin) and is_allowed(origin, self._origins)
+        said = "*" if "*" in self._origins else origin
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                answer = MutableHeaders(scope=message)
+                answer.add_vary_header("Origin")
+                if allowed:
+                    answer["access-control-allow-origin"] = said
+                    answer["access-control-expose-headers"] = "retry-after, www-authenticate, location"
+            await send(message)
+
+        if allowed and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+            await sending({"type": "http.response.start", "status": 204, "headers": list(_PREFLIGHT_HEADERS)})
+            return await sending(_body(b"", more=False))
+        return await self._app(scope, receive, sending)
+
+
+_PREFLIGHT_HEADERS = (
+    (b"access-control-allow-methods", b"GET, POST, PUT, PATCH, DELETE"),
+    (b"access-control-allow-headers", b"content-type, authorization, x-api-key, accept, prefer, idempotency-key"),
+    (b"access-control-max-age", str(PREFLIGHT_SECONDS).encode()),
+)

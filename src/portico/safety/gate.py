@@ -11,6 +11,7 @@ from portico.errors import (
     BadRequest,
     Forbidden,
     SiteError,
+    TooLarge,
     Unauthenticated,
     UnknownCollection,
     UnknownField,
@@ -28,6 +29,7 @@ Request: TypeAlias = Ask | Query | Call | Watch
 
 _SEAL = object()
 MAX_KEY = 255
+MAX_TURNS = 200  # earlier questions that come with one
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +117,15 @@ class Gate:
                 return operation
 
     def _check_ask(self, ask: Ask, caller: Caller) -> None:
-        check_text(ask.text, self._limits)
+        for text in (ask.text, ask.background, ask.language, *ask.previous, *ask.memory):
+            check_text(text, self._limits)
+        check_payload({"filters": ask.filters, "profile": ask.profile}, self._limits)
+        check_payload({"answers": ask.answers, "settled": ask.settled}, self._limits)
         check_bounds(ask.where)
-        if not 1 <= ask.limit <= MAX_LIMIT:
+        if not 1 <= ask.limit <= MAX_LIMIT or not 0 <= ask.start <= MAX_LIMIT:
             raise BadRequest(f"A question asks for 1 to {MAX_LIMIT} items", limit=ask.limit)
+        if len(ask.previous) > MAX_TURNS or len(ask.memory) > MAX_TURNS:
+            raise TooLarge(f"At most {MAX_TURNS} earlier questions or memories", limit=MAX_TURNS)
         if ASK not in caller.scopes:
             raise _refusal(caller, ASK)
         for name in ask.collections:

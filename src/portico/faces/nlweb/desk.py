@@ -1,0 +1,172 @@
+"""From a request that was read to an answer under way, wherever it came in: HTTP and WebSocket both ask here."""
+
+import re
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.requests import HTTPConnection
+
+from portico.ask.events import Clarify, Event, Said
+from portico.calls import Ask, Caller
+from portico.config import Config
+from portico.faces.nlweb.dialects import FLAT, V54, Voice
+from portico.faces.nlweb.failures import Whole
+from portico.faces.nlweb.models import Session, Wish, check_text, read_ask, read_await
+from portico.faces.nlweb.render import Frame, Manner, Rendering, folded, rendering, streamed
+from portico.faces.nlweb.sessions import Conversation, conversation
+from portico.faces.nlweb.shapes import Premises
+from portico.faces.wire import Begun, begin
+from portico.site import Site
+
+_HOST = re.compile(r"(?:[\w.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::\d{1,5})?\Z", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """One request, and what its transport says of it."""
+
+    raw: Any
+    voice: Voice
+    caller: Caller
+    premises: Premises
+    since: float  # of time.perf_counter
+    accept: str = ""
+    language: str = ""
+    may_act: bool = True  # nobody but the caller can have sent it
+
+    @property
+    def wants_events(self) -> bool:
+        return "text/event-stream" in self.accept and "json" not in self.accept
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """An answer whose first event is there."""
+
+    rendering: Rendering
+    events: Begun[Event]
+    streams: bool
+
+    async def frames(self) -> AsyncGenerator[Frame]:
+        async with aclosing(self.events), aclosing(streamed(self.events, self.rendering)) as frames:
+            async for frame in frames:
+                yield frame
+
+    async def whole(self) -> Whole:
+        async with aclosing(self.events):
+            return await folded(self.events, self.rendering)
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    site: Site
+    config: Config
+
+    async def ask(self, got: Received) -> Answering:
+        wish = read_ask(got.raw, got.voice, self.config.ask, got.language)
+        talk = conversation(wish.session, self.site, got.caller)
+        ask = talk.resumed(wish)
+        check_text(ask.text)
+        streams = self._streams(wish, got)
+        ask = replace(
+            ask,
+            filters=_elsewhere(ask.filters, got.premises.base),
+            may_clarify=ask.may_clarify and self._may_clarify(wish, ask, streams),
+            may_act=got.may_act,
+        )
+        answer = rendering(self._manner(wish, ask, talk, got))
+        return Answering(answer, await begin(self.site.ask(ask, got.caller)), streams)
+
+    async def awaited(self, got: Received) -> Answering:
+        look = read_await(got.raw, got.voice)
+        events = await self.site.awaited(look.token, got.caller, cancel=look.cancel)
+        streams = got.wants_events if look.streaming is None else look.streaming
+        manner = Manner(
+            got.voice,
+            got.premises,
+            _now,
+            _milliseconds_since(got.since),
+            lambda _: _echoed(look.session),
+            look.format,
+            frozenset({"summarize"} if any(isinstance(event, Said) for event in events) else {"list"}),
+        )
+        return Answering(rendering(manner), await begin(_each(events)), streams)
+
+    def premises(self, connection: HTTPConnection) -> Premises:
+        collections = self.site.catalog.collections
+        return Premises(
+            self.base(connection),
+            lambda name: collections[name].type if name in collections else "",
+            widget=self.config.nlweb.widget,
+        )
+
+    def base(self, connection: HTTPConnection) -> str:
+        """The address of the site: as configured, or as this client reached it."""
+        server = self.config.server
+        if server.url:
+            return server.url.rstrip("/")
+        host = connection.headers.get("host", "")
+        secure = connection.scope["scheme"] in {"https", "wss"}
+        return f"{'https' if secure else 'http'}://{host if _HOST.match(host) else f'{server.host}:{server.port}'}"
+
+    def _streams(self, wish: Wish, got: Received) -> bool:
+        # 7.2: what the request says decides, before what its headers say.
+        if wish.streaming is not None:
+            return wish.streaming
+        return got.wants_events or got.voice.dialect.streams
+
+    def _may_clarify(self, wish: Wish, ask: Ask, streams: bool) -> bool:
+        if wish.voice.dialect is FLAT:
+            # It has no place for how often somebody was asked back: once, at the beginning of a conversation.
+            return not ask.previous
+        is_search_page = wish.voice.dialect is V54 and streams and wish.format == "conversational_search"
+        return self.config.nlweb.clarify_lists or not is_search_page
+
+    def _manner(self, wish: Wish, ask: Ask, talk: Conversation, got: Received) -> Manner:
+        def session(clarify: Clarify | None) -> dict[str, Any]:
+            return talk.context(ask, clarify, self.site, got.caller)
+
+        return Manner(
+            wish.voice,
+            got.premises,
+            _now,
+            _milliseconds_since(got.since),
+            session,
+            wish.format,
+            ask.modes,
+            (*wish.ignored, *talk.ignored),
+            "" if got.caller.is_anonymous else wish.remembers,
+            self.config.nlweb.dual_frames,
+        )
+
+
+def _elsewhere(filters: Mapping[str, Any], base: str) -> Mapping[str, Any]:
+    """The filters without a site that is this one: clients name the address they ask at."""
+    said = filters.get("site")
+    if not isinstance(said, str) or urlsplit(base).netloc not in {said, urlsplit(said).netloc}:
+        return filters
+    return {name: value for name, value in filters.items() if name != "site"}
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _milliseconds_since(started: float) -> Callable[[], int]:
+    return lambda: round((time.perf_counter() - started) * 1000)
+
+
+def _echoed(session: Session) -> dict[str, Any] | None:
+    """A session as it came: looking at a promise does not move a conversation on."""
+    given = {"conversation_id": session.conversation_id, "state_token": session.state_token}
+    return {name: value for name, value in given.items() if isinstance(value, str)} or None
+
+
+async def _each(events: tuple[Event, ...]) -> AsyncGenerator[Event]:
+    for event in events:
+        yield event

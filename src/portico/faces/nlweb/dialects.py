@@ -1,0 +1,66 @@
+"""The dialects of NLWeb, what tells them apart, and how to address a caller in one."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast
+
+Format: TypeAlias = Literal["conversational_search", "chatgpt_app"]
+ResponseType: TypeAlias = Literal["answer", "elicitation", "promise", "failure"]
+
+MAX_ECHO = 128  # characters of an identifier that is sent back
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    name: Literal["0.55", "0.54", "flat"]
+    version: str  # said in `_meta`
+    format: Format  # when the caller does not say
+    streams: bool  # when the caller does not say
+    summary: str  # the type of an item that is a summary
+    titled: bool = False  # response types begin with a capital
+
+    def response_type(self, kind: ResponseType) -> str:
+        return kind.title() if self.titled else kind
+
+
+V55 = Dialect("0.55", "0.55", "conversational_search", False, "SearchSummary")
+V54 = Dialect("0.54", "0.54", "chatgpt_app", True, "Summary", titled=True)
+FLAT = Dialect("flat", "0.55", "conversational_search", True, "Summary")
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """How to speak to a caller. Known before the request is understood, so that a refusal is understood too."""
+
+    dialect: Dialect = V55
+    declared: bool = True  # the caller named a version
+    request_id: str | int = ""
+    query_id: str = ""  # of the flat dialect: clients drop what has another
+
+
+def voice_of(raw: Any, *, flat: bool = False) -> Voice:
+    """The dialect of a request, whatever else may be wrong with it. An unknown version is answered in the newest."""
+    if not isinstance(raw, dict):
+        return Voice(FLAT if flat else V55, declared=False)
+    body = cast("dict[str, Any]", raw)
+    meta: Mapping[str, Any] = body["meta"] if isinstance(body.get("meta"), dict) else {}
+    request_id = echo(meta.get("request_id"))
+    if meta.get("version") is not None:
+        return Voice(V55, True, request_id)
+    if meta.get("api_version") is not None:
+        return Voice(V54, True, request_id)
+    if flat or isinstance(body.get("query"), str):
+        return Voice(FLAT, True, request_id, str(echo(body.get("query_id"))) or new_id("query"))
+    return Voice(V55, False, request_id)
+
+
+def echo(value: Any) -> str | int:
+    """An identifier of the caller's, for sending back; empty if it is none."""
+    if isinstance(value, str):
+        return value[:MAX_ECHO]
+    return value if type(value) is int and abs(value) < 2**53 else ""
+
+
+def new_id(prefix: str) -> str:
+    return f"{prefix}_{secrets.token_hex(12)}"

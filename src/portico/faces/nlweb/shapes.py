@@ -1,0 +1,239 @@
+"""Items and actions as NLWeb shows them: one shape that satisfies every known client."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast
+from urllib.parse import urljoin, urlsplit
+
+from portico.ask.events import Action, Did, Found
+from portico.faces.nlweb.dialects import FLAT, V55, Dialect
+from portico.items import Item
+
+Protocol: TypeAlias = Literal["HTTP", "MCP", "A2A"]
+Shown: TypeAlias = dict[str, Any]
+
+MAX_FALLBACK = 300  # characters of a description that is made of another member
+MAX_OWN_ACTIONS = 10  # of an item's own data
+SCHEMA = "http://schema.org/"
+_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
+_LINKS = frozenset({"image", "logo", "photo", "thumbnail", "sameAs", "mainEntityOfPage"})  # and what ends in url
+_OURS = frozenset({"actions", "grounding", "score", "site", "schema_object"})  # in an answer these are for us to say
+
+
+@dataclass(frozen=True, slots=True)
+class Premises:
+    """Where the site stands, as the world sees it."""
+
+    base: str  # http://127.0.0.1:8000, without a slash at the end
+    type_of: Callable[[str], str] = lambda _: ""  # a collection's name -> the schema.org type of its items
+    forms: tuple[Protocol, ...] = ("HTTP",)  # in which an action is offered
+    widget: str = ""
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.base).hostname or ""
+
+    def absolute(self, url: Any) -> str | None:
+        """A URL that a page may follow; None for anything but http and https."""
+        if not isinstance(url, str) or not url.strip():
+            return None
+        try:
+            joined = urljoin(f"{self.base}/", url.strip())
+            parts = urlsplit(joined)
+        except ValueError:
+            return None
+        return joined if parts.scheme in {"http", "https"} and parts.hostname else None
+
+    def is_own(self, url: str) -> bool:
+        """Whether a URL leads to this site and nowhere else."""
+        own, other = urlsplit(self.base), urlsplit(url)
+        return (other.scheme, other.netloc.lower()) == (own.scheme, own.netloc.lower())
+
+
+def shown_item(found: Found, premises: Premises, dialect: Dialect) -> Shown:
+    item = found.item
+    data = {name: value for name, value in clean(item.data, premises).items() if name not in _OURS}
+    shown = {
+        "@type": data.get("@type") or premises.type_of(item.collection) or "Thing",
+        "@id": item.id,
+        "url": _own_url(item, premises),
+        "name": _name(item),
+        "site": premises.host,
+        "siteUrl": premises.base if dialect is FLAT else None,
+        "score": found.score,
+        "description": description(data),
+        "schema_object": None if dialect is V55 else data,
+        "grounding": _grounding(found, premises),
+        "actions": list(_actions(found, premises)) or None,
+    }
+    whole = {**shown, **{name: value for name, value in data.items() if name not in shown}}
+    return {name: value for name, value in whole.items() if value is not None}
+
+
+def shown_deed(did: Did, premises: Premises) -> Shown:
+    """An operation that was run, as an item of the answer."""
+    shown = {"@type": "Action", "name": did.operation, "actionStatus": "CompletedActionStatus"}
+    result = clean(did.result, premises)
+    return shown if result is None else {**shown, "result": result}
+
+
+# Data
+
+
+def clean(value: Any, premises: Premises) -> Any:
+    """Data without nulls, with whole http(s) links, without actions of its own, with numbers that JSON readers know."""
+    match value:
+        case Mapping():
+            pairs = cast("Mapping[str, Any]", value).items()
+            return dict(_members(pairs, premises))
+        case list() | tuple():
+            return [clean(each, premises) for each in cast("list[Any]", value) if each is not None]
+        case int() if not -(2**63) <= value < 2**64:
+            return float(value)
+        case _:
+            return value
+
+
+def _members(pairs: Any, premises: Premises) -> Iterator[tuple[str, Any]]:
+    for name, value in pairs:
+        if value is None or name == "potentialAction":
+            continue
+        shown = _link(value, premises) if _is_link(name) else clean(value, premises)
+        if shown is not None:
+            yield name, shown
+
+
+def _is_link(name: str) -> bool:
+    return name in _LINKS or name.lower().endswith("url")
+
+
+def _link(value: Any, premises: Premises) -> Any:
+    match value:
+        case str():
+            return premises.absolute(value)
+        case list() | tuple():
+            links = [_link(each, premises) for each in cast("list[Any]", value)]
+            return [each for each in links if each is not None] or None
+        case Mapping():
+            return clean(value, premises)
+        case _:
+            return None
+
+
+def _own_url(item: Item, premises: Premises) -> str | None:
+    for each in several(item.data.get("url")):
+        if url := premises.absolute(each):
+            return url
+    return premises.absolute(item.id) if item.id.startswith(("http://", "https://")) else None
+
+
+def _name(item: Item) -> str:
+    return next((text for key in ("name", "headline", "title") if (text := plain(item.data.get(key)))), item.id)
+
+
+def plain(value: Any) -> str:
+    """The first text in a value: itself, of a list, or of an object that has a text or a name."""
+    match value:
+        case str():
+            return value.strip()
+        case list() | tuple():
+            return next((text for each in cast("list[Any]", value) if (text := plain(each))), "")
+        case Mapping():
+            inner = cast("Mapping[str, Any]", value)
+            return next((text for key in ("@value", "text", "name") if (text := plain(inner.get(key)))), "")
+        case _:
+            return ""
+
+
+def several(value: Any) -> list[Any]:
+    """The values of a member that may hold one or a list."""
+    return cast("list[Any]", value) if isinstance(value, list) else [value]
+
+
+def members(value: Any) -> Mapping[str, Any]:
+    """The members of an object; of anything else there are none."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def description(data: Mapping[str, Any]) -> str | None:
+    if said := plain(data.get("description")):
+        return said
+    for name in ("text", "abstract", "articleBody", "acceptedAnswer"):
+        if said := plain(data.get(name)):
+            return shortened(said)
+    return None
+
+
+def shortened(text: str, most: int = MAX_FALLBACK) -> str:
+    """The beginning of a text, at a word."""
+    if len(text) <= most:
+        return text
+    start, space, _ = text[:most].rpartition(" ")
+    return f"{start if space else text[: most - 1]}…"
+
+
+def _grounding(found: Found, premises: Premises) -> Shown:
+    relied = (found.item, *found.same)
+    urls = [url for each in relied if (url := _own_url(each, premises))]
+    return {"source_urls": list(dict.fromkeys(urls)), "citations": [each.id for each in relied]}
+
+
+# Actions
+
+
+def _actions(found: Found, premises: Premises) -> Iterator[Shown]:
+    for action in found.actions:
+        for form in premises.forms:
+            yield shown_action(action, form, premises)
+    yield from _of_data(found.item, premises)
+
+
+def shown_action(action: Action, form: Protocol, premises: Premises) -> Shown:
+    description = action.description
+    if action.missing:
+        description = f"{description} Needs also: {', '.join(action.missing)}.".strip()
+    common = {
+        "@context": SCHEMA,
+        "@type": action.type,
+        "name": action.operation,
+        "description": description or action.operation,
+        "protocol": form,
+    }
+    params = clean(action.params, premises)
+    match form:
+        case "HTTP":
+            endpoint = f"{premises.base}/operations/{action.operation}"
+            return {**common, "method": "POST", "endpoint": endpoint, "params": params}
+        case "MCP":
+            return {**common, "server": f"{premises.base}/mcp", "tool": action.operation, "arguments": params}
+        case "A2A":
+            part = {"kind": "data", "data": {"operation": action.operation, "params": params}}
+            message = {"role": "user", "parts": [part]}
+            return {**common, "agent_url": f"{premises.base}/a2a", "skill": action.operation, "message": message}
+
+
+def _of_data(item: Item, premises: Premises) -> Iterator[Shown]:
+    """What an item's own data offers. It may have been crawled: only this site's addresses, and never headers."""
+    for each in several(item.data.get("potentialAction"))[:MAX_OWN_ACTIONS]:
+        if shown := _own_action(members(each), premises):
+            yield shown
+
+
+def _own_action(data: Mapping[str, Any], premises: Premises) -> Shown | None:
+    target = next(iter(several(data.get("target"))), None)
+    entry = {"urlTemplate": target} if isinstance(target, str) else members(target)
+    endpoint = premises.absolute(entry.get("urlTemplate") or entry.get("url"))
+    if endpoint is None or not premises.is_own(endpoint):
+        return None
+    kind = plain(data.get("@type")) or "Action"
+    name = plain(data.get("name")) or kind
+    method = plain(entry.get("httpMethod")).upper()
+    return {
+        "@context": SCHEMA,
+        "@type": kind,
+        "name": name,
+        "description": plain(data.get("description")) or name,
+        "protocol": "HTTP",
+        "method": method if method in _METHODS else "GET",
+        "endpoint": endpoint,
+    }

@@ -1,0 +1,180 @@
+"""Operations over plain HTTP: the target of actions, and the shortest way to call one. Decides nothing itself.
+
+POST /operations/{name}   a JSON object of parameters; 200 with the result, or 202 with a task
+GET  /operations          what there is, with the JSON Schema of the parameters
+GET, DELETE /tasks/{id}   how a task is getting on; stop it
+
+Errors are problem details (RFC 9457).
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from math import ceil
+from typing import Any, TypeAlias, cast
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from portico.calls import Call, Caller, Outcome, Task
+from portico.catalog import Operation
+from portico.errors import (
+    BadRequest,
+    Conflict,
+    Denied,
+    FeedExpired,
+    InvalidParams,
+    NotFound,
+    RateLimited,
+    SiteError,
+    SourceError,
+    TimedOut,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+    Unsupported,
+    VersionMismatch,
+)
+from portico.faces.wire import caller_of, decode, read_body
+from portico.operations import schema_of
+from portico.site import Site, shown_task
+
+STATUSES: dict[type[SiteError], HTTPStatus] = {
+    SiteError: HTTPStatus.INTERNAL_SERVER_ERROR,
+    BadRequest: HTTPStatus.BAD_REQUEST,
+    InvalidParams: HTTPStatus.UNPROCESSABLE_ENTITY,
+    TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    NotFound: HTTPStatus.NOT_FOUND,
+    Denied: HTTPStatus.FORBIDDEN,
+    Unauthenticated: HTTPStatus.UNAUTHORIZED,
+    Conflict: HTTPStatus.CONFLICT,
+    VersionMismatch: HTTPStatus.PRECONDITION_FAILED,
+    FeedExpired: HTTPStatus.GONE,
+    RateLimited: HTTPStatus.TOO_MANY_REQUESTS,
+    Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+    TimedOut: HTTPStatus.GATEWAY_TIMEOUT,
+    Unsupported: HTTPStatus.NOT_IMPLEMENTED,
+    SourceError: HTTPStatus.BAD_GATEWAY,
+}
+
+Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
+_WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+
+def routes(site: Site) -> list[BaseRoute]:
+    """The addresses of this face."""
+
+    async def list_operations(request: Request) -> Response:
+        await site.gate.spend(await caller_of(request, site))
+        operations = sorted(site.catalog.operations.values(), key=lambda each: each.name)
+        return _json({"operations": [_shown(each) for each in operations]})
+
+    async def call(request: Request) -> Response:
+        caller = await caller_of(request, site)
+        run = "later" if "respond-async" in _preferences(request) else "auto"
+        key = request.headers.get("idempotency-key", "")
+        params = await _params(request, site)
+        return _outcome(await site.call(Call(request.path_params["name"], params, run, key), caller))
+
+    async def get_task(request: Request) -> Response:
+        return await _task(site, "get_task", request)
+
+    async def cancel_task(request: Request) -> Response:
+        return await _task(site, "cancel_task", request)
+
+    return [
+        Route("/operations", _answering(list_operations), methods=["GET"]),
+        Route("/operations/{name}", _answering(call), methods=["POST"]),
+        Route("/tasks/{id}", _answering(get_task), methods=["GET"]),
+        Route("/tasks/{id}", _answering(cancel_task), methods=["DELETE"]),
+    ]
+
+
+def status_of(error: SiteError) -> HTTPStatus:
+    return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
+
+
+def problem(error: SiteError) -> Response:
+    """An error as problem details, with the headers its status asks for."""
+    name, status = type(error).__name__, status_of(error)
+    body = {
+        "type": f"urn:portico:error:{name}",
+        "title": _WORDS.sub(" ", name).capitalize(),
+        "status": status.value,
+        "detail": error.message,
+        **({"hint": error.hint} if error.hint else {}),
+        "details": error.details,
+    }
+    return _json(body, status, _headers(error), "application/problem+json")
+
+
+def _headers(error: SiteError) -> dict[str, str]:
+    match error:
+        case Unauthenticated():
+            return {"www-authenticate": "Bearer"}
+        case RateLimited():
+            return {"retry-after": str(ceil(error.details.get("retry_after", 1)))}
+        case _:
+            return {}
+
+
+def _answering(endpoint: Endpoint) -> Endpoint:
+    async def answer(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except SiteError as error:
+            return problem(error)
+
+    return answer
+
+
+async def _params(request: Request, site: Site) -> Mapping[str, Any]:
+    # A page elsewhere can make a browser send any other kind without asking first.
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise BadRequest("Parameters are JSON", hint="Send `content-type: application/json`.")
+    params = decode(await read_body(request, site.limits.payload_bytes) or b"{}", site.limits)
+    if not isinstance(params, dict):
+        raise BadRequest("Parameters are a JSON object", hint='Write {"name": value}.')
+    return cast("dict[str, Any]", params)
+
+
+def _preferences(request: Request) -> set[str]:
+    """What the client prefers (RFC 7240), without parameters."""
+    stated = ",".join(request.headers.getlist("prefer"))
+    return {each.partition(";")[0].strip().lower() for each in stated.split(",")}
+
+
+async def _task(site: Site, operation: str, request: Request) -> Response:
+    """Through an operation, so that the gate is asked."""
+    caller: Caller = await caller_of(request, site)
+    outcome = await site.call(Call(operation, {"id": request.path_params["id"]}, run="now"), caller)
+    return _json({"task": cast("Outcome", outcome).result})
+
+
+def _outcome(outcome: Outcome | Task) -> Response:
+    if isinstance(outcome, Task):
+        return _json({"task": shown_task(outcome)}, HTTPStatus.ACCEPTED, {"location": f"/tasks/{outcome.id}"})
+    return _json({"operation": outcome.operation, "result": outcome.result})
+
+
+def _shown(operation: Operation) -> dict[str, Any]:
+    return {
+        "name": operation.name,
+        "kind": operation.kind.value,
+        "danger": operation.danger.name.lower(),
+        "description": operation.description,
+        "params": schema_of(operation.params),
+    }
+
+
+def _json(
+    body: Any,
+    status: HTTPStatus = HTTPStatus.OK,
+    headers: Mapping[str, str] | None = None,
+    media_type: str = "application/json",
+) -> Response:
+    # What is said here is for one caller, and of this moment.
+    told = {"cache-control": "no-store", **(headers or {})}
+    return Response(msgspec.json.encode(body, enc_hook=str), status, told, media_type)
