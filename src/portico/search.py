@@ -63,6 +63,7 @@ class Hit:
     by_word: float  # BM25, as it is
     by_meaning: float  # cosine; -1 where there is no vector
     covered: float  # how much of the question's words it has, 0 to 1, by their rarity
+    in_context: float = 0.0  # the same of what the question is part of
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +116,7 @@ class Finder:
         search = await self._search(index, query, vector)
         return partial(_rank, index, query.collection, search), notes
 
-    async def _search(
-        self, index: Index, query: Query, vector: Vector | None, without: tuple[str, ...] = ()
-    ) -> Search:
+    async def _search(self, index: Index, query: Query, vector: Vector | None) -> Search:
         resolved = {
             condition: frozenset(await self.store.matching(query.collection, condition))
             for condition in await asyncio.to_thread(index.unresolved, query.collection, query.where)
@@ -125,7 +124,7 @@ class Finder:
         neighbours = None
         if vector is not None and not index.holds(query.collection, ""):
             neighbours = await self._neighbours(query, Near(tuple(vector.tolist()), top=DEPTH))
-        return Search(query.text, vector, query.near, query.where, resolved, neighbours, without)
+        return Search(query.text, vector, query.near, query.where, resolved, neighbours)
 
     async def _neighbours(self, query: Query, near: Near) -> dict[str, float]:
         ranked = await self._nearest(query, near, near.top)
@@ -217,9 +216,11 @@ class Finder:
         seen: int = 0,
         *,
         meaning: str = "",
+        context: str = "",
     ) -> tuple[list[Hit], tuple[str, ...]]:
         """The best items of several collections on one scale. `meaning` is embedded in place of the text, if given.
 
+        `context` finds nothing: of what is found it is said how much of it they share.
         Without text and meaning: whatever the filters let through, in no better order than that of their ids.
         """
         if self.index is None:
@@ -227,7 +228,10 @@ class Finder:
         asked = [(await self._checked(Query(w.collection, text=text, where=w.where)), w.without) for w in wishes]
         await self._in_step(self.index, seen)
         vector, notes = await self._vector(meaning or text)
-        searches = [(query, await self._search(self.index, query, vector, without)) for query, without in asked]
+        searches = [
+            (query, replace(await self._search(self.index, query, vector), without=without, context=context))
+            for query, without in asked
+        ]
         looks = [self._hits(self.index, query, search, limit) for query, search in searches]
         hits = [hit for found in await asyncio.gather(*looks) for hit in found]
         placed = hits if len(wishes) == 1 else _on_one_scale(hits)
@@ -237,7 +241,8 @@ class Finder:
     async def _hits(self, index: Index, query: Query, search: Search, limit: int) -> list[Hit]:
         ranked = await _rank(index, query.collection, search, limit + SPARE)
         found = await self._still_matching(query.collection, ranked.ids, query.where)
-        parts = zip(ranked.ids, ranked.scores, ranked.by_word, ranked.by_meaning, ranked.covered, strict=True)
+        scores = (ranked.scores, ranked.by_word, ranked.by_meaning, ranked.covered, ranked.in_context)
+        parts = zip(ranked.ids, *scores, strict=True)
         return [Hit(found[id], *scores) for id, *scores in parts if id in found]
 
 

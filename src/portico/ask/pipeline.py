@@ -43,6 +43,7 @@ from portico.search import Finder, Wish
 DEPTH = 60  # hits that are ranked
 NAMED_DEPTH = 20  # hits that might be what a command calls by its name
 SORTED_DEPTH = 300  # hits that another order than relevance is given to
+CONTEXT_CHARACTERS = 2000  # of earlier questions and what is known of the person
 SUMMED_UP = 10  # items that a summary looks at
 SWAY = 35.0  # points by which a model may move an item from where the search put it
 KNOWN_SECONDS = 2.0  # for which what is known of the collections is kept, though they change
@@ -299,7 +300,12 @@ class Pipeline:
         wishes = [Wish(target.name, where, target.without) for target, where in asked]
         depth = SORTED_DEPTH if meaning.sort else max(DEPTH, turn.ask.start + turn.ask.limit + 10)
         hits, notes = await self._finder.find_across(
-            wishes, meaning.text, depth, turn.asker.seen, meaning=meaning.text or meaning.question
+            wishes,
+            meaning.text,
+            depth,
+            turn.asker.seen,
+            meaning=meaning.text or meaning.question,
+            context=_context(turn.ask),
         )
         turn.notes += [note for note in notes if note not in turn.notes]
         wished = Wishes(
@@ -453,6 +459,11 @@ def _grounded(sentence: str, items: Sequence[Item]) -> Said | None:
 
 def _piece(sentence: Sentence) -> Said:
     return Said(f"{sentence.text} ", sentence.cites)
+
+
+def _context(ask: Ask) -> str:
+    """What the conversation is about: it colours the order of what is found."""
+    return " ".join((*ask.previous[-3:], ask.background, *ask.memory))[:CONTEXT_CHARACTERS]
 
 
 def _language_of(text: str, otherwise: str) -> str:

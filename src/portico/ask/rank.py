@@ -20,6 +20,7 @@ SAID_ENOUGH = 0.34  # of a question's words, by their rarity
 SAID_SOMETHING = 0.20
 KEPT_SHARE = 0.20  # of the best score; what lies below is no answer
 FAVOUR = 0.08  # for each thing that the question favours, at most three
+COLOUR = 0.12  # for what shares all the words of the conversation
 FRESH = 0.06  # for what came out today, falling by half in a year
 TONGUE = 0.15  # for what is in the language of the answer
 ASKED_TONGUE = 0.60  # if the caller said which language that is
@@ -57,7 +58,10 @@ def ranked(hits: Sequence[Hit], wishes: Wishes) -> list[Scored]:
         return []
     sure = max(map(_certainty, fitting)) if wishes.content else 1.0
     tests = {name: _tests(filters, wishes.fields[name]) for name, filters in wishes.favours.items() if filters}
-    moved = [(hit.score + _bonus(hit.item, wishes, tests.get(hit.item.collection, ())), hit) for hit in fitting]
+    moved = [
+        (hit.score + COLOUR * hit.in_context + _bonus(hit.item, wishes, tests.get(hit.item.collection, ())), hit)
+        for hit in fitting
+    ]
     best = max(score for score, _ in moved)
     order = sorted(moved, key=lambda pair: (-pair[0], pair[1].item.collection, pair[1].item.id))
     # Where filters alone decide, everything that is left fits.

@@ -32,6 +32,7 @@ class Search:
     resolved: Mapping[Condition, frozenset[str]] = field(default_factory=dict[Condition, frozenset[str]])
     neighbours: Mapping[str, float] | None = None
     without: tuple[str, ...] = ()  # no item that says one of these; several words are a phrase
+    context: str = ""  # what the search is part of: said of what is found, without a say in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class Ranked:
     by_word: list[float]  # BM25, as it is
     by_meaning: list[float]  # cosine; -1 where there is no vector
     covered: list[float] = field(default_factory=list[float])  # how much of the question they say, 0 to 1, by rarity
+    in_context: list[float] = field(default_factory=list[float])  # the same of the context
 
 
 @dataclass(frozen=True, slots=True)

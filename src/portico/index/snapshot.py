@@ -67,7 +67,9 @@ class Snapshot:
             return Ranked([], [], 0, [], [])
         parts = self._near_parts(search.near, allowed) if search.near else self._parts(search, allowed)
         docs, ranked = self._best(parts, limit, after)
-        ranked = replace(ranked, covered=self._covered(search.text, docs))
+        ranked = replace(
+            ranked, covered=self._covered(search.text, docs), in_context=self._covered(search.context, docs)
+        )
         vectors = self.vectors.get("")
         if search.near or search.neighbours or search.vector is None or vectors is None:
             return ranked
@@ -158,23 +160,29 @@ class Snapshot:
             scores[i][docs] += rarity * weights * (K1 + 1) / (weights + K1 * (1 - B + B * lengths / self.mean))
 
     def _covered(self, text: str, docs: Sequence[int]) -> list[float]:
-        """How much of a question a few items say: a rare word weighs more, one that nobody says weighs most."""
+        """How much of a text a few items say: a rare word weighs more, one that nobody says weighs most."""
         chosen = np.asarray(docs, np.int64)
         said, whole = np.zeros(len(docs)), 0.0
-        for term in wanted(text, self.languages).terms:
-            having = self._having(term)
-            frequency = int(np.count_nonzero(having & np.concatenate(self.live)))
+        for term in wanted(text, self.languages).terms if text else ():
+            having, frequency = self._having(term, chosen)
             rarity = float(np.log1p((self.count - frequency + 0.5) / (frequency + 0.5)))
-            said += rarity * having[chosen]
+            said += rarity * having
             whole += rarity
         return np.round(said / whole if whole else said, DIGITS).tolist()
 
-    def _having(self, term: Term) -> Mask:
-        having = [np.zeros(len(s), bool) for s in self.segments]
-        for segment, mask in zip(self.segments, having, strict=True):
-            for stem in self._numbers(term):
-                mask[segment.postings.of(stem)[0]] = True
-        return np.concatenate(having) if having else np.zeros(0, bool)
+    def _having(self, term: Term, chosen: NDArray[np.int64]) -> tuple[Mask, int]:
+        """Which of these items have a term, and how many items have it in all."""
+        having, frequency, first = np.zeros(len(chosen), bool), 0, 0
+        stems = self._numbers(term)
+        for segment, live in zip(self.segments, self.live, strict=True):
+            for stem in stems:
+                run = segment.postings.of(stem)[0]
+                if len(run):
+                    frequency += int(np.count_nonzero(live[run]))
+                    places = np.minimum(np.searchsorted(run, chosen - first), len(run) - 1)
+                    having |= run[places] == chosen - first
+            first += len(segment)
+        return having, frequency
 
     def values(self) -> dict[str, dict[Any, int]]:
         """The distinct values of every path, with the number of living items that have each."""
