@@ -59,7 +59,8 @@ class Memories:
         known = [each for each in await self.of(caller) if id in {"", each.id}]
         if id and not known:
             raise UnknownItem("Nothing of that id is remembered", id=id)
-        await self._store.write(COLLECTION, [Remove(each.id) for each in known])
+        if known:
+            await self._store.write(COLLECTION, [Remove(each.id) for each in known])
         return len(known)
 
     async def _declared(self) -> None:

@@ -35,7 +35,7 @@ from portico.memories import Memories, Memory
 from portico.models import LanguageModel
 from portico.observe import Asked, Called, Observe, Queried, nowhere
 from portico.operations import Context, Counted, checked_params, collection_operations, run
-from portico.query import Page, Query, Test, checked, matcher
+from portico.query import EVERYTHING, Page, Query, Test, checked, matcher
 from portico.safety.gate import Gate, Permit
 from portico.search import Finder
 from portico.store import Kept
@@ -132,7 +132,8 @@ class Site:
             await self.gate.settled(lambda: self._fitting(ask, caller)),
             lambda operation: self.gate.may(operation, caller),
             lambda call: self.call(call, caller),
-            partial(later, ask, caller) if later else None,
+            # A filter of a face's own cannot be told to a task, which may run in another process.
+            partial(later, ask, caller) if later and ask.where == EVERYTHING else None,
             self._acknowledged,
         )
         known = await self._remembered(ask, caller)

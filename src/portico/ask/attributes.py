@@ -1,17 +1,17 @@
 """What callers say beside the question: attributes, answers to what was asked back, and what is known of them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from typing import Any, cast
 
-from portico.ask.clues import Clue, Made, Maker, dated, diet_clues, excluding, keeping_to, placed
-from portico.ask.fields import Fields, key_of, spoken
+from portico.ask.clues import Clue, Made, Maker, diet_clues, excluding, keeping_to, placed, within
+from portico.ask.fields import Fields, key_of, number_in, spoken
 from portico.ask.kinds import DIETS, is_kind
 from portico.ask.phrases import LANGUAGES, phrases, read_range
-from portico.ask.reading import Quantity, When, Without, read, read_value
+from portico.ask.reading import Finding, Quantity, When, Without, read, read_value
 from portico.calls import Ask
-from portico.catalog import FieldType
+from portico.catalog import FieldType, instant, seconds
 from portico.errors import InvalidQuery
 from portico.index.text import fold
 from portico.query import EVERYTHING, And, Condition, Filter, Or, parse_filter
@@ -21,6 +21,7 @@ LOCATIONS = ("location", "near")  # attributes that name a place
 _NOTHING = frozenset({"", "none", "any", "all", "no_preference"}) | {
     fold(said) for language in LANGUAGES for said in (phrases(language).no_preference, phrases(language).any)
 }
+_YES = frozenset({"true", "yes", "y"}) | {fold(phrases(language).yes) for language in LANGUAGES}
 _AVOIDING = ("allerg", "intoleran", "dislike", "avoid", "exclude", "without")
 
 
@@ -65,10 +66,24 @@ def _type_filter(value: Any) -> Maker:
 def _attribute(name: str, value: Any, today: date, language: str) -> Maker:
     def make(fields: Fields) -> Made | None:
         path = fields.path(name) or fields.field(name)
+        if isinstance(value, Mapping) and name in fields.collection.fields:
+            inside = _inside(fields, name, cast("Mapping[str, Any]", value), today, language)
+            if inside:
+                return Made(name, f"{spoken(name)}: {_plain(value)}", inside)
         where = _value_filter(fields, path, value, today, language) if path else None
         return Made(path, f"{spoken(path)}: {_plain(value)}", where) if path and where else None
 
     return make
+
+
+def _inside(fields: Fields, name: str, value: Mapping[str, Any], today: date, language: str) -> Filter | None:
+    """What an object asks of the fields below a name, as in {"offers": {"price": {"maxPrice": 5}}}."""
+    parts = [
+        _value_filter(fields, f"{name}.{key}", inner, today, language)
+        for key, inner in list(value.items())[:MAX_ATTRIBUTES]
+        if f"{name}.{key}" in fields.values and not key.startswith("@")
+    ]
+    return And(tuple(part for part in parts if part)) if parts and all(parts) else None
 
 
 def _plain(value: Any) -> str:
@@ -82,8 +97,7 @@ def _value_filter(fields: Fields, path: str, value: Any, today: date, language: 
         case bool():
             return Condition(path, "eq", value)
         case int() | float():
-            at_most = fields.path("price") == path or fields.path("duration") == path
-            return fields.compares(path, "lte" if at_most else "eq", float(value))
+            return _number_filter(fields, path, float(value))
         case str():
             return _text_filter(fields, path, value, today, language)
         case list():
@@ -98,29 +112,81 @@ def _value_filter(fields: Fields, path: str, value: Any, today: date, language: 
             return None
 
 
+def _number_filter(fields: Fields, path: str, value: float) -> Filter | None:
+    """A bare number: a price or a time is not to be above it, a date is in that year, anything else is it."""
+    if path in fields.paths("duration") or fields.collection.field(path).type == FieldType.DURATION:
+        return fields.compares(path, "lte", value * 60)  # people count in minutes
+    if path in fields.paths("price"):
+        return fields.compares(path, "lte", value)
+    if fields.collection.field(path).type == FieldType.TIMESTAMP:
+        return _year_filter(fields, path, value)
+    return fields.compares(path, "eq", value)
+
+
+def _year_filter(fields: Fields, path: str, year: float) -> Filter | None:
+    if not 1 <= year < 9999 or year != int(year):
+        return None
+    start, end = (instant(f"{int(each):04}-01-01") or 0 for each in (year, year + 1))
+    return fields.compares(path, "between", start, end - 1)
+
+
 def _text_filter(fields: Fields, path: str, value: str, today: date, language: str) -> Filter | None:
-    if path == fields.path("diet"):
-        diet = next((name for name, said in DIETS.items() if key_of(value) in {key_of(each) for each in said}), None)
-        made = keeping_to(diet)(fields) if diet else None
-        if made and made.where != EVERYTHING:
-            return made.where
+    """What a text asks of a path: the first reading that fits what the path holds."""
+    return (
+        _diet_value(fields, path, value)
+        or _known_value(fields, path, value)
+        or _plain_value(fields, path, value)
+        # The ranges that we offer ourselves are read back in every language.
+        or (None if value.isascii() else _offered_value(fields, path, value))
+        or _worded_value(fields, path, read_value(value, today, language))
+        or _offered_value(fields, path, value)
+        or _contained(fields, path, value)
+    )
+
+
+def _diet_value(fields: Fields, path: str, value: str) -> Filter | None:
+    if path != fields.path("diet"):
+        return None
+    diet = next((name for name, said in DIETS.items() if key_of(value) in {key_of(each) for each in said}), None)
+    made = keeping_to(diet)(fields) if diet else None
+    return made.where if made and made.where != EVERYTHING else None
+
+
+def _known_value(fields: Fields, path: str, value: str) -> Filter | None:
     values = fields.matching(path, value)
-    if values:
-        return fields.among(path, values)
-    for finding in read_value(value, today, language):
+    return fields.among(path, values) if values else None
+
+
+def _plain_value(fields: Fields, path: str, value: str) -> Filter | None:
+    """A yes or no, a time in ISO 8601, or a number."""
+    if fields.values.get(path) and all(isinstance(each, bool) for each in fields.values[path]):
+        return Condition(path, "eq", fold(value.strip()) in _YES)
+    length = seconds(value)
+    if length is not None:
+        return fields.compares(path, "lte", length)
+    if value.strip().isdecimal() and len(value) < 16:
+        return _number_filter(fields, path, float(value))
+    return None
+
+
+def _offered_value(fields: Fields, path: str, value: str) -> Filter | None:
+    bounds = read_range(value)
+    return _between(fields, path, *bounds) if bounds else None
+
+
+def _worded_value(fields: Fields, path: str, findings: Sequence[Finding]) -> Filter | None:
+    for finding in findings:
         match finding:
             case Quantity():
-                found = fields.compares(path, finding.op, finding.value, finding.upper)
+                return fields.compares(path, finding.op, finding.value, finding.upper)
             case When():
-                made = dated(finding)(fields)
-                found = made.where if made else None
+                return within(fields, path, finding)
             case _:
-                found = None
-        if found:
-            return found
-    bounds = read_range(value)
-    if bounds:
-        return _between(fields, path, *bounds)
+                pass
+    return None
+
+
+def _contained(fields: Fields, path: str, value: str) -> Filter | None:
     is_text = fields.collection.field(path).type == FieldType.STRING
     return Condition(path, "contains", value) if is_text else None
 
@@ -137,6 +203,15 @@ _LEAST = ("minPrice", "minValue", "min", "from", "gte")
 _MOST = ("maxPrice", "maxValue", "max", "to", "lte")
 
 
+def _end(fields: Fields, path: str, value: Any) -> float | None:
+    """One end of a range: a number, minutes of a time, or a time in ISO 8601."""
+    if isinstance(value, str):
+        return seconds(value) if seconds(value) is not None else number_in(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) * (60 if path in fields.paths("duration") else 1)
+
+
 def _range_filter(fields: Fields, path: str, value: Mapping[str, Any]) -> Filter | None:
     """A schema.org range with its ends, or the operators of Portico's own filters."""
     if any(key.startswith("$") for key in value):
@@ -144,8 +219,8 @@ def _range_filter(fields: Fields, path: str, value: Mapping[str, Any]) -> Filter
             return parse_filter({path: dict(value)})
         except InvalidQuery:
             return None
-    low = next((float(value[key]) for key in _LEAST if isinstance(value.get(key), int | float)), None)
-    high = next((float(value[key]) for key in _MOST if isinstance(value.get(key), int | float)), None)
+    low = next((end for key in _LEAST if (end := _end(fields, path, value.get(key))) is not None), None)
+    high = next((end for key in _MOST if (end := _end(fields, path, value.get(key))) is not None), None)
     name = value.get("name") or value.get("value")
     if low is None and high is None and isinstance(name, str):
         values = fields.matching(path, name)

@@ -85,6 +85,9 @@ def _choice(fields: Fields, path: str, role: str, text: str, phrases: Phrases) -
 
 def _ranges(fields: Fields, numbers: Sequence[float], role: str, phrases: Phrases) -> list[str]:
     """Three ranges that each hold about a third of the items, with ends that people would choose."""
+    numbers = [number for number in numbers if number > 0]
+    if not numbers:
+        return []
     thirds = [numbers[len(numbers) // 3], numbers[2 * len(numbers) // 3]]
     if role == "duration":
         low, high = (min(NICE_MINUTES, key=lambda nice: abs(nice - each / 60)) * 60 for each in thirds)

@@ -39,6 +39,7 @@ class Clue:
     make: Maker
     strict: bool = True  # never given up, even if nothing is left
     selects: bool = True  # collections that cannot tell are not asked
+    weight: int = 2  # how much it says of where to look; nearly everything has a price
     span: tuple[int, int] | None = None  # in the question, if its words are cut out once understood
 
 
@@ -54,7 +55,7 @@ def said_clues(findings: Sequence[Finding], text: str) -> Iterator[Clue]:
                 yield _quantity(finding, said, span)
             case When():
                 yield Clue("date", said, dated(finding), span=span)
-            case Without() if not (_asks_a_fact(text) and not _is_known_food(finding.words)):
+            case Without() if not (is_factual(text) and not _is_known_food(finding.words)):
                 yield Clue(f"without {finding.words}", said, excluding(finding), selects=False, span=span)
             case Flag() if finding.name in _FLAGS and finding.value:
                 yield Clue(finding.name, said, _FLAGS[finding.name], span=span)
@@ -66,7 +67,7 @@ def said_clues(findings: Sequence[Finding], text: str) -> Iterator[Clue]:
                 pass  # what is near something, and orders, are looked at by themselves
 
 
-def _asks_a_fact(text: str) -> bool:
+def is_factual(text: str) -> bool:
     """Whether a question wants to know something: "why is there no ferry" leaves nothing out."""
     found = [word.lower() for word in words(text)[:40]]
     return bool(found) and (found[0] in ASKING or "?" in text or "¿" in text)
@@ -84,7 +85,8 @@ def _quantity(found: Quantity, said: str, span: tuple[int, int] | None) -> Clue:
     if found.kind == "price" and found.op == "eq":
         found = replace(found, op="lte")  # "a £20 gift" may cost less
     bound = "least" if found.op in {"gt", "gte"} else "most"
-    return Clue(f"{role or 'number'} {bound}", said, _measured(found, role), span=span)
+    weight = 1 if found.kind in {"price", "rating", "number"} else 2
+    return Clue(f"{role or 'number'} {bound}", said, _measured(found, role), span=span, weight=weight)
 
 
 def _measured(found: Quantity, role: str) -> Maker:
@@ -127,23 +129,26 @@ def _shown(found: Quantity) -> str:
 def dated(found: When) -> Maker:
     def make(fields: Fields) -> Made | None:
         path = fields.path("date")
-        now = datetime.now(UTC)
-        if path is None or (path.rpartition(".")[2] not in DATED and found.start_at and found.start_at > now):
+        is_to_come = found.start_at is not None and found.start_at > datetime.now(UTC)
+        if path is None or (is_to_come and path.rpartition(".")[2] not in DATED):
             return None  # what is still to come was not published yet
-        end = fields.path("end") if path.rpartition(".")[2] in DATED else None
-        parts: list[Filter] = []
-        if found.start_at:
-            # What goes on for days is on as long as it has not ended.
-            begins = fields.compares(end or path, "gte", _micros(found.start_at))
-            alone = fields.compares(path, "gte", _micros(found.start_at))
-            parts += (
-                [Or(tuple(each for each in (begins, alone) if each))] if end else [each for each in (alone,) if each]
-            )
-        if found.end_at:
-            parts += [each for each in (fields.compares(path, "lt", _micros(found.end_at)),) if each]
-        return Made(path, f"{spoken(path)} {_span(found)}", And(tuple(parts))) if parts else None
+        where = within(fields, path, found)
+        return Made(path, f"{spoken(path)} {_span(found)}", where) if where else None
 
     return make
+
+
+def within(fields: Fields, path: str, found: When) -> Filter | None:
+    """At this time. What goes on for days is on as long as it has not ended."""
+    end = fields.path("end") if path.rpartition(".")[2] in DATED else None
+    parts: list[Filter | None] = []
+    if found.start_at:
+        begins = [fields.compares(each, "gte", _micros(found.start_at)) for each in (path, end) if each]
+        known = tuple(each for each in begins if each)
+        parts.append(known[0] if len(known) == 1 else Or(known) if known else None)
+    if found.end_at:
+        parts.append(fields.compares(path, "lt", _micros(found.end_at)))
+    return And(tuple(part for part in parts if part)) if parts and all(parts) else None
 
 
 def _micros(moment: datetime) -> int:

@@ -36,7 +36,7 @@ _LISTED = re.compile(
     r"\b(?:about|around|with|like|love|enjoy|interests?|interested in)[:\s]+(.{2,200})$", re.IGNORECASE
 )
 _PARTS = re.compile(r"\s*(?:,|;|\band\b|\bund\b|\by\b|\bet\b)\s*", re.IGNORECASE)
-_TIME = re.compile(r"\b(?:at|um|à|a las)?\s*(\d{1,2})(?::(\d{2}))?\s*(am|pm|uhr|h)?\b", re.IGNORECASE)
+_COUNTED = re.compile(r"\b(\d{1,9}(?:\.\d{1,9})?)\s+(\w{1,40})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +126,17 @@ def _said(name: str, schema: Mapping[str, Any], text: str, findings: Sequence[Fi
         case "string":
             return _text(name, schema, text, findings)
         case "array":
-            found = _LISTED.search(text)
+            found = _LISTED.search(_undated(text, findings))
             parts = [part for part in _PARTS.split(found[1].strip(" .?!")) if part] if found else []
             return parts[: int(schema.get("maxItems", 10))] or None
         case _:
             return None
+
+
+def _undated(text: str, findings: Sequence[Finding]) -> str:
+    for each in sorted(findings, key=lambda finding: -finding.start):
+        text = f"{text[: each.start]} {text[each.end :]}" if isinstance(each, When) else text
+    return text.strip()
 
 
 def _number(name: str, schema: Mapping[str, Any], text: str, findings: Sequence[Finding]) -> float | int | None:
@@ -142,6 +148,9 @@ def _number(name: str, schema: Mapping[str, Any], text: str, findings: Sequence[
     for each in findings:
         if isinstance(each, Quantity) and each.noun and set(key_of(each.noun)) & stem:
             return int(each.value) if whole else each.value
+    for number, noun in _COUNTED.findall(text):
+        if set(key_of(noun)) & stem:
+            return int(float(number)) if whole else float(number)
     return None
 
 
@@ -161,8 +170,8 @@ def _clock(text: str) -> str | None:
     found = re.search(r"\bat\s+(\d{1,2})(?::(\d{2}))?\s*(am|pm)?\b", text, re.IGNORECASE)
     if not found:
         return None
-    hour = int(found[1]) % 24
-    hour = hour + 12 if (found[3] or "").lower() == "pm" and hour < 12 else hour
+    half = (found[3] or "").lower()
+    hour = int(found[1]) % (12 if half else 24) + (12 if half == "pm" else 0)
     return f"{hour:02}:{found[2] or '00'}"
 
 
@@ -177,8 +186,8 @@ def _fitted(value: Any, schema: Mapping[str, Any]) -> Any:
             return float(value)
         case "boolean", str():
             return value.strip().lower() in {"true", "yes", "y", "1", "ja", "sí", "si", "oui", "是", "はい"}
-        case "string", list() if value:
-            return str(cast("list[Any]", value)[0])
+        case (("string" | None), list()) if value and schema.get("type") != "array":
+            return cast("list[Any]", value)[0]
         case _:
             return value
 

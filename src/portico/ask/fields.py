@@ -55,10 +55,12 @@ DATED = frozenset({"startDate"})  # a time something takes place, not one it cam
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_\-.\s]+")
 _SCHEMA = re.compile(r"https?://schema\.org/")
-_NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?")
+_NUMBER = re.compile(r"[-+]?\d[\d.,]*")
+_CODED = re.compile(r"^https?://|[a-z][A-Z]")  # a value for programs, not for people
 _ENDINGS = ("Diet",)  # VegetarianDiet is vegetarian
 MAX_VALUES = 5000  # of a path that is read as words
 MAX_VALUE_WORDS = 5
+MAX_TEXTS = 10_000  # numbers in texts that are looked up one by one
 SILENT = frozenset({"@id", "@type", "@context", "id", "url", "image", "sku", "isbn", "telephone", "email", "logo"})
 
 Key = tuple[str, ...]
@@ -67,7 +69,7 @@ Key = tuple[str, ...]
 @lru_cache(maxsize=16_384)
 def spoken(name: str) -> str:
     """A field's name, or a value of a vocabulary, as words: `totalTime` is total time."""
-    last = _SCHEMA.sub("", name)
+    last = "kind" if name == "@type" else _SCHEMA.sub("", name)
     for ending in _ENDINGS:
         last = last.removesuffix(ending) or last
     return " ".join(part for part in _CAMEL.split(last) if part).lower()
@@ -87,7 +89,18 @@ def number_in(value: Any) -> float | None:
     if isinstance(value, int | float):
         return float(value)
     found = _NUMBER.search(value) if isinstance(value, str) and len(value) <= 40 else None
-    return float(found[0].replace(",", "")) if found else None
+    return _decimal(found[0].rstrip(".,")) if found else None
+
+
+def _decimal(digits: str) -> float | None:
+    """A number as it is written here or there: 1,299.00 and 1.299,00. A lone comma before two digits is for cents."""
+    comma, dot = digits.rfind(","), digits.rfind(".")
+    cents = comma > dot and (dot >= 0 or (digits.count(",") == 1 and len(digits) - comma - 1 in {1, 2}))
+    plain = digits.replace(".", "").replace(",", ".") if cents else digits.replace(",", "")
+    try:
+        return float(plain)
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True)
@@ -133,6 +146,8 @@ class Fields:
 
     def field(self, name: str) -> str | None:
         """The path a caller means by a name: itself, the end of one, or its role."""
+        if f"{name}.name" in self.values:
+            return f"{name}.name"  # people and brands are known by their names
         if name in self.values or name in self.collection.fields:
             return name
         lower = name.lower()
@@ -159,7 +174,11 @@ class Fields:
         held = self.values.get(path, {})
         read = _READERS.get(known.type, _loose)
         texts = [each for each in held if isinstance(each, str) and _holds(test, read(each), value, upper)]
-        parts: list[Filter] = [Condition(path, "in", tuple(texts[:MAX_LIST]))] if texts else []
+        if len(texts) > MAX_TEXTS:
+            return None  # more than a filter can hold
+        parts: list[Filter] = [
+            Condition(path, "in", tuple(texts[at : at + MAX_LIST])) for at in range(0, len(texts), MAX_LIST)
+        ]
         if any(not isinstance(each, str | bool) for each in held):
             parts.append(Condition(path, op, (value, upper) if op == "between" else value))
         return parts[0] if len(parts) == 1 else Or(tuple(parts)) if parts else None
@@ -218,13 +237,17 @@ class Fields:
         return tuple(value for spellings in partly for value in spellings)
 
     def common(self, path: str, most: int) -> list[str]:
-        """The values that most items have, in words, most frequent first."""
-        counts: dict[str, int] = {}
+        """The values that most items have, in words, most frequent first; spellings of one value count as one."""
+        counts: dict[Key, int] = {}
+        shown: dict[Key, str] = {}
         for value, count in self.values.get(path, {}).items():
             if isinstance(value, str):
-                said = spoken(value) if _SCHEMA.match(value) else value
-                counts[said] = counts.get(said, 0) + count
-        return sorted(counts, key=lambda each: (-counts[each], each))[:most]
+                key = key_of(spoken(value), self.collection.language)
+                counts[key] = counts.get(key, 0) + count
+                natural = spoken(value) if _CODED.search(value) else value
+                shown[key] = natural if not _CODED.search(value) else shown.get(key, natural)
+        best = sorted(counts, key=lambda key: (-counts[key], shown[key]))
+        return [shown[key] for key in best[:most]]
 
     def numbers(self, path: str) -> list[float]:
         """Every number of a path, sorted, as often as it occurs (up to a bound)."""

@@ -11,7 +11,7 @@ CALLED: dict[str, tuple[str, ...]] = {
     "Product": ("product", "produkt", "producto", "produit"),
     "Book": ("book", "buch", "libro", "livre"),
     "Movie": ("movie", "film"),
-    "Article": ("article", "artikel", "artículo"),
+    "Article": ("article", "news", "artikel", "nachrichten", "artículo", "noticias", "actualités"),
     "NewsArticle": ("news article",),
     "JobPosting": ("job", "vacancy", "stelle", "empleo", "emploi"),
     "Hotel": ("hotel",),
@@ -156,6 +156,18 @@ CHEAP = frozenset(
     {"cheap", "inexpensive", "affordable", "budget", "günstig", "günstige", "günstiges", "billig", "preiswert",
      "barato", "barata", "baratos", "económico", "abordable"}
 )  # fmt: skip
+# What is called otherwise in data that is in English, or among friends.
+ALSO: dict[str, tuple[str, ...]] = {
+    "dinner": ("supper", "main course", "abendessen", "hauptgericht", "cena", "dîner"),
+    "lunch": ("mittagessen", "almuerzo", "déjeuner"),
+    "breakfast": ("frühstück", "desayuno", "petit déjeuner"),
+    "dessert": ("pudding", "nachtisch", "nachspeise", "postre"),
+    "soup": ("suppe", "sopa", "soupe", "potage"),
+    "drink": ("beverage", "getränk", "bebida", "boisson"),
+    "snack": ("imbiss", "tentempié", "en-cas"),
+    "side": ("side dish", "beilage", "guarnición", "accompagnement"),
+    "salad": ("salat", "ensalada", "salade"),
+}
 COOKING = frozenset(
     {"cook", "bake", "eat", "dinner", "lunch", "breakfast", "supper", "kochen", "backen", "essen", "abendessen",
      "cocinar", "cenar", "comer", "cuisiner", "manger", "dîner"}

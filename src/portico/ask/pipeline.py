@@ -42,7 +42,7 @@ from portico.search import Finder, Wish
 
 DEPTH = 60  # hits that are ranked
 NAMED_DEPTH = 20  # hits that might be what a command calls by its name
-SORTED_DEPTH = 300  # hits that another order than relevance is given to
+SORTED_DEPTH = 1000  # hits that another order than relevance is given to
 CONTEXT_CHARACTERS = 2000  # of earlier questions and what is known of the person
 SUMMED_UP = 10  # items that a summary looks at
 SWAY = 35.0  # points by which a model may move an item from where the search put it
@@ -187,12 +187,9 @@ class Pipeline:
         constraint = Constraint("geo", f"within {spot.metres:g} metres of {name}", place.words)
         text = " ".join(meaning.text.replace(place.words, " ").split())
         content = tuple(word for word in meaning.content if word in text)
+        near = meaning.narrowed_to(targets)
         turn.meaning = replace(
-            meaning,
-            targets=targets,
-            text=text if content else "",
-            content=content,
-            constraints=(*meaning.constraints, constraint),
+            near, text=text if content else "", content=content, constraints=(*near.constraints, constraint)
         )
 
     # What the question asks to be done
@@ -287,12 +284,19 @@ class Pipeline:
         return Found(each.item, each.score, place, self._actions[1].of(each.item, turn.asker.may), each.same)
 
     async def _ranked(self, turn: _Turn) -> list[Scored]:
-        """The local ranking. Categories that leave nothing are given up."""
-        scored = await self._search(turn, [(target, target.where) for target in turn.meaning.targets])
-        relaxed = [(target, target.relaxed) for target in turn.meaning.targets]
-        if not scored and any(target.where != target.relaxed for target in turn.meaning.targets):
-            scored = await self._search(turn, relaxed)
-        sort = turn.meaning.sort
+        """The local ranking. Categories that leave nothing are given up, and so are words that nothing here says."""
+        meaning = turn.meaning
+        scored = await self._search(turn, [(target, target.where) for target in meaning.targets])
+        if not scored and any(target.where != target.relaxed for target in meaning.targets):
+            scored = await self._search(turn, [(target, target.relaxed) for target in meaning.targets])
+            given_up = [
+                each.says for each in meaning.narrowed_to(meaning.targets).constraints if each.field in _facets(meaning)
+            ]
+            turn.notes += [turn.phrases.nothing_within(given_up)] if scored and given_up else []
+        if not scored and meaning.constraints and meaning.text:
+            turn.meaning = replace(meaning, text="", content=())
+            scored = await self._search(turn, [(target, target.where) for target in meaning.targets])
+        sort = meaning.sort
         return (sorted_by(scored, sort, turn.fields) or scored) if sort else scored
 
     async def _search(self, turn: _Turn, asked: Sequence[tuple[Target, Filter]]) -> list[Scored]:
@@ -345,11 +349,13 @@ class Pipeline:
             turn.notes.append(turn.phrases.model_silent)
         except Unavailable:
             turn.notes.append(turn.phrases.model_silent)
-        placed = {each.item.id for each in order}
+        placed = {(each.item.collection, each.item.id) for each in order}
         last = order[-1].score if order else 100.0
         judged_all = turn.phrases.model_silent not in turn.notes
-        for each in scored if not judged_all or not order else []:
-            if each.item.id not in placed:
+        # What the model saw and left out is no answer; what it was not shown comes behind.
+        unseen = scored[self._manners.candidates :] if judged_all and order else scored
+        for each in unseen:
+            if (each.item.collection, each.item.id) not in placed:
                 left = replace(each, score=min(each.score, last))
                 order.append(left)
                 yield left
@@ -459,6 +465,12 @@ def _grounded(sentence: str, items: Sequence[Item]) -> Said | None:
 
 def _piece(sentence: Sentence) -> Said:
     return Said(f"{sentence.text} ", sentence.cites)
+
+
+def _facets(meaning: Meaning) -> frozenset[str]:
+    """The fields of categories, which are given up if nothing is left."""
+    made = [clue.make(target.fields) for clue in meaning.clues if not clue.strict for target in meaning.targets]
+    return frozenset(each.path for each in made if each)
 
 
 def _context(ask: Ask) -> str:

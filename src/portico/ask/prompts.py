@@ -49,9 +49,11 @@ _LENGTHS = {
     "summarize": "Sum up what was found in one to three sentences.",
     "generate": "Answer in at most six sentences.",
 }
-_SCORED = re.compile(r'\{\s*"n"\s*:\s*(\d{1,4})\s*,\s*"score"\s*:\s*(\d{1,3})(?:\.\d+)?\s*\}')
+_ENTRY = re.compile(r"\{[^{}]{1,200}\}")
+_N, _SCORE = re.compile(r'"n"\s*:\s*(\d{1,4})\b'), re.compile(r'"score"\s*:\s*(\d{1,3})\b')
 _CITED = re.compile(r"\s*\[(\d{1,4}(?:\s*,\s*\d{1,4})*)\]")
-_ENDS = re.compile(r"(?:[.!?…](?:\s*\[[\d,\s]+\])*(?=\s)|[。！？](?:\s*\[[\d,\s]+\])*|\n)")
+# A sentence ends after its citations: "e.g." and "St. Hild" have none behind them.
+_ENDS = re.compile(r"[.!?…。！？]?(?:\s*\[\d[\d,\s]{0,40}\])+[.!?…。！？]?(?=\s)|\n")
 LEAST_CHARACTERS = 160  # of an item; with less there are fewer items
 MOST_CHARACTERS = 1500
 NAMES = {"de": "German", "en": "English", "es": "Spanish", "fr": "French", "ja": "Japanese", "zh": "Chinese"}
@@ -59,7 +61,7 @@ NAMES = {"de": "German", "en": "English", "es": "Spanish", "fr": "French", "ja":
 
 def rank_prompt(question: str, history: Sequence[str], items: Sequence[Item], budget: int) -> tuple[Prompt, int]:
     """A prompt to rank items, and how many of them fit into it."""
-    head = _head(question, history)
+    head = _head(question, history, budget - tokens(_RANK))
     lines = _fitting(items, budget - tokens(_RANK + head))
     return Prompt(_RANK, f"{head}\n{lines.text}", RANKING, most=20 * len(items) + 40), lines.count
 
@@ -69,14 +71,19 @@ def answer_prompt(
 ) -> tuple[Prompt, int]:
     """A prompt for a grounded answer, and how many items fit into it."""
     system = _ANSWER.replace("{language}", NAMES.get(language, language)).replace("{length}", _LENGTHS[mode])
-    head = _head(question, history)
+    head = _head(question, history, budget - tokens(system))
     lines = _fitting(items, budget - tokens(system + head))
     return Prompt(system, f"{head}\n{lines.text}", most=600), lines.count
 
 
-def _head(question: str, history: Sequence[str]) -> str:
-    asked = [plain(each)[:300] for each in history[-5:]]
-    return msgspec.json.encode({"asked before": asked, "question": plain(question)[:2000]}).decode()
+def _head(question: str, history: Sequence[str], budget: int) -> str:
+    """The question and those before it, in at most half of what there is room for."""
+    asked, said = [plain(each)[:300] for each in history[-5:]], plain(question)[:2000]
+    while True:
+        head = msgspec.json.encode({"asked before": asked, "question": said}).decode()
+        if tokens(head) <= budget // 2 or not said:
+            return head
+        asked, said = asked[1:], said if asked else said[: len(said) * 3 // 4]
 
 
 class _Lines(msgspec.Struct, frozen=True):
@@ -139,10 +146,10 @@ def _in_words(value: Any, depth: int) -> str:
 
 def scores_in(reply: str, count: int, after: int) -> Iterator[tuple[int, int, int]]:
     """The (item, score, end) triples of a reply that begin after a position; numbers that are no item are left out."""
-    for found in _SCORED.finditer(reply, after):
-        number = int(found[1])
-        if 1 <= number <= count:
-            yield number - 1, min(int(found[2]), 100), found.end()
+    for found in _ENTRY.finditer(reply, after):
+        number, score = _N.search(found[0]), _SCORE.search(found[0])
+        if number and score and 1 <= int(number[1]) <= count:
+            yield int(number[1]) - 1, min(int(score[1]), 100), found.end()
 
 
 def sentences_in(text: str) -> tuple[list[str], str]:

@@ -16,7 +16,7 @@ from portico.search import Hit
 # Measured on collections of several kinds: what fits has a cosine above, what does not one below.
 NEAR_ENOUGH = 0.63  # a cosine that is evidence by itself
 FAR = 0.45  # one that says nothing
-SAID_ENOUGH = 0.34  # of a question's words, by their rarity
+SAID_ENOUGH = 0.28  # of a question's words, by their rarity
 SAID_SOMETHING = 0.20
 KEPT_SHARE = 0.20  # of the best score; what lies below is no answer
 FAVOUR = 0.08  # for each thing that the question favours, at most three
@@ -66,7 +66,7 @@ def ranked(hits: Sequence[Hit], wishes: Wishes) -> list[Scored]:
     order = sorted(moved, key=lambda pair: (-pair[0], pair[1].item.collection, pair[1].item.id))
     # Where filters alone decide, everything that is left fits.
     floor = 0.0 if wishes.content else FITTING
-    shown = [(floor + (1 - floor) * max(score, 0.0) / max(best, 1e-9), hit) for score, hit in order]
+    shown = [(floor + (1 - floor) * max(score, 0.0) / best if best > 0 else 1.0, hit) for score, hit in order]
     return _merged([Scored(hit.item, round(max(100 * sure * share, 1.0), 1)) for share, hit in shown])
 
 
@@ -157,12 +157,12 @@ _LENGTHS = {"duration": ("pages", "length", "word")}  # what is long, where noth
 
 def sorted_by(scored: Sequence[Scored], sort: Sort, fields: Mapping[str, Fields]) -> list[Scored] | None:
     """The same items by a field, those without it last; None if none of them has it. Scores follow the order."""
-    values = {each.item.id: _value(each.item, sort, fields[each.item.collection]) for each in scored}
-    having = [each for each in scored if values[each.item.id] is not None]
+    values = [(each, _value(each.item, sort, fields[each.item.collection])) for each in scored]
+    having = [(value, each) for each, value in values if value is not None]
     if not having:
         return None
-    having.sort(key=lambda each: values[each.item.id] or 0.0, reverse=sort.descending)
-    order = [*having, *(each for each in scored if values[each.item.id] is None)]
+    having.sort(key=lambda pair: pair[0], reverse=sort.descending)
+    order = [*(each for _, each in having), *(each for each, value in values if value is None)]
     falling = sorted((each.score for each in order), reverse=True)
     return [replace(each, score=score) for each, score in zip(order, falling, strict=True)]
 

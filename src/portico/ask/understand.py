@@ -9,17 +9,18 @@ from datetime import date
 from typing import Any
 
 from portico.ask.attributes import LOCATIONS, attribute_clues, name_of, remembered_clues, texts_in
-from portico.ask.clues import Clue, Made, Maker, diet_clues, said_clues, spans_of, tokens_of
+from portico.ask.clues import Clue, Made, Maker, diet_clues, is_factual, said_clues, spans_of, tokens_of
 from portico.ask.events import Constraint
 from portico.ask.fields import Fields, Key, key_of, spoken
 from portico.ask.followup import stand_alone
-from portico.ask.kinds import CALLED, CHEAP, COOKING, DOERS, OPEN, VAGUE, WIDE, is_kind
+from portico.ask.kinds import ALSO, CALLED, CHEAP, COOKING, DOERS, OPEN, VAGUE, WIDE, is_kind
 from portico.ask.reading import Finding, In, Near, Sort, read
 from portico.calls import Ask
 from portico.index.text import STOPWORDS, TITLES, fold, words
 from portico.query import EVERYTHING, And, Filter
 
 MAX_CLUES = 48
+READ_IN = ("en", "de", "es", "fr")  # languages whose words are known here
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,13 @@ class Meaning:
     content: tuple[str, ...] = ()  # the words that say what is wanted, beyond constraints and kinds
     kind: str = ""  # the collection that the question names
     is_open: bool = False  # "something", "ideas": it leaves the choice to us
+    clues: tuple[Clue, ...] = ()  # what the constraints were made of
     place: Place | None = None  # to be found before anything else
     favours: Mapping[str, tuple[Filter, ...]] = field(default_factory=dict[str, tuple[Filter, ...]])
+
+    def narrowed_to(self, targets: tuple[Target, ...]) -> "Meaning":
+        """The same question to some of its collections, or more narrowly to all of them."""
+        return replace(self, targets=targets, constraints=_constraints(self.clues, targets))
 
     @property
     def specifics(self) -> int:
@@ -83,13 +89,16 @@ def understand(ask: Ask, site: Sequence[Fields], language: str, today: date) -> 
     targets, kept, lost = _targets(clues, chosen, ask.where)
     place = _place(ask, findings, turn.text, kept)
     rest = _cut(turn.text, kept, findings)
-    facets = _categories(rest, targets)
+    is_open = _is_open(turn.text)
+    sort = next((each for each in reversed(findings) if isinstance(each, Sort)), None) or _modest(turn.text)
+    facets = _categories(rest, targets, turn.text)
+    if not (kept or named or is_open or sort or any(each.path == "@type" for each in facets)):
+        facets = []  # one word says too little to look nowhere else
     rest = _without_names(rest, [each for each in chosen if each.collection.name == named])
     text_words = _content(rest, language, facets)
     if facets:
         targets, more = _narrowed(targets, facets, alone=not text_words)
         kept = [*kept, *more]
-    sort = next((each for each in reversed(findings) if isinstance(each, Sort)), None) or _modest(turn.text)
     return Meaning(
         question=turn.text,
         text=rest if text_words else "",
@@ -101,7 +110,8 @@ def understand(ask: Ask, site: Sequence[Fields], language: str, today: date) -> 
         refers=turn.refers,
         content=text_words,
         kind=named,
-        is_open=_is_open(turn.text),
+        is_open=is_open,
+        clues=tuple(kept),
         place=place,
         favours=_favours(rest, targets),
     )
@@ -144,15 +154,17 @@ def _has_kind(fields: Fields, wanted: str) -> bool:
 
 def _is_named(fields: Fields, text: str) -> bool:
     """Whether a question says what this collection is of. A verb at its beginning is none: "book a table"."""
-    said, start = key_of(text), 1 if _is_command(text) else 0
-    return any(_within(name, said, start) for name in _names(fields))
+    start = 1 if _is_command(text) else 0
+    return any(
+        _within(name, key_of(text, language), start) for language in READ_IN for name in _names(fields, language)
+    )
 
 
-def _names(fields: Fields) -> frozenset[Key]:
-    """What people call the items of a collection."""
+def _names(fields: Fields, language: str) -> frozenset[Key]:
+    """What people call the items of a collection, as stems of a language."""
     collection = fields.collection
     own = (spoken(name) for name in (collection.name, collection.one, collection.title, collection.type))
-    return frozenset(key_of(name) for name in (*own, *CALLED.get(collection.type, ()))) - {()}
+    return frozenset(key_of(name, language) for name in (*own, *CALLED.get(collection.type, ()))) - {()}
 
 
 def _is_command(text: str) -> bool:
@@ -187,8 +199,12 @@ _ANYWHERE = frozenset(
 
 
 def _unheard(lost: Sequence[Clue], place: Place | None) -> list[str]:
-    """Attributes that mean nothing here. A place may still be found."""
-    return [clue.words for clue in lost if not clue.span and not (place and clue.words == place.words)]
+    """What means nothing here. A place may still be found, and not every "by" and "in" names something."""
+    return [
+        clue.words
+        for clue in lost
+        if not (place and clue.words == place.words) and not (clue.span and clue.slot in {"place", "maker"})
+    ]
 
 
 # Putting them together
@@ -206,7 +222,7 @@ def _targets(
     told = {id(fields): [clue.make(fields) for clue in clues] for fields in chosen}
 
     def tells(fields: Fields) -> int:
-        return sum(1 for clue, made in zip(clues, told[id(fields)], strict=True) if made and clue.selects)
+        return sum(clue.weight for clue, made in zip(clues, told[id(fields)], strict=True) if made and clue.selects)
 
     most = max((tells(fields) for fields in chosen), default=0)
     asked = [fields for fields in chosen if tells(fields) == most]
@@ -249,13 +265,15 @@ class Facet:
     words: str
 
 
-def _categories(text: str, targets: Sequence[Target]) -> list[Facet]:
+def _categories(text: str, targets: Sequence[Target], question: str) -> list[Facet]:
     """Values of categories that are named, at most one for each path."""
     found: list[Facet] = []
+    asks_a_fact = is_factual(question)
     for target in targets:
         said = tokens_of(text, target.fields.collection.language)
         for path, held in _category_values(target.fields):
-            for key, values in held.items():
+            # Who asks whether dogs may go to the beach does not want a beach.
+            for key, values in held.items() if path != "@type" or not asks_a_fact else ():
                 span = next((span for span in spans_of(key, said) if not _is_verb(text, span)), None)
                 if span and not any(each.path == path and each.collection == target.name for each in found):
                     found.append(Facet(target.name, path, values, text[slice(*span)]))
@@ -277,7 +295,14 @@ def _category_values(fields: Fields) -> Iterator[tuple[str, Mapping[Key, tuple[s
                 kinds[key_of(name)] = (kind,)
     yield "@type", kinds
     for path in fields.paths("category"):
-        yield path, fields.worded.get(path, {})
+        held = fields.worded.get(path, {})
+        also = {
+            key_of(other): held[key_of(name)]
+            for name, others in ALSO.items()
+            if key_of(name) in held
+            for other in others
+        }
+        yield path, {**also, **held}
 
 
 def _narrowed(
@@ -330,8 +355,9 @@ def _favours(text: str, targets: Sequence[Target]) -> dict[str, tuple[Filter, ..
 def _without_names(text: str, named: Sequence[Fields]) -> str:
     """The text without the name of the collection that it is put to: everything there is one of these."""
     for fields in named:
-        said = tokens_of(text, "en")
-        text = _without_spans(text, [span for name in _names(fields) for span in spans_of(name, said)])
+        for language in READ_IN:
+            said = tokens_of(text, language)
+            text = _without_spans(text, [span for name in _names(fields, language) for span in spans_of(name, said)])
     return text
 
 
@@ -339,15 +365,20 @@ def _content(text: str, language: str, facets: Sequence[Facet]) -> tuple[str, ..
     """The words that say what is wanted: no joining words, no wishing, no categories."""
     stop = STOPWORDS.get(language, frozenset[str]()) | STOPWORDS["en"] | VAGUE | CHEAP
     named = {word.lower() for facet in facets for word in words(facet.words)}
-    return tuple(word for word in words(text) if word.lower() not in stop and word.lower() not in named)
+    return tuple(
+        word
+        for word in words(text)
+        if word.lower() not in stop and word.lower() not in named and (len(word) > 1 or not word.isascii())
+    )
 
 
 def _constraints(kept: Sequence[Clue], targets: Sequence[Target]) -> tuple[Constraint, ...]:
     found: list[Constraint] = []
     for clue in kept:
-        made = next((made for target in targets if (made := clue.make(target.fields))), None)
-        if made:
-            found.append(Constraint(made.path, made.says, clue.words))
+        for target in targets:
+            made = clue.make(target.fields)
+            if made:
+                found.append(Constraint(made.path, made.says, clue.words))
     return tuple(dict.fromkeys(found))
 
 

@@ -19,6 +19,7 @@ from portico.query import And, Condition, Filter, Near, conditions
 
 K1 = 1.2
 B = 0.75
+PLAIN = 0.6  # of what words weigh by their number alone, where they cover a question
 BEYOND = 1e-4  # how much farther than the last neighbour an item counts that is none
 
 Mask = NDArray[np.bool_]
@@ -162,13 +163,16 @@ class Snapshot:
     def _covered(self, text: str, docs: Sequence[int]) -> list[float]:
         """How much of a text a few items say: a rare word weighs more, one that nobody says weighs most."""
         chosen = np.asarray(docs, np.int64)
-        said, whole = np.zeros(len(docs)), 0.0
+        said, whole, several, terms = np.zeros(len(docs)), 0.0, np.zeros(len(docs)), 0
         for term in wanted(text, self.languages).terms if text else ():
             having, frequency = self._having(term, chosen)
             rarity = float(np.log1p((self.count - frequency + 0.5) / (frequency + 0.5)))
             said += rarity * having
             whole += rarity
-        return np.round(said / whole if whole else said, DIGITS).tolist()
+            several += having
+            terms += 1
+        # Words that everything here has weigh nothing, and are words of the question all the same.
+        return np.round(np.maximum(said / (whole or 1.0), PLAIN * several / (terms or 1)), DIGITS).tolist()
 
     def _having(self, term: Term, chosen: NDArray[np.int64]) -> tuple[Mask, int]:
         """Which of these items have a term, and how many items have it in all."""
