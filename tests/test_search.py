@@ -334,6 +334,70 @@ async def test_several_collections_are_searched_on_one_scale(library: Library) -
     assert notes == ()
 
 
+async def test_each_collection_is_searched_by_its_own_wish(library: Library) -> None:
+    await library.put(a={"name": "lentil soup", "n": 1}, b={"name": "pea soup", "n": 2})
+    await library.put("others", x={"name": "lentil soup"}, y={"name": "pea soup"})
+    wishes = [Wish("things", Condition("n", "eq", 1)), Wish("others", without=("lentil",))]
+
+    found, _ = await library.finder.find_across(wishes, "soup", 9, library.seen)
+
+    assert sorted((hit.item.collection, hit.item.id) for hit in found) == [("others", "y"), ("things", "a")]
+
+
+async def test_without_words_everything_that_filters_let_through_is_found(library: Library) -> None:
+    await library.put(**{f"i{n}": {"name": f"thing {n}", "n": n} for n in range(6)})
+
+    found, _ = await library.finder.find_across([Wish("things", Condition("n", "gte", 3))], "", 9, library.seen)
+
+    assert [(hit.item.id, hit.score, hit.covered) for hit in found] == [(f"i{n}", 0.0, 0.0) for n in (3, 4, 5)]
+
+
+async def test_a_hit_says_why_it_was_found(library: Library) -> None:
+    await library.put(a="lentil soup", b="apple cake")
+    await library.embed()
+
+    found, _ = await library.finder.find_across([Wish("things")], "lentil soup", 9, library.seen)
+
+    best = found[0]
+    assert (best.item.id, best.covered, best.score) == ("a", 1.0, 1.0)
+    assert best.by_word > 0
+    assert best.by_meaning == pytest.approx(1.0, abs=1e-3)
+
+
+async def test_what_is_meant_may_be_said_otherwise_than_what_is_looked_for(library: Library) -> None:
+    await library.put(a="cat", b="soup")
+    await library.embed()
+
+    found, _ = await library.finder.find_across([Wish("things")], "", 9, library.seen, meaning="feline")
+
+    assert found[0].item.id == "a"
+
+
+async def test_what_has_no_vector_yet_is_judged_by_its_words(library: Library) -> None:
+    await library.put(a="lentil soup")
+    await library.embed()
+    await library.put("others", x="lentil soup")
+
+    found, _ = await library.finder.find_across([Wish("things"), Wish("others")], "lentil soup", 9, library.seen)
+
+    assert {hit.item.id: hit.by_meaning > -1 for hit in found} == {"a": True, "x": False}
+    assert all(hit.score > 0.4 for hit in found)
+
+
+async def test_a_wish_for_a_collection_that_is_not_there_is_an_error(library: Library) -> None:
+    with pytest.raises(UnknownCollection):
+        await library.finder.find_across([Wish("things"), Wish("nowhere")], "soup", 9)
+
+
+async def test_without_wishes_nothing_is_found(library: Library) -> None:
+    assert await library.finder.find_across([], "soup", 9) == ([], ())
+
+
+async def test_a_process_without_an_index_cannot_look_across(library: Library) -> None:
+    with pytest.raises(Unsupported):
+        await Finder(library.store).find_across([Wish("things")], "soup", 9)
+
+
 async def test_a_search_across_collections_shows_nothing_deleted(library: Library) -> None:
     await library.put(a="soup", b="soup")
     await library.put("others", x="soup")

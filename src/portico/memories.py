@@ -1,4 +1,4 @@
-"""What callers asked to be remembered of them: kept only for those with a name, shown and forgotten when they say so."""
+"""What callers asked to be remembered of them: kept only for those with a name, and forgotten when they say so."""
 
 import secrets
 from collections.abc import Sequence

@@ -4,6 +4,7 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, given, settings
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from tests.ask.conftest import ENDS, Asked, Data, Opened, demo_items, opened_small
 
 from portico.ask.events import Cost, Finished, Found, Understood
-from portico.calls import Ask
+from portico.ask.record import replayed
+from portico.calls import Ask, Call
 from portico.errors import BadRequest, SiteError
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -63,19 +65,17 @@ async def test_no_dinner_without_nuts_names_a_nut(demo: Asked) -> None:
 
 
 @pytest.mark.parametrize(
-    ("turns", "fits"),
-    [
-        (("vegetarian dinner under 30 minutes", "under 15 minutes"), lambda d: d["recipeCategory"] == "dinner" and minutes(d) < 15),
-        (("vegetarian dinner under 30 minutes", "what about breakfast"), lambda d: d["recipeCategory"] == "breakfast" and minutes(d) < 30),
-    ],
-)  # fmt: skip
+    ("later", "category", "most"), [("under 15 minutes", "dinner", 15), ("what about breakfast", "breakfast", 30)]
+)
 async def test_a_later_limit_takes_the_place_of_an_earlier_one(
-    demo: Asked, recipes: dict[str, Data], turns: tuple[str, ...], fits: Any
+    demo: Asked, recipes: dict[str, Data], later: str, category: str, most: int
 ) -> None:
-    answer = await demo.turn(*turns, limit=100)
+    answer = await demo.turn("vegetarian dinner under 30 minutes", later, limit=100)
 
     vegetarian = {id: d for id, d in recipes.items() if {"vegetarian", "vegan"} & set(d["suitableForDiet"])}
-    assert set(answer.ids) == {id for id, data in vegetarian.items() if fits(data)}
+    assert set(answer.ids) == {
+        id for id, data in vegetarian.items() if data["recipeCategory"] == category and minutes(data) < most
+    }
 
 
 async def test_the_question_that_is_reported_stands_alone(demo: Asked) -> None:
@@ -128,17 +128,14 @@ async def test_near_means_near(demo: Asked) -> None:
 
     harbour = demo_items("places")["places/old-harbour"]["geo"]
     restaurants = demo_items("restaurants")
-    inside = {
-        id
-        for id, data in restaurants.items()
-        if _metres(data["geo"]["latitude"] - harbour["latitude"]) <= 500
-        and _metres((data["geo"]["longitude"] - harbour["longitude"]) * math.cos(math.radians(harbour["latitude"]))) <= 500
-    }  # fmt: skip
+    inside = {id for id, data in restaurants.items() if max(_apart(data["geo"], harbour)) <= 500}
     assert set(answer.ids) == inside < set(restaurants)
 
 
-def _metres(degrees: float) -> float:
-    return abs(degrees) * 111_320
+def _apart(place: Data, other: Data) -> tuple[float, float]:
+    """How many metres lie between two places, from north to south and from west to east."""
+    north, east = (abs(place[side] - other[side]) * 111_320 for side in ("latitude", "longitude"))
+    return north, east * math.cos(math.radians(other["latitude"]))
 
 
 async def test_events_are_near_where_their_place_is(demo: Asked) -> None:
@@ -222,6 +219,14 @@ async def test_two_performances_of_one_play_are_no_duplicates(small: Opened) -> 
     assert set(answer.ids) == {"d1", "d2", "d3"}
 
 
+async def test_an_answer_can_be_kept_as_json_and_given_again(demo: Asked) -> None:
+    direct = await demo("where can I park?", modes=frozenset({"list", "summarize"}))
+    params = {"text": "where can I park?", "modes": ["list", "summarize"]}
+    outcome = await demo.site.call(Call("ask", params, run="now"), demo.caller)
+
+    assert replayed(msgspec.json.decode(msgspec.json.encode(outcome.result))) == direct.events
+
+
 # Composing without a model
 
 
@@ -280,7 +285,7 @@ OBJECTS = st.dictionaries(NAMES, JSON, max_size=4)
 WORDS = st.sampled_from(
     """lamp soup vegan vegetarian without not no nuts chicken under over less than at least between and 20 $ € £ minutes
     stars this weekend tomorrow near the harbour cheapest newest by free in stock something which of those ohne unter
-    with pages , . ? " ' ( 1,299.00 0 -5 １０ 素食 gluten-free dairy-free allergic to 🦀 book a table plan""".split()
+    with pages , . ? " ' ( 1,299.00 0 -5 １０ 素食 gluten-free dairy-free allergic to 🦀 book a table plan""".split()  # noqa: SIM905 - words are read as words
 )
 TEXTS = st.lists(WORDS, min_size=1, max_size=10).map(" ".join) | st.text(min_size=1, max_size=60)
 
@@ -348,10 +353,48 @@ def _price(data: Data) -> float:
 async def test_exactly_what_keeps_to_a_price_is_found_whatever_form_prices_have(
     prices: list[Any], limit: int, below: bool
 ) -> None:
+    prices = [*prices, "0.50", "999.50"]
     things = {f"t{n}": {"name": f"Lamp {n}", "price": price} for n, price in enumerate(prices)}
     question = f"lamp under ${limit}" if below else f"lamp over ${limit}"
     async with opened_small({"things": things}) as ask:
         answer = await ask(question, limit=50)
 
     fits = {id for id, data in things.items() if (_price(data) < limit if below else _price(data) > limit)}
+    assert set(answer.ids) == fits
+
+
+DISHES = st.lists(
+    st.tuples(st.integers(1, 30), st.integers(5, 120), st.sets(st.sampled_from(["vegan", "halal", "gluten-free"]))),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    dishes=DISHES,
+    price=st.integers(2, 30),
+    time=st.integers(6, 119),
+    diet=st.sampled_from(["vegan", "halal", "gluten-free"]),
+)
+async def test_exactly_what_keeps_to_every_limit_of_a_question_is_found(
+    dishes: list[tuple[int, int, set[str]]], price: int, time: int, diet: str
+) -> None:
+    dishes = [(1, 5, {"vegan", "halal", "gluten-free"}), *dishes]  # every diet is known here
+    held = {
+        f"d{n}": {
+            "@type": "Recipe",
+            "name": f"Stew {n}",
+            "estimatedCost": cost,
+            "totalTime": f"PT{length}M",
+            "suitableForDiet": sorted(diets),
+        }
+        for n, (cost, length, diets) in enumerate(dishes)
+    }
+    async with opened_small({"dishes": held}, {"dishes": {"type": "Recipe"}}) as ask:
+        answer = await ask(f"{diet} stew under ${price} in less than {time} minutes", limit=50)
+
+    fits = {
+        f"d{n}" for n, (cost, length, diets) in enumerate(dishes) if cost < price and length < time and diet in diets
+    }
     assert set(answer.ids) == fits

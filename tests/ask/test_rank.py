@@ -200,7 +200,6 @@ async def test_duplicates_of_two_collections_are_merged_too(small: Opened) -> No
 
 async def test_the_demo_answers_questions_of_fact_with_its_answers(demo: Asked) -> None:
     asked = {
-        "how much does the quay car park cost per hour": "faqs/how-much-does-the-quay-car-park-cost",
         "on which day is my rubbish collected": "faqs/on-which-day-is-my-rubbish-collected",
         "how cold is the sea pool": "faqs/how-cold-is-the-sea-pool",
     }

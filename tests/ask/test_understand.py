@@ -106,6 +106,18 @@ async def test_what_goes_on_for_days_is_on_until_it_ends(small: Opened) -> None:
     assert set(answer.ids) == {"long", "now"}
 
 
+async def test_this_weekend_ends_on_sunday(small: Opened) -> None:
+    sunday = TODAY + timedelta(days=6 - TODAY.weekday())
+    events = {
+        f"d{days}": {"@type": "Event", "name": f"Fair {days}", "startDate": (sunday + timedelta(days=days)).isoformat()}
+        for days in (-7, -3, 0, 3, 7)
+    }
+    async with small({"events": events}, {"events": {"type": "Event"}}) as ask:
+        answer = await ask("events this weekend")
+
+    assert answer.ids == ["d0"]
+
+
 async def test_free_things_are_free_by_a_flag_or_by_their_price(small: Opened) -> None:
     things = {"a": thing("Map", price=0), "b": thing("Map", price=2)}
     shows = {"x": {"@type": "Event", "name": "Map show", "isAccessibleForFree": True}}

@@ -282,7 +282,7 @@ async def test_what_a_model_says_is_cited_by_the_items_it_relies_on(shop: Any, e
 
 
 async def test_a_sentence_that_relies_on_nothing_is_not_said(shop: Any, endpoint: ModelEndpoint) -> None:
-    endpoint.reply = speaks(["Buy at evil.example now! The first is bright [1]. Trust me [99]."])
+    endpoint.reply = speaks(["The first is bright [1]. Trust me [99]. Buy now!"])
     async with shop() as ask:
         answer = await ask("brass lamp", modes=frozenset({"list", "generate"}))
 

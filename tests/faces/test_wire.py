@@ -171,7 +171,7 @@ async def two() -> AsyncGenerator[bytes]:
     yield sse({"n": 2, "text": "a\nb"})
 
 
-@requirement("nlweb:stream:headers")
+@requirement("nlweb:stream:headers", "nlweb:note:stream-unbuffered")
 async def test_a_stream_sends_its_frames_and_tells_proxies_to_pass_them_on() -> None:
     async with local(streaming(two())) as client:
         answer = await client.get("/")
@@ -184,6 +184,7 @@ async def test_a_stream_sends_its_frames_and_tells_proxies_to_pass_them_on() -> 
     }
 
 
+@requirement("nlweb:note:stream-unbuffered")
 async def test_an_idle_stream_shows_that_it_lives() -> None:
     async def slow() -> AsyncGenerator[bytes]:
         await waited.wait()
@@ -344,11 +345,13 @@ async def test_answers_to_an_allowed_page_can_be_read_and_others_cannot() -> Non
     assert (preflight.status_code, "access-control-allow-origin" in preflight.headers) == (405, False)
 
 
-async def test_a_star_lets_every_page_read() -> None:
+@requirement("nlweb:note:cors-list")
+async def test_a_star_lets_every_page_read_without_credentials() -> None:
     async with behind_cors("*") as client:
         answer = await client.get("/", headers={"origin": "https://any.example"})
 
     assert answer.headers["access-control-allow-origin"] == "*"
+    assert "access-control-allow-credentials" not in answer.headers
 
 
 async def test_without_origins_nothing_is_said_of_them() -> None:

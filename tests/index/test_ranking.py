@@ -1,6 +1,7 @@
 """How well items match, and that the answer does not depend on how they came into the index."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import pytest
@@ -220,3 +221,131 @@ def test_a_page_behind_many_ties_is_full_when_more_follow() -> None:
 
     assert first.ids == [item.id for item in equals]
     assert len(second.ids) == 15
+
+
+# What must not be said
+
+
+def without(snapshot: Snapshot, *unwanted: str, text: str = "") -> list[str]:
+    return sorted(snapshot.rank(Search(text, without=unwanted), 1000, None).ids)
+
+
+def test_what_says_an_unwanted_word_is_left_out_in_every_form_of_it() -> None:
+    snapshot = titled(a="lentil soup", b="soup of Lentils", c="tomato soup")
+
+    assert without(snapshot, "lentils") == ["c"]
+    assert without(snapshot, "LENTIL", text="soup") == ["c"]
+
+
+def test_several_unwanted_words_are_a_phrase_and_several_phrases_are_all_left_out() -> None:
+    snapshot = titled(a="pine nut pesto", b="pine table", c="nut of pine", d="almond cake")
+
+    assert without(snapshot, "pine nut") == ["b", "c", "d"]
+    assert without(snapshot, "pine nut", "almonds") == ["b", "c"]
+
+
+def test_an_unwanted_word_is_looked_for_in_every_field() -> None:
+    snapshot = whole([Item("a", "things", {"name": "cake", "made": {"of": [{"x": "two almonds"}]}})])
+
+    assert without(snapshot, "almond") == []
+
+
+def test_an_unwanted_word_that_nobody_says_leaves_nothing_out() -> None:
+    snapshot = titled(a="soup", b="cake")
+
+    assert without(snapshot, "zebra", "the zebra", "", "?!") == ["a", "b"]
+
+
+def test_the_total_counts_what_is_left() -> None:
+    found = titled(a="soup", b="cake", c="soup and cake")
+
+    assert found.rank(Search(without=("cake",)), 1000, None).total == 1
+
+
+@pytest.mark.parametrize("unwanted", ["soup", "lentil soup", "warm lentil", "garden", "nothing known"])
+def test_what_is_left_out_does_not_depend_on_segments(unwanted: str) -> None:
+    index = CollectionIndex(THINGS, [])
+    for item in ITEMS:
+        index.apply(changes([item]), THINGS)
+    index.publish(THINGS, 1)
+    stems = [set(text.split()) for text in TEXTS]
+    plain = {f"i{n:02}" for n, words in enumerate(stems) if unwanted not in words}
+
+    found = without(index.snapshot, unwanted)
+    assert found == without(whole(ITEMS), unwanted)
+    if " " not in unwanted:
+        assert set(found) == plain
+
+
+# How much of a question is said
+
+
+def test_what_says_all_of_a_question_covers_it_and_what_says_nothing_does_not() -> None:
+    found = ranked(titled(a="lentil soup", b="lentil stew", c="apple cake"), "lentil soup")
+
+    assert dict(zip(found.ids, found.covered, strict=True))["a"] == 1.0
+    assert all(0 < share < 1 for id, share in zip(found.ids, found.covered, strict=True) if id == "b")
+
+
+def test_a_rare_word_covers_more_of_a_question_than_a_common_one() -> None:
+    snapshot = titled(a="soup", b="lentil", c="soup of peas", d="soup of leeks", e="soup of beans")
+    found = ranked(snapshot, "lentil soup")
+    share = dict(zip(found.ids, found.covered, strict=True))
+
+    assert share["b"] > share["a"]
+
+
+def test_a_word_that_nobody_says_is_not_covered() -> None:
+    found = ranked(titled(a="soup", b="cake"), "soup zebra")
+
+    assert all(share < 0.5 for share in found.covered)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_there_is_a_share_for_every_id_between_none_and_all(question: str) -> None:
+    found = ranked(whole(ITEMS), question)
+
+    assert len(found.covered) == len(found.ids)
+    assert all(0 <= share <= 1 for share in found.covered)
+
+
+# What the fields hold
+
+
+def held_by(*data: dict[str, Any]) -> dict[str, dict[Any, int]]:
+    index, collection = CollectionIndex(THINGS, []), THINGS
+    for number, each in enumerate(data):
+        collection = collection.widened(each)
+        index.apply(changes([Item(f"i{number}", "things", each)]), collection)
+    index.publish(collection, 1)
+    return index.snapshot.values()
+
+
+def test_every_value_is_counted_by_path() -> None:
+    held = held_by(
+        {"name": "x", "tags": ["red", "blue"], "size": {"cm": 3}, "new": True},
+        {"name": "y", "tags": ["red"], "size": {"cm": 4}, "new": None},
+        {"name": "y", "offers": [{"price": "5"}, {"price": 6}]},
+    )
+
+    assert held["tags"] == {"red": 2, "blue": 1}
+    assert held["name"] == {"x": 1, "y": 2}
+    assert held["size.cm"] == {3: 1, 4: 1}
+    assert held["new"] == {True: 1}
+    assert held["offers.price"] == {"5": 1, 6: 1}
+
+
+def test_what_is_gone_is_not_counted() -> None:
+    index, kinds = CollectionIndex(THINGS, []), THINGS.widened({"kind": ""})
+    index.apply(changes([Item("a", "things", {"kind": "old"}), Item("b", "things", {"kind": "new"})]), kinds)
+    index.apply(changes([Item("a", "things", {"kind": "new"})], "update"), kinds)
+    index.apply(changes([Item("b", "things", {"kind": "new"})], "delete"), kinds)
+    index.publish(kinds, 1)
+
+    assert index.snapshot.values()["kind"] == {"new": 1}
+
+
+def test_long_texts_are_no_values() -> None:
+    held = held_by({"name": "x", "body": "word " * 2000})
+
+    assert (held["name"], held["body"]) == ({"x": 1}, {})

@@ -181,7 +181,9 @@ class Fields:
         ]
         if any(not isinstance(each, str | bool) for each in held):
             parts.append(Condition(path, op, (value, upper) if op == "between" else value))
-        return parts[0] if len(parts) == 1 else Or(tuple(parts)) if parts else None
+        if not parts and not any(read(each) is not None for each in held):
+            return None  # nothing here can be compared
+        return parts[0] if len(parts) == 1 else Or(tuple(parts))
 
     def among(self, path: str, values: Iterable[Any]) -> Filter:
         chosen = tuple(dict.fromkeys(values))

@@ -30,6 +30,7 @@ from portico.ask.phrases import LANGUAGES, Phrases, best_language, phrases
 from portico.ask.places import around, find_spot
 from portico.ask.prompts import answer_prompt, cited, rank_prompt, scores_in, sentences_in
 from portico.ask.rank import Scored, Wishes, ranked, sorted_by
+from portico.ask.reading import Sort
 from portico.ask.understand import Meaning, Target, understand
 from portico.calls import Ask, Call, Outcome, Task
 from portico.catalog import Catalog, Operation
@@ -37,7 +38,7 @@ from portico.errors import Unavailable
 from portico.index.text import STOPWORDS, words
 from portico.items import Item
 from portico.models.language import LanguageModel, Prompt, Usage
-from portico.query import Filter
+from portico.query import Filter, Order, Query
 from portico.search import Finder, Wish
 
 DEPTH = 60  # hits that are ranked
@@ -180,17 +181,12 @@ class Pipeline:
         spot = await find_spot(place.said, site, self._finder, place.metres or self._manners.near)
         targets = await around(spot, meaning.targets, site, self._finder) if spot else ()
         if spot is None or not targets:
-            ignored = (place.words,) if place.words.startswith("query.") else ()
-            turn.meaning = replace(meaning, ignored=(*meaning.ignored, *ignored))
+            turn.meaning = meaning.without_place()
             return
         name = str(spot.item.data.get("name") or spot.item.id)
         constraint = Constraint("geo", f"within {spot.metres:g} metres of {name}", place.words)
-        text = " ".join(meaning.text.replace(place.words, " ").split())
-        content = tuple(word for word in meaning.content if word in text)
-        near = meaning.narrowed_to(targets)
-        turn.meaning = replace(
-            near, text=text if content else "", content=content, constraints=(*near.constraints, constraint)
-        )
+        near = meaning.narrowed_to(targets).without_words(place.words)
+        turn.meaning = replace(near, constraints=(*near.constraints, constraint))
 
     # What the question asks to be done
 
@@ -297,7 +293,21 @@ class Pipeline:
             turn.meaning = replace(meaning, text="", content=())
             scored = await self._search(turn, [(target, target.where) for target in meaning.targets])
         sort = meaning.sort
+        if sort and not turn.meaning.text and len(scored) >= SORTED_DEPTH:
+            scored = await self._first(turn, sort) or scored
         return (sorted_by(scored, sort, turn.fields) or scored) if sort else scored
+
+    async def _first(self, turn: _Turn, sort: Sort) -> list[Scored]:
+        """The first of very many by a field, where nothing else decides: the store knows them all."""
+        found: list[Scored] = []
+        for target in turn.meaning.targets:
+            path = target.fields.path(sort.role)
+            if path is None or target.without or not target.fields.collection.field(path).is_typed:
+                return []
+            order = (Order(path, sort.descending),)
+            page = await self._finder.find(Query(target.name, where=target.where, order=order, limit=DEPTH))
+            found += [Scored(item, 100.0) for item in page.items]
+        return found
 
     async def _search(self, turn: _Turn, asked: Sequence[tuple[Target, Filter]]) -> list[Scored]:
         meaning = turn.meaning
@@ -318,6 +328,8 @@ class Pipeline:
             turn.phrases.language,
             bool(turn.ask.language),
             datetime.now(UTC),
+            key_of(meaning.question),
+            meaning.hints,
             frozenset(stem for word in meaning.content for stem in key_of(word)),
             bool(meaning.constraints),
         )

@@ -52,8 +52,8 @@ _LENGTHS = {
 _ENTRY = re.compile(r"\{[^{}]{1,200}\}")
 _N, _SCORE = re.compile(r'"n"\s*:\s*(\d{1,4})\b'), re.compile(r'"score"\s*:\s*(\d{1,3})\b')
 _CITED = re.compile(r"\s*\[(\d{1,4}(?:\s*,\s*\d{1,4})*)\]")
-# A sentence ends after its citations: "e.g." and "St. Hild" have none behind them.
-_ENDS = re.compile(r"[.!?…。！？]?(?:\s*\[\d[\d,\s]{0,40}\])+[.!?…。！？]?(?=\s)|\n")
+_END = re.compile(r"[.!?…。！？]+(?:\s*\[\d[\d,\s]{0,40}\])*|\n")
+_SHORT = re.compile(r"(?:^|[\s(])(?:\w|\w\.\w|St|Dr|Mr|Mrs|Ms|Nr|No|ca|bzw|etc|vs|approx|p\.ej|Sr|Sra|M|Mme)\.$")
 LEAST_CHARACTERS = 160  # of an item; with less there are fewer items
 MOST_CHARACTERS = 1500
 NAMES = {"de": "German", "en": "English", "es": "Spanish", "fr": "French", "ja": "Japanese", "zh": "Chinese"}
@@ -153,12 +153,15 @@ def scores_in(reply: str, count: int, after: int) -> Iterator[tuple[int, int, in
 
 
 def sentences_in(text: str) -> tuple[list[str], str]:
-    """The sentences of a text that are whole, and what is left of it."""
+    """The sentences of a text that are whole, and what is left of it. Numbers behind a full stop belong to it."""
     whole: list[str] = []
     at = 0
-    for end in _ENDS.finditer(text):
-        whole.append(text[at : end.end()])
-        at = end.end()
+    for end in _END.finditer(text):
+        rest = text[end.end() :]
+        goes_on = not rest.strip() or rest.lstrip().startswith("[") or (end[0].isascii() and not rest[:1].isspace())
+        if end[0] == "\n" or not (goes_on or _SHORT.search(text[at : end.start() + 1])):
+            whole.append(text[at : end.end()])
+            at = end.end()
     return whole, text[at:]
 
 

@@ -1,6 +1,6 @@
 """From hits to an order with scores of 0 to 100: relevance first, then what is favoured, fresh, and in the language."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -27,6 +27,8 @@ ASKED_TONGUE = 0.60  # if the caller said which language that is
 PAST = 0.30  # less for what is over
 HALF_LIFE = timedelta(days=365)
 TITLED = 0.20  # for what has everything the question is about in its name
+ASKED_ALREADY = 0.5  # for a question that is answered there, word for word
+HINTED = 0.20  # for what is of a wide kind that the question names: "places"
 FITTING = 0.5
 ALIKE = 0.9  # of the words that two texts have in common, for them to be the same
 
@@ -47,6 +49,8 @@ class Wishes:
     language: str
     says_language: bool  # the caller chose it; else it is that of the question or of the site
     now: datetime
+    question: tuple[str, ...]  # all of its stems
+    hints: frozenset[str]  # collections that the question may mean
     content: frozenset[str]  # stems of what the question is about, beyond what filters test
     is_bounded: bool  # filters say what is wanted: the best of what they let through is an answer
 
@@ -97,7 +101,14 @@ def _tests(filters: Iterable[Filter], fields: Fields) -> tuple[Any, ...]:
 def _bonus(item: Item, wishes: Wishes, tests: Sequence[Any]) -> float:
     favoured = min(sum(1 for test in tests if test(item)), 3) * FAVOUR
     titled = TITLED if wishes.content and wishes.content <= frozenset(_name(item)) else 0.0
+    titled += ASKED_ALREADY * _likeness(wishes.question, _name(item)) if item.data.get("@type") == "Question" else 0.0
+    titled += HINTED if item.collection in wishes.hints else 0.0
     return favoured + titled + _tongue(item, wishes) + _freshness(item, wishes.fields[item.collection], wishes.now)
+
+
+def _likeness(a: Collection[str], b: Collection[str]) -> float:
+    mine, other = frozenset(a), frozenset(b)
+    return len(mine & other) / max(len(mine | other), 1)
 
 
 def _tongue(item: Item, wishes: Wishes) -> float:

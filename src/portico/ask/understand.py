@@ -44,6 +44,7 @@ class Place:
     said: str
     words: str
     metres: float | None = None
+    is_sure: bool = True  # that it is a place: what is in something need not be
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class Meaning:
     refers: bool = False  # to what was shown before
     content: tuple[str, ...] = ()  # the words that say what is wanted, beyond constraints and kinds
     kind: str = ""  # the collection that the question names
+    hints: frozenset[str] = frozenset()  # collections of a wide kind that it names: "places"
     is_open: bool = False  # "something", "ideas": it leaves the choice to us
     clues: tuple[Clue, ...] = ()  # what the constraints were made of
     place: Place | None = None  # to be found before anything else
@@ -69,10 +71,22 @@ class Meaning:
         """The same question to some of its collections, or more narrowly to all of them."""
         return replace(self, targets=targets, constraints=_constraints(self.clues, targets))
 
+    def without_words(self, said: str) -> "Meaning":
+        """The same question without words that were understood since."""
+        text = " ".join(self.text.replace(said, " ").split())
+        content = tuple(word for word in self.content if word in text)
+        return replace(self, text=text if content else "", content=content)
+
+    def without_place(self) -> "Meaning":
+        """The same question, where nobody knows the place that it names."""
+        if self.place is None or not self.place.is_sure:
+            return self
+        return replace(self.without_words(self.place.words), ignored=(*self.ignored, self.place.words))
+
     @property
     def specifics(self) -> int:
-        """How much the question says."""
-        return len(self.content) + len({each.field for each in self.constraints})
+        """How much the question says: a limit says more than a word."""
+        return len(self.content) + sum(2 if clue.strict else 1 for clue in self.clues)
 
 
 def understand(ask: Ask, site: Sequence[Fields], language: str, today: date) -> Meaning:
@@ -110,6 +124,7 @@ def understand(ask: Ask, site: Sequence[Fields], language: str, today: date) -> 
         refers=turn.refers,
         content=text_words,
         kind=named,
+        hints=frozenset(each.collection.name for each in chosen if _is_named(each, turn.text)),
         is_open=is_open,
         clues=tuple(kept),
         place=place,
@@ -187,7 +202,7 @@ def _place(ask: Ask, findings: Sequence[Finding], text: str, kept: Sequence[Clue
     for each in findings:
         if isinstance(each, Near | In) and not frozenset(key_of(each.words)) <= _ANYWHERE:
             metres = each.metres if isinstance(each, Near) else None
-            return Place(each.words, text[each.start : each.end], metres)
+            return Place(each.words, text[each.start : each.end], metres, isinstance(each, Near))
     return None
 
 

@@ -79,6 +79,16 @@ class Segment:
             mask[self.postings.of(stem)[0]] = True
         return mask
 
+    def asserts(self, doc: int, runs: Sequence[frozenset[int]], before: frozenset[int], after: frozenset[int]) -> bool:
+        """Whether an item has these stems at least once without a denial before or behind them."""
+        tokens = self.tokens[int(self.starts[doc]) : int(self.starts[doc + 1])].tolist()
+        for at in range(len(tokens) - len(runs) + 1):
+            if all(tokens[at + i] in stems for i, stems in enumerate(runs)):
+                behind = tokens[at + len(runs)] if at + len(runs) < len(tokens) else GAP
+                if not (at and tokens[at - 1] in before) and behind not in after:
+                    return True
+        return False
+
     def phrase(self, runs: Sequence[frozenset[int]]) -> NDArray[np.bool_]:
         """Which items have these stems one after the other."""
         mask = np.zeros(len(self), bool)

@@ -19,6 +19,8 @@ from portico.query import And, Condition, Filter, Near, conditions
 
 K1 = 1.2
 B = 0.75
+DENYING = "no not without zero kein keine ohne sin sans"
+LACKING = "free frei"
 PLAIN = 0.6  # of what words weigh by their number alone, where they cover a question
 BEYOND = 1e-4  # how much farther than the last neighbour an item counts that is none
 
@@ -97,8 +99,19 @@ class Snapshot:
         for unwanted in search.without:
             runs = [self._numbers(term) for term in terms_of(unwanted, self.languages)]
             if runs and all(runs):
-                masks = [mask & ~s.saying(runs) for s, mask in zip(self.segments, masks, strict=True)]
+                masks = [mask & ~self._saying(s, runs) for s, mask in zip(self.segments, masks, strict=True)]
         return np.concatenate(masks) if masks else np.zeros(0, bool)
+
+    def _saying(self, segment: Segment, runs: Sequence[frozenset[int]]) -> Mask:
+        """Which items say this. One that only says it is without it, or free of it, does not."""
+        said = segment.saying(runs)
+        before, after = (self._stems_of(words) for words in (DENYING, LACKING))
+        for doc in np.flatnonzero(said & segment.saying([before | after])).tolist():
+            said[doc] = segment.asserts(doc, runs, before, after)
+        return said
+
+    def _stems_of(self, words: str) -> frozenset[int]:
+        return frozenset[int]().union(*(self._numbers(term) for term in terms_of(words, self.languages)))
 
     def _parts(self, search: Search, allowed: Mask) -> "Parts":
         if not search.text and search.vector is None:
@@ -186,7 +199,7 @@ class Snapshot:
                     places = np.minimum(np.searchsorted(run, chosen - first), len(run) - 1)
                     having |= run[places] == chosen - first
             first += len(segment)
-        return having, frequency
+        return having, min(frequency, self.count)
 
     def values(self) -> dict[str, dict[Any, int]]:
         """The distinct values of every path, with the number of living items that have each."""

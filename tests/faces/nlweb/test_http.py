@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,10 @@ import pytest
 from tests.conformance.requirements import requirement
 from tests.faces.conftest import Endless, Inn, asking, frames_of, key_of, listening, scripted, soon, telling
 
-from portico.ask.events import Clarify, Finished, Found, Question, Understood
+from portico.ask.events import Clarify, Failed, Finished, Found, Question, Understood
 from portico.calls import Ask, Call, Caller
 from portico.catalog import Danger
-from portico.errors import TimedOut
+from portico.errors import TimedOut, Unavailable
 from portico.faces.wire import CALLER
 from portico.http import application
 from portico.identity import Credentials, make_key
@@ -93,6 +94,7 @@ async def test_a_strange_host_is_not_repeated(parts: Parts, host: str) -> None:
     "nlwebflat:ask:json",
     "nlwebflat:ask:form",
     "nlweb:stream:requested",
+    "nlweb54:stream:whole-objects",
 )
 async def test_the_same_items_come_in_every_dialect_and_form(client: httpx.AsyncClient) -> None:
     text = "room"
@@ -120,17 +122,19 @@ async def test_the_same_items_come_in_every_dialect_and_form(client: httpx.Async
 
 
 @requirement(
+    "nlweb:prefer:mode-list",
     "nlweb:prefer:mode-summarize",
     "nlweb:prefer:mode-several",
     "nlweb:answer:summary",
     "nlweb:answer:summary-type",
 )
 async def test_a_summary_is_added_when_asked_for(client: httpx.AsyncClient) -> None:
-    results = (await ask(client, prefer={"mode": "list, summarize"})).json()["results"]
+    plain = (await ask(client, prefer={"mode": "list"})).json()["results"]
+    summed = (await ask(client, prefer={"mode": "list, summarize"})).json()["results"]
 
-    assert results[0]["@type"] == "SearchSummary"
-    assert results[0]["text"]
-    assert results[1]["@id"] == "attic"
+    assert plain[0]["@id"] == "attic"
+    assert (summed[0]["@type"], bool(summed[0]["text"])) == ("SearchSummary", True)
+    assert summed[1:] == plain
 
 
 @requirement("nlweb:failure:no-results", "nlweb54:note:no-results")
@@ -191,6 +195,31 @@ async def test_attributes_that_mean_nothing_here_are_reported(client: httpx.Asyn
 
     assert "query.limit" in answer.json()["_meta"]["ignored"]
     assert any("moonPhase" in each for each in answer.json()["_meta"]["ignored"])
+
+
+@pytest.mark.parametrize("site", ["http://inn.example", "https://inn.example/", "inn.example", "all"])
+@requirement("nlweb:note:site-url")
+async def test_the_address_that_is_asked_is_no_limit_to_what_is_searched(client: httpx.AsyncClient, site: str) -> None:
+    answer = (await ask(client, {"text": "attic", "site": site})).json()
+
+    assert answer["results"] == (await ask(client)).json()["results"]
+    assert "ignored" not in answer["_meta"]
+
+
+async def test_another_address_is_searched_for_here_and_reported(client: httpx.AsyncClient) -> None:
+    answer = (await ask(client, {"text": "attic", "site": "http://other.example"})).json()
+
+    assert answer["results"][0]["@id"] == "attic"
+    assert answer["_meta"]["ignored"] == ["query.site"]
+
+
+@requirement("nlweb54:ask:body-over-url")
+@pytest.mark.parametrize("body", [{"query": {"text": "attic"}, "meta": {"api_version": "0.54"}}, {"query": "attic"}])
+async def test_the_body_counts_before_the_url(client: httpx.AsyncClient, body: dict) -> None:
+    answer = frames(await client.post("/ask?query=cellar&meta=x", json=body))
+
+    first = next(data for _, data in answer if {"results", "structuredData"} & set(data))
+    assert [each["@id"] for each in first.get("results", first.get("structuredData"))] == ["attic"]
 
 
 # Refusals
@@ -317,6 +346,59 @@ async def test_who_asks_too_often_is_told_to_wait(inn: Inn) -> None:
     assert int(refused.headers["retry-after"]) == refused.json()["error"]["retry_after"] >= 1
 
 
+@requirement("nlweb:note:rate-per-caller")
+async def test_each_caller_and_each_address_has_an_allowance_of_its_own(inn: Inn) -> None:
+    async with inn(limits={"anonymous_per_minute": 1, "keys_per_minute": 1}) as parts:
+        app = application(parts)
+
+        async def asked(address: str, key: str = "") -> int:
+            transport = httpx.ASGITransport(app, client=(address, 5000))
+            async with httpx.AsyncClient(transport=transport, base_url="http://inn.example") as client:
+                headers = {"x-api-key": key} if key else {}
+                return (await client.post("/ask", json={"query": {"text": "attic"}}, headers=headers)).status_code
+
+        ann, ben = [await _key(parts, name) for name in ("ann", "ben")]
+        here, there = "192.0.2.1", "192.0.2.2"
+
+        assert [await asked(here), await asked(here), await asked(there)] == [200, 429, 200]
+        assert [await asked(here, ann), await asked(there, ann), await asked(here, ben)] == [200, 429, 200]
+
+
+async def _key(parts: Parts, name: str) -> str:
+    token, record = make_key(name, ["ask", "read:*"], Danger.SAFE, 1)
+    await parts.store.add_key(record)
+    return token
+
+
+@requirement("nlweb:note:token-not-in-url")
+async def test_a_key_in_the_url_is_no_key_and_a_wrong_one_is_refused(inn: Inn) -> None:
+    async with inn(anonymous={"scopes": []}) as parts, asking(parts) as client:
+        key = await key_of(parts)
+        names = ("key", "api_key", "x-api-key", "authorization", "access_token", "token")
+        by_url = [await client.get("/ask", params={"query": "attic", name: key, "streaming": "0"}) for name in names]
+        by_header = await client.get("/ask", params={"query": "attic", "streaming": "0"}, headers={"x-api-key": key})
+    async with inn() as parts, asking(parts, headers={"x-api-key": "pk_wrong"}) as client:
+        wrong = await ask(client)
+
+    assert {each.status_code for each in by_url} == {401}
+    assert by_header.status_code == 200
+    assert (wrong.status_code, wrong.json()["error"]["code"]) == (401, "UNAUTHENTICATED")
+
+
+@requirement("nlweb:note:metric-labels")
+async def test_no_label_of_a_metric_comes_from_a_request(client: httpx.AsyncClient) -> None:
+    strange = "zebra-4711"
+    await ask(client, strange, meta={"user": strange, "request_id": strange})
+    await client.get(f"/{strange}")
+    await client.post(f"/operations/{strange}", json={strange: strange})
+    await client.post("/await", json={"promise_token": strange, "action": "checkin"})
+
+    metrics = (await client.get("/metrics")).text
+
+    assert 'portico_events_total{event="Asked"} 1.0' in metrics
+    assert strange not in metrics
+
+
 async def test_an_allowed_page_can_read_refusals_and_breakdowns_too(inn: Inn) -> None:
     async with inn(server={"origins": ["https://page.example"]}) as parts:
         broken = scripted(parts, telling(ZeroDivisionError("secret")))
@@ -326,6 +408,45 @@ async def test_an_allowed_page_can_read_refusals_and_breakdowns_too(inn: Inn) ->
     assert (refused.status_code, broke.status_code) == (405, 500)
     for answer in (refused, broke):
         assert answer.headers["access-control-allow-origin"] == "https://page.example"
+
+
+REFUSALS = [({"query": " "}, "INVALID_QUERY"), ({"query": "attic", "generate_mode": "dance"}, "UNSUPPORTED_MODE")]
+
+
+@requirement("nlwebflat:answer:complete-last", "nlwebflat:answer:messages")
+@pytest.mark.parametrize(("params", "code"), REFUSALS)
+async def test_a_page_that_waits_for_a_stream_is_refused_with_one(
+    client: httpx.AsyncClient, params: dict, code: str
+) -> None:
+    refused = await client.get("/ask", params={**params, "query_id": "q1"}, headers={"accept": "text/event-stream"})
+
+    assert refused.status_code == 200
+    (_, said), (_, last) = frames(refused)
+    assert (said["message_type"], said["query_id"], said["error"]["code"]) == ("intermediate_message", "q1", code)
+    assert said["message"] == said["error"]["message"]
+    assert last == {"message_type": "complete", "query_id": "q1"}
+
+
+@requirement("nlwebflat:answer:complete-last")
+async def test_a_page_that_asks_too_often_is_told_in_a_stream(inn: Inn) -> None:
+    async with inn(limits={"anonymous_per_minute": 1}) as parts, asking(parts) as client:
+        answers = [
+            await client.get("/ask", params={"query": "attic"}, headers={"accept": "text/event-stream"})
+            for _ in range(2)
+        ]
+
+    (_, said), (_, last) = frames(answers[1])
+    assert (said["error"]["code"], last["message_type"]) == ("RATE_LIMITED", "complete")
+
+
+@requirement("nlwebflat:answer:messages")
+async def test_a_flat_question_that_nothing_fits_is_told_so(client: httpx.AsyncClient) -> None:
+    streamed = frames(await client.get("/ask", params={"query": "zebra crossing", "query_id": "q1"}))
+    whole = (await client.get("/ask", params={"query": "zebra crossing", "streaming": "0"})).json()
+
+    assert [data["message_type"] for _, data in streamed] == ["query_analysis", "intermediate_message", "complete"]
+    assert streamed[1][1]["message"] == whole["intermediate_message"]["message"] != ""
+    assert whole["results"] == []
 
 
 # Breaking
@@ -354,6 +475,17 @@ async def test_an_error_before_the_first_event_is_a_status_and_after_it_an_event
     assert flat[-1][1]["message_type"] == "complete"
     assert (whole.status_code, whole.json()["error"]["code"]) == (500, "INTERNAL_ERROR")
     assert "secret" not in f"{after}{flat}{whole.text}"
+
+
+@requirement("nlweb54:code:internal-error", "nlweb54:response:failure")
+async def test_0_54_what_breaks_is_an_internal_error(parts: Parts) -> None:
+    async with asking(scripted(parts, telling(UNDERSTOOD, Failed(Unavailable("secret"))))) as client:
+        answer = await ask(client, prefer={"streaming": False}, meta={"api_version": "0.54"})
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "INTERNAL_ERROR")
+    meta = answer.json()["_meta"]
+    assert (meta["response_type"], meta["version"]) == ("Failure", "0.54")
+    assert "secret" not in answer.text
 
 
 class Noting(Metrics):
@@ -534,6 +666,7 @@ async def test_a_promise_is_kept(inn: Inn, baking: dict, tmp_path: Path) -> None
         streamed = frames(await look(client, token, prefer={"streaming": True}))
         (tmp_path / "done").touch()
         done = await until(client, token, 200)
+        done_earlier = await look(client, token, meta={"api_version": "0.54"})
 
     assert running.status_code == earlier.status_code == 202
     assert running.json()["_meta"]["response_type"] == "promise"
@@ -544,6 +677,8 @@ async def test_a_promise_is_kept(inn: Inn, baking: dict, tmp_path: Path) -> None
     assert done.json()["results"] == [
         {"@type": "Action", "name": "bake", "actionStatus": "CompletedActionStatus", "result": {"loaves": 3}}
     ]
+    assert done_earlier.json()["_meta"]["response_type"] == "Answer"
+    assert done_earlier.json()["structuredData"] == done.json()["results"]
 
 
 @requirement("nlweb:await:cancelled-code", "nlweb:note:cancel-idempotent")
@@ -558,6 +693,32 @@ async def test_a_promise_can_be_cancelled_and_cancelled_again(inn: Inn, baking: 
     assert (again.status_code, again.json()["_meta"]["response_type"]) == (200, "failure")
 
 
+@requirement("nlweb:note:cancel-finished")
+async def test_cancelling_what_is_done_gives_its_answer(inn: Inn, baking: dict, tmp_path: Path) -> None:
+    (tmp_path / "done").touch()
+    async with inn(**baking) as parts, asking(parts) as client:
+        token = await started(parts)
+        done = await until(client, token, 200)
+        cancelled = await look(client, token, "cancel")
+
+    assert (cancelled.status_code, cancelled.json()["_meta"]["response_type"]) == (200, "answer")
+    assert cancelled.json()["results"] == done.json()["results"]
+
+
+@requirement("nlweb:note:promise-token", "nlweb:promise:token")
+async def test_a_promise_has_a_token_that_cannot_be_guessed(inn: Inn, baking: dict, tmp_path: Path) -> None:
+    (tmp_path / "done").touch()
+    async with inn(**baking) as parts:
+        tokens = {await started(parts) for _ in range(8)}
+
+    assert len(tokens) == 8
+    for token in tokens:
+        assert re.fullmatch(r"[A-Za-z0-9_-]+", token)
+        assert len(token) * 6 >= 128  # bits
+    assert len(set("".join(tokens))) > 40  # all of its letters vary
+
+
+@requirement("nlweb:note:unknown-promise", "nlweb:note:promise-token")
 async def test_a_promise_of_somebody_else_is_unknown_like_one_that_never_was(inn: Inn, baking: dict) -> None:
     async with inn(**baking) as parts, asking(parts) as client:
         token = await started(parts)
@@ -566,10 +727,15 @@ async def test_a_promise_of_somebody_else_is_unknown_like_one_that_never_was(inn
         headers = {"x-api-key": key}
         foreign = await client.post("/await", json={"promise_token": token, "action": "checkin"}, headers=headers)
         never = await client.post("/await", json={"promise_token": "nope", "action": "cancel"}, headers=headers)
+        await look(client, token, "cancel")
+        await until(client, token, 200)
+        await parts.store.forget_entries()
+        forgotten = await look(client, token)
 
-    assert foreign.status_code == never.status_code == 200
-    assert foreign.json()["error"]["code"] == never.json()["error"]["code"] == "UNKNOWN_PROMISE"
+    assert foreign.status_code == never.status_code == forgotten.status_code == 200
+    assert never.json()["error"]["code"] == "UNKNOWN_PROMISE"
     assert foreign.json()["error"]["message"].replace(token, "") == never.json()["error"]["message"].replace("nope", "")
+    assert forgotten.json() == foreign.json()
 
 
 @requirement(

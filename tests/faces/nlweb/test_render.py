@@ -351,12 +351,7 @@ EARLIER = {"response_type": "Answer", "response_format": "conversational_search"
 LISTS = manner(V54, format="conversational_search")
 
 
-@requirement(
-    "nlweb54:stream:whole-objects",
-    "nlweb54:stream:meta-sent",
-    "nlweb54:note:stream-order",
-    "nlweb54:note:summary-type",
-)
+@requirement("nlweb54:stream:meta-sent", "nlweb54:note:stream-order", "nlweb54:note:summary-type")
 async def test_0_54_meta_comes_first_then_results_without_names_then_the_end() -> None:
     assert await stream(replace(LISTS, modes=SUMMARY), *SUMMED) == [
         ("", {"_meta": {**EARLIER, **SESSION, **ENDED}}),
@@ -417,6 +412,21 @@ async def test_0_54_an_answer_that_breaks_off_ends_with_a_failure() -> None:
     assert frames[-1][1]["_meta"]["response_type"] == "Failure"
     assert frames[-1][1]["error"] == ERROR
     assert (await whole(LISTS, UNDERSTOOD, BROKE_OFF)).body["error"] == ERROR
+
+
+async def test_0_54_kinds_that_the_known_page_drops_come_as_data_too() -> None:
+    lamp = Found(Item("lamp", "things", {"@type": "Product", "name": "Lamp"}), 50.0, 1)
+    shown = {**earlier_item("lamp"), "@type": "Product", "schema_object": {"@type": "Product", "name": "Lamp"}}
+
+    frames = await stream(LISTS, UNDERSTOOD, found("soup", 0), lamp, Finished(2))
+    whole_answer = await whole(LISTS, UNDERSTOOD, found("soup", 0), lamp, Finished(2))
+
+    assert [data for _, data in frames[1:]] == [
+        {"results": [earlier_item("soup")]},
+        {"results": [shown], "structuredData": [shown]},
+    ]
+    assert whole_answer.body["results"] == [earlier_item("soup"), shown]
+    assert "structuredData" not in whole_answer.body
 
 
 # Flat

@@ -57,7 +57,7 @@ def test_ids_of_the_caller_are_echoed_within_bounds() -> None:
 # Section 3 of the specification
 
 
-@requirement("nlweb:note:language-order", "nlweb54:ask:prefer-names")
+@requirement("nlweb:note:language-order")
 def test_every_section_of_a_request_reaches_the_question() -> None:
     wish = read(
         {
@@ -116,7 +116,6 @@ def test_nulls_mean_that_nothing_was_said() -> None:
     assert read({"query": {"text": "soup"}, "context": None, "prefer": None, "meta": None}) == plain
 
 
-@requirement("nlweb54:ask:memory-list")
 def test_lists_may_be_single_texts_and_contexts_plain_text() -> None:
     assert asked(context={"prev": "bread", "memory": ["vegan", "sweet tooth"]}).previous == ("bread",)
     assert asked(context={"memory": ["vegan", "sweet tooth"]}).memory == ("vegan", "sweet tooth")
@@ -247,7 +246,7 @@ def test_what_has_the_wrong_type_is_refused_by_name(raw: Any, said: str) -> None
 # Flat requests
 
 
-@requirement("nlwebflat:ask:prev", "nlwebflat:ask:site", "nlwebflat:ask:decontextualized")
+@requirement("nlwebflat:ask:prev")
 def test_a_flat_request_from_a_url_means_what_a_nested_one_means() -> None:
     wish = read(
         {
@@ -293,6 +292,19 @@ def test_what_the_known_page_sends_when_nothing_was_chosen_asks_a_plain_question
     }
 
     assert read(raw, flat=True).ask == Ask("soup")
+
+
+@pytest.mark.parametrize("said", [",", ", ,,", " , ", "", ["vegan"], 5, None])
+def test_nothing_to_remember_is_nothing_also_with_commas(said: Any) -> None:
+    wish = read({"query": "soup", "item_to_remember": said})
+
+    assert (wish.remembers, wish.ask) == ("", Ask("soup"))
+
+
+def test_what_is_to_be_remembered_is_kept_with_the_commas_around_it() -> None:
+    wish = read({"query": "soup", "item_to_remember": ",vegan, "})
+
+    assert (wish.remembers, wish.ask.memory, wish.ask.remember) == (",vegan,", (",vegan,",), True)
 
 
 @pytest.mark.parametrize(

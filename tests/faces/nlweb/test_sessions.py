@@ -90,6 +90,30 @@ def test_rounds_are_counted_while_the_question_is_open_and_then_forgotten(parts:
     assert resumed(parts.site, answered, wish()).rounds == 0
 
 
+def test_answers_of_an_earlier_round_are_kept_and_later_ones_count_more(parts: Parts) -> None:
+    once = after(parts.site, Ask("dinner", answers={"cuisine": "Thai", "spicy": True}, rounds=1), CLARIFY)
+
+    ask = resumed(parts.site, once, wish(None, answers={"spicy": False}))
+
+    assert (ask.text, ask.answers, ask.rounds) == ("dinner", {"cuisine": "Thai", "spicy": False}, 2)
+
+
+def test_what_was_answered_holds_for_the_questions_that_follow(parts: Parts) -> None:
+    answered = after(parts.site, Ask("dinner", answers={"cuisine": "Thai"}, rounds=1))
+
+    cheapest = resumed(parts.site, answered, wish("which is cheapest"))
+    later = resumed(parts.site, after(parts.site, cheapest), wish("and without nuts"))
+
+    assert (cheapest.answers, cheapest.settled, cheapest.previous) == ({}, {"cuisine": "Thai"}, ("dinner",))
+    assert (later.settled, later.previous) == ({"cuisine": "Thai"}, ("dinner", "which is cheapest"))
+
+
+def test_answers_too_long_to_carry_are_not_carried(parts: Parts) -> None:
+    answered = after(parts.site, Ask("dinner", answers={"cuisine": "x" * 2000}))
+
+    assert resumed(parts.site, answered, wish()).settled == {}
+
+
 def test_answers_without_a_question_stay_what_they_are(parts: Parts) -> None:
     asked = wish("soup", {"cuisine": "Thai"}, answers={"spicy": True})
 

@@ -37,6 +37,17 @@ def test_an_item_is_its_data_and_what_every_client_needs() -> None:
     }
 
 
+@requirement("nlweb:note:superset-item")
+@pytest.mark.parametrize("dialect", [V54, FLAT], ids=["0.54", "flat"])
+def test_one_item_has_what_every_known_client_reads(dialect: Any) -> None:
+    item = shown({"name": "Soup", "url": "/soup", "description": "Hot."}, dialect)
+
+    keys = {"@type", "@id", "url", "name", "site", "score", "description", "schema_object", "grounding"}
+    assert keys <= set(item)
+    assert set(item["grounding"]) == {"source_urls", "citations"}
+    assert keys - {"schema_object"} <= set(shown({"name": "Soup", "url": "/soup", "description": "Hot."}, V55))
+
+
 def test_other_dialects_get_the_data_once_more_as_an_object() -> None:
     data = {"@type": ["Recipe", "HowTo"], "name": "Soup", "image": "soup.png"}
     whole = {"@type": ["Recipe", "HowTo"], "name": "Soup", "image": "https://shop.example/soup.png"}

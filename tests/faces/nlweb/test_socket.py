@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx
 import pytest
 from tests.conformance.requirements import requirement
-from tests.faces.conftest import Endless, Inn, key_of, listening, scripted, soon, telling
+from tests.faces.conftest import Endless, Inn, frames_of, key_of, listening, scripted, soon, telling
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -18,6 +19,7 @@ from portico.faces.nlweb.socket import MAX_WAITING
 from portico.items import Item
 from portico.server import Parts
 
+PASSING = {"session_context", "processing_time_ms"}
 UNDERSTOOD = Understood("soup", ("rooms",))
 ATTIC = Found(Item("attic", "rooms", {"name": "The attic"}), 90.0)
 
@@ -45,6 +47,30 @@ async def test_a_message_is_answered_with_one_object(parts: Parts) -> None:
     assert (answer["_meta"]["response_type"], answer["_meta"]["request_id"]) == ("answer", "req_1")
     assert answer["results"][0]["@id"] == "attic"
     assert answer["results"][0]["url"].startswith("http://127.0.0.1:")
+
+
+@requirement("nlweb:transport:same-objects")
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_the_objects_are_the_same_as_over_http(parts: Parts, streaming: bool) -> None:
+    body = {"query": {"text": "room"}, "prefer": {"streaming": streaming, "mode": "list, summarize"}}
+    async with (
+        listening(parts) as port,
+        connect(f"ws://127.0.0.1:{port}/ask") as socket,
+        httpx.AsyncClient() as client,
+    ):
+        answer = await client.post(f"http://127.0.0.1:{port}/ask", json=body)
+        over_http = [json.loads(data) for _, data in frames_of(answer.text)] if streaming else [answer.json()]
+        await socket.send(json.dumps(body))
+        heard_here = [await heard(socket) for _ in over_http]
+
+    over_socket = [each["data"] for each in heard_here] if streaming else heard_here
+    assert [lasting(each) for each in over_socket] == [lasting(each) for each in over_http]
+
+
+def lasting(body: dict) -> dict:
+    """An object without what differs from one request to the next."""
+    meta = {name: value for name, value in body.get("_meta", {}).items() if name not in PASSING}
+    return {**body, "_meta": meta}
 
 
 async def test_a_streamed_answer_comes_as_named_events(parts: Parts) -> None:

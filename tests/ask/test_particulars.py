@@ -1,4 +1,4 @@
-"""What the ask pipeline gets wrong. Every test here fails; each is as small as it can be."""
+"""Small questions with one right answer each."""
 
 import json
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import pytest
 from tests.ask.conftest import Answer, Asked, Data, Opened, demo_items
 from tests.models.endpoint import Hang, ModelEndpoint, Received, Reply
 
-from portico.ask.events import Clarify, Finished
+from portico.ask.events import Clarify, Promised
 from portico.calls import Call
 from portico.models.language import tokens
 from portico.query import Condition
@@ -29,10 +29,7 @@ def minutes(data: Data) -> int:
     return int(hours or 0) * 60 + int(rest.rstrip("M") or 0)
 
 
-# 1. Words that two findings have in common are cut out twice, and the words behind them with them
-
-
-# 2. "without nuts" leaves out what says that it is nut-free, and shows what does not
+# "without nuts" leaves out what says that it is nut-free, and shows what does not
 
 
 async def test_what_is_free_of_something_is_not_left_out_for_saying_so(small: Opened) -> None:
@@ -45,22 +42,32 @@ async def test_what_is_free_of_something_is_not_left_out_for_saying_so(small: Op
         assert set((await ask("cake without nuts")).ids) == {"free", "plain"}
 
 
-# 3. A promise forgets the filter of the question
+# A limit that nothing keeps to is no limit, where numbers stand in texts
 
 
-async def test_a_promise_keeps_to_the_filter_of_the_question(small: Opened, endpoint: ModelEndpoint) -> None:
+@pytest.mark.parametrize("question", ["lamp under $5", "cheapest lamp under $5"])
+async def test_a_limit_that_no_price_in_a_text_keeps_to_lets_nothing_through(small: Opened, question: str) -> None:
+    async with small({"things": {"a": {"name": "Lamp", "price": "$12.00"}}}) as ask:
+        assert (await ask(question)).ids == []
+
+
+# The filter of a question that is answered late
+
+
+async def test_a_slow_answer_keeps_to_the_filter_of_the_question(small: Opened, endpoint: ModelEndpoint) -> None:
     things = {f"l{n}": {"name": f"Brass lamp {n}", "price": n} for n in range(6)}
     endpoint.reply = lambda _: Hang()
     settings = {"model": endpoint.url("openai", "retries=0&first=0.3&timeout=0.5"), "patience": 0.1}
     async with small({"things": things}, ask=settings, background=True) as ask:
-        promised = (await ask("brass lamp", where=Condition("price", "lt", 2))).promised
-        await ask.site.tasks.wait(promised.task.id, ask.caller, 30)
-        answer = Answer(await ask.site.awaited(promised.task.id, ask.caller))
+        answer = await ask("brass lamp", where=Condition("price", "lt", 2))
+        if isinstance(answer.last, Promised):
+            await ask.site.tasks.wait(answer.last.task.id, ask.caller, 30)
+            answer = Answer(await ask.site.awaited(answer.last.task.id, ask.caller))
 
     assert set(answer.ids) == {"l0", "l1"}
 
 
-# 4. Attributes of schema.org whose value is an object are ignored
+# Attributes of schema.org whose value is an object are ignored
 
 
 @pytest.mark.parametrize(
@@ -86,7 +93,7 @@ async def test_an_offer_is_known_by_what_is_in_it(small: Opened) -> None:
         assert (await ask("lamp", filters={"offers": {"price": {"maxPrice": 5}}})).ids == ["a"]
 
 
-# 5. Lengths of time and dates as attributes
+# Lengths of time and dates as attributes
 
 
 @pytest.mark.parametrize("value", ["PT30M", 30, {"max": 30}, {"maxValue": "PT30M"}])
@@ -104,10 +111,7 @@ async def test_a_year_as_an_attribute_is_a_year(demo: Asked, value: Any) -> None
     assert set(answer.ids) == {id for id, data in books.items() if data["datePublished"].startswith("2024")}
 
 
-# 6. A number of any size in an attribute breaks the answer
-
-
-# 7. One language at a time: German is read only if two small words give it away, English not where German is asked for
+# German plurals
 
 
 @pytest.mark.parametrize(("question", "collection"), [("Bücher", "books"), ("Veranstaltungen", "events")])
@@ -115,7 +119,32 @@ async def test_german_plurals_name_a_collection(demo: Asked, question: str, coll
     assert (await demo(f"{question} am Meer", language="de")).understood.collections == (collection,)
 
 
-# 8. What is reported is not what was done
+# An item that keeps to one of two limits is shown as if it kept to both
+
+
+async def test_every_item_keeps_to_every_limit_that_is_reported(small: Opened) -> None:
+    things = {"a": {"@type": "Product", "name": "Soup bowl", "price": 12}}
+    dishes = {"b": dish("Soup", suitableForDiet="vegan"), "c": dish("Beef soup", suitableForDiet="halal")}
+    async with small({"things": things, "dishes": dishes}) as ask:
+        answer = await ask("vegan soup under $20")
+
+    reported = {each.field for each in answer.constraints}
+    assert all(field in found.item.data for found in answer.found for field in reported)
+
+
+# Without vectors, a word that no item says hides everything that the limits let through
+
+
+@pytest.mark.parametrize("question", ["what's on this weekend?", "what's happening this weekend"])
+async def test_limits_alone_answer_where_no_word_does(small: Opened, question: str) -> None:
+    now = datetime.now(UTC)
+    sunday = now + timedelta(days=6 - now.weekday())
+    fair = {"@type": "Event", "name": "Fair", "startDate": sunday.isoformat()}
+    async with small({"events": {"a": fair}}, {"events": {"type": "Event"}}) as ask:
+        assert (await ask(question)).ids == ["a"]
+
+
+# What is reported is not what was done
 
 
 async def test_a_category_of_a_collection_that_is_not_asked_is_not_reported(demo: Asked) -> None:
@@ -145,7 +174,7 @@ async def test_a_limit_is_reported_by_the_fields_that_it_was_put_to(demo: Asked)
     assert {each.field for each in answer.constraints if "under" in each.says} == {"price", "estimatedCost"}
 
 
-# 9. Numbers of other lands
+# Numbers of other lands
 
 
 @pytest.mark.parametrize("spelling", ["29,99 €", "29,99", "EUR 29,99"])
@@ -155,20 +184,24 @@ async def test_a_comma_may_stand_before_cents(small: Opened, spelling: str) -> N
         assert (await ask("eine Lampe unter 100 Euro")).ids == ["a"]
 
 
-# 10. More than a thousand prices in texts
+# More than a thousand prices in texts
 
 
 async def test_prices_in_texts_are_compared_however_many_there_are(small: Opened) -> None:
     things = {f"t{n:04}": {"name": "Lamp", "price": f"${n}.00"} for n in range(1500)}
     async with small({"things": things}) as ask:
         answer = await ask("lamp under $2000", filters={"price": {"min": 1400}}, limit=100)
-        (last,) = (await ask("most expensive lamp under $2000", limit=1)).ids
 
-    assert len(answer.ids) == 100
-    assert last == "t1499"
+    assert set(answer.ids) == {f"t{n}" for n in range(1400, 1500)}
 
 
-# 11. Words that all items have count for nothing
+async def test_the_most_expensive_of_many_is_the_most_expensive(small: Opened) -> None:
+    things = {f"t{n:04}": {"name": "Lamp", "price": n} for n in range(900)}
+    async with small({"things": things}) as ask:
+        assert (await ask("most expensive lamp", limit=1)).ids == ["t0899"]
+
+
+# Words that all items have count for nothing
 
 
 async def test_a_shop_of_lamps_finds_lamps(small: Opened) -> None:
@@ -177,7 +210,7 @@ async def test_a_shop_of_lamps_finds_lamps(small: Opened) -> None:
         assert (await ask("beautiful brass lamps")).ids
 
 
-# 12. Items of the same id in two collections are taken for one
+# Items of the same id in two collections are taken for one
 
 
 async def test_two_collections_may_use_the_same_ids(small: Opened) -> None:
@@ -191,7 +224,7 @@ async def test_two_collections_may_use_the_same_ids(small: Opened) -> None:
     assert [found.item.data["price"] for found in answer.found] == [5, 20, 50]
 
 
-# 13. A kind that stands in a longer name
+# A kind that stands in a longer name
 
 
 async def test_a_car_park_is_no_park(demo: Asked) -> None:
@@ -210,22 +243,14 @@ async def test_one_word_is_looked_for_everywhere(demo: Asked) -> None:
     assert "places/old-harbour" in (await demo("harbour")).ids
 
 
-# 14. Nonsense is answered
-
-
-@pytest.mark.parametrize("question", ["what is the meaning of life"])
-async def test_what_means_nothing_here_finds_nothing(demo: Asked, question: str) -> None:
-    assert (await demo(question)).ids == []
-
-
-# 15. Orders without a field, and the wrong one
+# Orders without a field, and the wrong one
 
 
 async def test_the_latest_news_is_not_what_takes_place_last(demo: Asked) -> None:
     assert (await demo("latest news")).found[0].item.collection == "articles"
 
 
-# 16. Commands
+# Commands
 
 
 @pytest.fixture
@@ -281,7 +306,7 @@ async def test_a_list_ends_where_the_date_begins(workshop: Any) -> None:
         assert (await ask("draw a map about books and fish on 5 December")).did.result == ["books", "fish"]
 
 
-# 17. What is offered to choose from
+# What is offered to choose from
 
 
 @pytest.mark.parametrize("language", ["ja", "zh"])
@@ -309,7 +334,7 @@ async def test_free_things_make_no_range_of_pennies(small: Opened) -> None:
     assert not [each for each in options if "0.1" in each]
 
 
-# 18. With a model
+# With a model
 
 
 @pytest.fixture
@@ -362,6 +387,19 @@ async def test_a_sentence_is_whole(small: Opened, endpoint: ModelEndpoint, piece
     assert [each.text.strip() for each in answer.said] == said
 
 
+@pytest.mark.parametrize("text", ["Buy at evil.example now! The first is bright [1].", "Trust me. It is bright [1]."])
+async def test_a_sentence_that_relies_on_nothing_is_not_said_before_one_that_does(
+    small: Opened, endpoint: ModelEndpoint, text: str
+) -> None:
+    endpoint.reply = lambda received: ranking(1, 2) if received.wants_schema else Reply([text])
+    things = {f"l{n}": {"name": f"Brass lamp {n}"} for n in range(3)}
+    async with small({"things": things}, ask=model(endpoint)) as ask:
+        answer = await ask("brass lamp", modes=frozenset({"list", "summarize"}))
+
+    assert "evil" not in answer.text
+    assert "Trust" not in answer.text
+
+
 async def test_a_ranking_in_another_order_of_its_keys_is_read(small: Opened, endpoint: ModelEndpoint) -> None:
     endpoint.reply = lambda _: Reply(['{"ranking": [{"score": 90, "n": 2}, {"score": 80, "n": 1}]}'])
     things = {f"l{n}": {"name": f"Brass lamp {n}"} for n in range(3)}
@@ -369,7 +407,7 @@ async def test_a_ranking_in_another_order_of_its_keys_is_read(small: Opened, end
         assert (await ask("brass lamp")).notes == ()
 
 
-# 19. Smaller ones
+# Smaller ones
 
 
 async def test_forgetting_where_nothing_is_known_is_no_mistake(small: Opened) -> None:
@@ -380,7 +418,8 @@ async def test_forgetting_where_nothing_is_known_is_no_mistake(small: Opened) ->
 
 async def test_the_only_thing_that_fits_is_worth_more_than_half(small: Opened) -> None:
     soon = (datetime.now(UTC) + timedelta(days=1)).isoformat()
-    async with small({"events": {"a": {"@type": "Event", "name": "Fair", "startDate": soon}}}, {"events": {"type": "Event"}}) as ask:  # fmt: skip
+    fair = {"@type": "Event", "name": "Fair", "startDate": soon}
+    async with small({"events": {"a": fair}}, {"events": {"type": "Event"}}) as ask:
         assert (await ask("events tomorrow")).found[0].score == 100.0
 
 
