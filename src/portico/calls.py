@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from ipaddress import ip_network
 from typing import Any, Literal, TypeAlias
 
 from portico.catalog import Danger
@@ -33,7 +34,15 @@ class Caller:
 
     @property
     def rate_key(self) -> str:
-        return f"{self.id}@{self.address}" if self.is_anonymous else self.id
+        return f"{self.id}@{_network(self.address)}" if self.is_anonymous else self.id
+
+
+def _network(address: str) -> str:
+    """An address as one household has it: of IPv6 everybody has more than can be counted."""
+    try:
+        return str(ip_network(f"{address}/64", strict=False)) if ":" in address else address
+    except ValueError:
+        return address
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,7 +241,7 @@ class _Post:
 
     @property
     def sent(self) -> dict[str, Any]:
-        return {"content": self.body, "headers": {"Accept": self.accept}}
+        return {"content": self.body, "headers": {"Accept": self.accept, "Accept-Encoding": "identity"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +325,7 @@ def _response(head: _Head, raw: bytes) -> Response:
 def _refusal(head: _Head, raw: bytes) -> ClientError:
     if head.status < 400:
         return BadAnswer(f"The server answers elsewhere (status {head.status}); redirects are not followed")
-    wait = float(head.retry_after) if head.retry_after.isdigit() else None
+    wait = float(head.retry_after) if re.fullmatch(r"[0-9]{1,6}", head.retry_after) else None
     with contextlib.suppress(BadAnswer):
         if found := _read(raw).error:
             return AskFailed(found.code, found.message or "", head.status, wait)

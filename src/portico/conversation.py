@@ -333,7 +333,7 @@ class Talk:
         with Bar("waiting", self._quiet) as bar:
 
             def told(now: Promise) -> None:
-                bar.share(round((now.progress or 0) * 100), 100, 0.0, now.message or None)
+                bar.share(round(min(max(now.progress or 0.0, 0.0), 1.0) * 100), 100, 0.0, now.message or None)
 
             return self._run(self._client.wait(promise, told))
 
@@ -409,7 +409,7 @@ def _price(offer: Mapping[str, Any]) -> str:
 
 
 _TIMES = ("totalTime", "cookTime", "duration", "timeRequired")
-_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:\d+S)?)?\Z")
+_DURATION = re.compile(r"P(?:(\d{1,6})D)?(?:T(?:(\d{1,6})H)?(?:(\d{1,6})M)?(?:\d{1,6}S)?)?\Z")
 
 
 def duration(value: Any) -> str:

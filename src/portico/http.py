@@ -75,7 +75,7 @@ def application(parts: Parts) -> ASGIApp:
 
     async def broke(request: Request, error: Exception) -> Response:
         parts.observe(Broke(request.scope["path"][:100], type(error).__name__))
-        return nlweb.breakdown() if request.scope["path"] in nlweb.PATHS else await failed(request, error)
+        return nlweb.breakdown(request) if request.scope["path"] in nlweb.PATHS else await failed(request, error)
 
     async def left(_: Request, __: ClientDisconnect) -> Response:
         return Response(status_code=CLIENT_LEFT)
@@ -193,6 +193,7 @@ def server_settings(parts: Parts) -> uvicorn.Config:
         ws_ping_interval=PING_SECONDS,
         ws_ping_timeout=PING_SECONDS,
         ws_per_message_deflate=False,
+        limit_concurrency=parts.config.limits.connections,
     )
 
 

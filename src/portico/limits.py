@@ -22,6 +22,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     text_characters: Positive = 10_000
     concurrent_tasks: Positive = 16
     tasks_per_caller: Positive = 20
+    connections: Positive = 2000  # of one process, at once
+    model_calls_per_minute: Positive = 120  # that questions of one caller may cost
 
 
 @dataclass(frozen=True, slots=True)

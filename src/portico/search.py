@@ -229,7 +229,10 @@ class Finder:
         await self._in_step(self.index, seen)
         vector, notes = await self._vector(meaning or text)
         searches = [
-            (query, replace(await self._search(self.index, query, vector), without=without, context=context))
+            (
+                query,
+                replace(await self._search(self.index, query, vector), without=without, context=context, explains=True),
+            )
             for query, without in asked
         ]
         looks = [self._hits(self.index, query, search, limit) for query, search in searches]

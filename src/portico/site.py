@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -19,6 +19,7 @@ from portico.ask.record import recorded, replayed
 from portico.calls import Ask, Call, Caller, Mode, Outcome, Task, TaskState, Watch
 from portico.catalog import Catalog, Collection, Kind, Operation
 from portico.errors import (
+    BadRequest,
     KeyInUse,
     OperationFailed,
     SiteError,
@@ -47,6 +48,7 @@ RESERVED = frozenset({"ask", "get_task", "cancel_task", "list_memories", "forget
 WATCH_SECONDS = 15.0
 MAX_TIMEOUT = 300.0
 
+T = TypeVar("T")
 Later: TypeAlias = Callable[[Ask, Caller], Awaitable[Task]]
 
 
@@ -109,6 +111,14 @@ class Site:
             await self.gate.spend(self.identity.nobody(credentials.address))
             raise
 
+    async def unless_refused(self, reading: Awaitable[T], caller: Caller) -> T:
+        """What was read of a request. What cannot be read costs as much as what can."""
+        try:
+            return await reading
+        except BadRequest:
+            await self.gate.spend(caller)
+            raise
+
     def seal(self, payload: Mapping[str, Any], caller: Caller, seconds: float) -> str:
         """A token for this caller to bring back."""
         return seal(payload, caller.id, self.finder.store.secret, seconds)
@@ -134,6 +144,7 @@ class Site:
             lambda call: self.call(call, caller),
             # A filter of a face's own cannot be told to a task, which may run in another process.
             partial(later, ask, caller) if later and ask.where == EVERYTHING else None,
+            partial(self._may_use_model, caller),
             self._acknowledged,
         )
         known = await self._remembered(ask, caller)
@@ -150,6 +161,10 @@ class Site:
                 raise
             yield Failed(error)
         self._observe(Asked(_since(started), finished.items, caller.id, finished.cost.calls))
+
+    async def _may_use_model(self, caller: Caller) -> bool:
+        meter = await self.finder.store.spend(f"model\n{caller.rate_key}", self.limits.model_calls_per_minute)
+        return meter.granted
 
     async def _remembered(self, ask: Ask, caller: Caller) -> Ask:
         """The question with what is known of the caller. What it asks to be remembered is kept first."""

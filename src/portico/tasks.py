@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -113,7 +114,7 @@ class Tasks:
                 hint="Wait for one to finish, or cancel one.",
             )
         self._own.append(id)
-        self._observe(TaskMoved(id, call.operation, task.state))
+        self._observe(TaskMoved(_shown(id), call.operation, task.state))
         return task
 
     async def get(self, id: str, caller: Caller) -> Task:
@@ -301,7 +302,7 @@ class Tasks:
             return
         changed = replace(change(replace(current, saved=run.kept(current))), updated=datetime.now(UTC))
         if await self._store.update_task(changed, run.owner) and changed.state.is_final:
-            self._observe(TaskMoved(changed.id, changed.call.operation, changed.state))
+            self._observe(TaskMoved(_shown(changed.id), changed.call.operation, changed.state))
 
     async def _report(self, run: Run, progress: float, message: str, saved: Any) -> None:
         if saved is not None:
@@ -335,6 +336,11 @@ class Tasks:
             return
         if held is None or held.cancelling or not run.is_of(held):
             run.stop()
+
+
+def _shown(id: str) -> str:
+    """A task for a log: whoever holds the id of an anonymous one could end it."""
+    return hashlib.sha256(id.encode()).hexdigest()[:12]
 
 
 def _clock() -> float:

@@ -117,7 +117,8 @@ async def test_cheap_is_an_order_and_no_price(demo: Asked) -> None:
     prices = [found.item.data["averagePrice"] for found in answer.found]
     assert prices == sorted(prices)
     assert all("Seafood" in found.item.data["servesCuisine"] for found in answer.found)
-    assert "averagePrice" not in {each.field for each in answer.constraints}
+    said = [each.says for each in answer.constraints if each.field == "averagePrice"]
+    assert said == ["average price: lowest first"]
 
 
 # Places

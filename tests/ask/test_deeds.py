@@ -63,8 +63,15 @@ def harbour(small: Opened, tmp_path: Path) -> Any:
 # Commands
 
 
-async def test_a_command_with_everything_it_needs_is_done(demo: Asked) -> None:
-    answer = await demo("book a table at Kelp for 4 people tomorrow at 7pm")
+SURE = {"confirm": True}
+
+
+async def test_a_command_with_everything_it_needs_is_done_once_it_is_confirmed(demo: Asked) -> None:
+    asked = await demo("book a table at Kelp for 4 people tomorrow at 7pm")
+    assert {id: question.type for id, question in asked.questions.items()} == {"confirm": "boolean"}
+    assert "Kelp" in asked.questions["confirm"].text or "kelp" in asked.questions["confirm"].text
+
+    answer = await demo("book a table at Kelp for 4 people tomorrow at 7pm", answers=SURE)
 
     assert answer.did.operation == "book_table"
     assert answer.did.result | {"id": ""} == {
@@ -76,6 +83,13 @@ async def test_a_command_with_everything_it_needs_is_done(demo: Asked) -> None:
         "status": "confirmed",
     }
     assert answer.finished.items == 1
+
+
+@pytest.mark.parametrize("no", [False, "no", "nein", ""])
+async def test_what_is_not_meant_is_not_done(demo: Asked, no: Any) -> None:
+    answer = await demo("book a table at Kelp for 4 people tomorrow at 7pm", answers={"confirm": no})
+
+    assert answer.finished == Finished(0, ("This was cancelled.",))
 
 
 async def test_a_command_says_what_it_was_taken_to_mean(demo: Asked) -> None:
@@ -90,14 +104,17 @@ async def test_a_command_says_what_it_was_taken_to_mean(demo: Asked) -> None:
 
 async def test_what_a_command_lacks_is_asked_for_and_the_answer_completes_it(demo: Asked) -> None:
     asked = await demo("book a table at Kelp")
-    assert {id: question.type for id, question in asked.questions.items()} == {"time": "free_text"}
+    assert {id: question.type for id, question in asked.questions.items()} == {
+        "time": "free_text",
+        "confirm": "boolean",
+    }
 
-    answer = await demo("book a table at Kelp", answers={"time": f"{TOMORROW}T19:00"})
+    answer = await demo("book a table at Kelp", answers={"time": f"{TOMORROW}T19:00", **SURE})
     assert answer.did.result["time"] == f"{TOMORROW}T19:00:00+00:00"
 
 
 async def test_an_answer_that_does_not_fit_is_an_error_of_the_answer(demo: Asked) -> None:
-    answer = await demo("book a table at Kelp", answers={"time": "whenever"})
+    answer = await demo("book a table at Kelp", answers={"time": "whenever", **SURE})
 
     assert isinstance(answer.last, Failed)
 
@@ -110,7 +127,7 @@ async def test_a_command_that_nobody_can_be_asked_about_is_a_question(demo: Aske
 
 
 async def test_a_thing_is_called_by_its_name(demo: Asked) -> None:
-    answer = await demo("add Kipper Pair, Oak-Smoked to my cart")
+    answer = await demo("add Kipper Pair, Oak-Smoked to my cart", answers=SURE)
 
     assert [(line["product"], line["quantity"]) for line in answer.did.result["lines"]] == [
         ("products/kipper-pair-oak-smoked", 1)

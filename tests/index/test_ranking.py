@@ -22,7 +22,7 @@ QUESTIONS = ["soup", "warm lentil soup", "sweet apple cake", '"garden soup"', "n
 
 
 def ranked(snapshot: Snapshot, text: str, limit: int = 1000) -> Ranked:
-    return snapshot.rank(Search(text), limit, None)
+    return snapshot.rank(Search(text, explains=True), limit, None)
 
 
 def whole(items: list[Item]) -> Snapshot:

@@ -1,9 +1,10 @@
 """What callers say beside the question: attributes, answers to what was asked back, and what is known of them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
-from typing import Any, cast
+from functools import cache
+from typing import Any, TypeAlias, cast
 
 from portico.ask.clues import Clue, Made, Maker, diet_clues, excluding, keeping_to, placed, within
 from portico.ask.fields import Fields, key_of, number_in, spoken
@@ -17,6 +18,11 @@ from portico.index.text import fold
 from portico.query import EVERYTHING, And, Condition, Filter, Or, parse_filter
 
 MAX_ATTRIBUTES = 64
+MAX_NAME = 100  # characters of an attribute's name
+MAX_VALUE = 200  # characters of a text
+MAX_SEVERAL = 16  # values of a list
+MAX_CHARACTERS = 8000  # of all attributes together
+MAX_PERSON = 4000  # characters about the caller that are read
 LOCATIONS = ("location", "near")  # attributes that name a place
 _NOTHING = frozenset({"", "none", "any", "all", "no_preference"}) | {
     fold(said) for language in LANGUAGES for said in (phrases(language).no_preference, phrases(language).any)
@@ -25,20 +31,58 @@ _YES = frozenset({"true", "yes", "y"}) | {fold(phrases(language).yes) for langua
 _AVOIDING = ("allerg", "intoleran", "dislike", "avoid", "exclude", "without")
 
 
+Read: TypeAlias = Callable[[str], Sequence[Finding]]
+
+
 def attribute_clues(ask: Ask, today: date, language: str) -> tuple[list[Clue], list[str]]:
     """The caller's own filters and answers: whatever names a field is enforced, the rest is reported."""
     clues: list[Clue] = []
-    given = {**ask.filters, **ask.answers}
-    for name, value in list(given.items())[:MAX_ATTRIBUTES]:
-        if name in _HANDLED or _says_nothing(value):
-            continue
-        label = name if name in ask.answers else f"query.{name}"
-        if name in LOCATIONS:
+
+    @cache
+    def reading(text: str) -> Sequence[Finding]:
+        return read_value(text, today, language)
+
+    left, given = MAX_CHARACTERS, {**ask.filters, **ask.answers}
+    ignored: list[str] = []
+    for number, (name, said) in enumerate(given.items()):
+        label = name[:MAX_NAME] if name in ask.answers else f"query.{name[:MAX_NAME]}"
+        value = _bounded(said)
+        left -= _characters(value)
+        if number >= MAX_ATTRIBUTES or len(name) > MAX_NAME or left < 0:
+            ignored.append(label)
+        elif name in LOCATIONS:
             clues.append(Clue("place", label, placed(name_of(value))))
-        else:
-            make = _type_filter(value) if name in _KINDS else _attribute(name, value, today, language)
+        elif name not in _HANDLED and not _says_nothing(value):
+            is_answer = name in ask.answers
+            make = _type_filter(value) if name in _KINDS else _attribute(name, value, reading, is_answer=is_answer)
             clues.append(Clue(f"attribute {name}", label, make))
-    return clues, [f"query.{name}" for name in list(ask.filters)[MAX_ATTRIBUTES:]]
+    return clues, ignored
+
+
+def _bounded(value: Any) -> Any:
+    """A value as far as it is read: no long texts, no long lists."""
+    match value:
+        case str():
+            return value[:MAX_VALUE]
+        case list():
+            return [_bounded(each) for each in cast("list[Any]", value)[:MAX_SEVERAL]]
+        case Mapping():
+            pairs = list(cast("Mapping[str, Any]", value).items())[:MAX_SEVERAL]
+            return {key[:MAX_NAME]: _bounded(inner) for key, inner in pairs}
+        case _:
+            return value
+
+
+def _characters(value: Any) -> int:
+    match value:
+        case str():
+            return len(value)
+        case list():
+            return sum(_characters(each) for each in cast("list[Any]", value))
+        case Mapping():
+            return sum(_characters(each) for each in cast("Mapping[str, Any]", value).values())
+        case _:
+            return 8
 
 
 _HANDLED = frozenset({"site", "collection"})
@@ -53,8 +97,8 @@ def _says_nothing(value: Any) -> bool:
 
 def _type_filter(value: Any) -> Maker:
     def make(fields: Fields) -> Made | None:
-        wanted = [each.rpartition("/")[2] for each in texts_in(value)]
-        kinds = [kind for kind in fields.values.get("@type", {}) if isinstance(kind, str)]
+        wanted = [each.rpartition("/")[2] for each in texts_in(value)[:MAX_SEVERAL]]
+        kinds = [kind for kind in fields.held("@type") if isinstance(kind, str)]
         fitting = [kind for kind in kinds if any(is_kind(kind, each) for each in wanted)]
         if fitting:
             return Made("@type", f"type {', '.join(wanted)}", fields.among("@type", fitting))
@@ -63,23 +107,29 @@ def _type_filter(value: Any) -> Maker:
     return make
 
 
-def _attribute(name: str, value: Any, today: date, language: str) -> Maker:
+def _attribute(name: str, value: Any, reading: Read, *, is_answer: bool) -> Maker:
     def make(fields: Fields) -> Made | None:
         path = fields.path(name) or fields.field(name)
+        if (
+            is_answer
+            and path in (*fields.paths("duration"), *fields.paths("price"))
+            and not isinstance(value, str | list)
+        ):
+            return None  # ranges were offered
         if isinstance(value, Mapping) and name in fields.collection.fields:
-            inside = _inside(fields, name, cast("Mapping[str, Any]", value), today, language)
+            inside = _inside(fields, name, cast("Mapping[str, Any]", value), reading)
             if inside:
                 return Made(name, f"{spoken(name)}: {_plain(value)}", inside)
-        where = _value_filter(fields, path, value, today, language) if path else None
+        where = _value_filter(fields, path, value, reading) if path else None
         return Made(path, f"{spoken(path)}: {_plain(value)}", where) if path and where else None
 
     return make
 
 
-def _inside(fields: Fields, name: str, value: Mapping[str, Any], today: date, language: str) -> Filter | None:
+def _inside(fields: Fields, name: str, value: Mapping[str, Any], reading: Read) -> Filter | None:
     """What an object asks of the fields below a name, as in {"offers": {"price": {"maxPrice": 5}}}."""
     parts = [
-        _value_filter(fields, f"{name}.{key}", inner, today, language)
+        _value_filter(fields, f"{name}.{key}", inner, reading)
         for key, inner in list(value.items())[:MAX_ATTRIBUTES]
         if f"{name}.{key}" in fields.values and not key.startswith("@")
     ]
@@ -91,18 +141,18 @@ def _plain(value: Any) -> str:
     return ", ".join(str(each) for each in several)[:80]
 
 
-def _value_filter(fields: Fields, path: str, value: Any, today: date, language: str) -> Filter | None:
+def _value_filter(fields: Fields, path: str, value: Any, reading: Read) -> Filter | None:
     """What a value of an attribute asks of a path: words, a number, a range, a list of any of these, or operators."""
     match value:
         case bool():
-            return Condition(path, "eq", value)
+            return Condition(path, "eq", value) if _is_flag(fields, path) else None
         case int() | float():
             return _number_filter(fields, path, float(value))
         case str():
-            return _text_filter(fields, path, value, today, language)
+            return _text_filter(fields, path, value, reading)
         case list():
-            several = cast("list[Any]", value)[:50]
-            parts = [_value_filter(fields, path, each, today, language) for each in several if not _says_nothing(each)]
+            several = cast("list[Any]", value)
+            parts = [_value_filter(fields, path, each, reading) for each in several if not _says_nothing(each)]
             known = tuple(each for each in parts if each)
             # Diets add up; of everything else one is enough.
             return (And(known) if path == fields.path("diet") else Or(known)) if known else None
@@ -110,6 +160,11 @@ def _value_filter(fields: Fields, path: str, value: Any, today: date, language: 
             return _range_filter(fields, path, cast("Mapping[str, Any]", value))
         case _:
             return None
+
+
+def _is_flag(fields: Fields, path: str) -> bool:
+    held = fields.held(path)
+    return bool(held) and all(isinstance(each, bool) for each in held)
 
 
 def _number_filter(fields: Fields, path: str, value: float) -> Filter | None:
@@ -130,7 +185,7 @@ def _year_filter(fields: Fields, path: str, year: float) -> Filter | None:
     return fields.compares(path, "between", start, end - 1)
 
 
-def _text_filter(fields: Fields, path: str, value: str, today: date, language: str) -> Filter | None:
+def _text_filter(fields: Fields, path: str, value: str, reading: Read) -> Filter | None:
     """What a text asks of a path: the first reading that fits what the path holds."""
     return (
         _diet_value(fields, path, value)
@@ -138,7 +193,7 @@ def _text_filter(fields: Fields, path: str, value: str, today: date, language: s
         or _plain_value(fields, path, value)
         # The ranges that we offer ourselves are read back in every language.
         or (None if value.isascii() else _offered_value(fields, path, value))
-        or _worded_value(fields, path, read_value(value, today, language))
+        or _worded_value(fields, path, reading(value))
         or _offered_value(fields, path, value)
         or _contained(fields, path, value)
     )
@@ -159,8 +214,8 @@ def _known_value(fields: Fields, path: str, value: str) -> Filter | None:
 
 def _plain_value(fields: Fields, path: str, value: str) -> Filter | None:
     """A yes or no, a time in ISO 8601, or a number."""
-    if fields.values.get(path) and all(isinstance(each, bool) for each in fields.values[path]):
-        return Condition(path, "eq", fold(value.strip()) in _YES)
+    if _is_flag(fields, path):
+        return Condition(path, "eq", is_yes(value))
     length = seconds(value)
     if length is not None:
         return fields.compares(path, "lte", length)
@@ -230,10 +285,15 @@ def _range_filter(fields: Fields, path: str, value: Mapping[str, Any]) -> Filter
 
 def remembered_clues(ask: Ask, today: date, language: str) -> Iterator[Clue]:
     """What is known of the person: diets and what they must not have. The rest is only a colour."""
+    left = MAX_PERSON
     for text in (*ask.memory, ask.background):
-        yield from _of_person(text[:2000], today, language)
+        yield from _of_person(text[: min(left, 2000)], today, language)
+        left = max(left - len(text), 0)
     for name, value in list(ask.profile.items())[:MAX_ATTRIBUTES]:
         for text in texts_in(value)[:20]:
+            left -= len(text)
+            if left < 0:
+                return
             if any(part in name.lower() for part in _AVOIDING):
                 unwanted = Without(words=text[:80], start=0, end=0)
                 yield Clue(f"without {text}", f"context.{name}", excluding(unwanted), selects=False)
@@ -248,6 +308,11 @@ def _of_person(text: str, today: date, language: str) -> Iterator[Clue]:
         if isinstance(finding, Without):
             said = text[finding.start : finding.end]
             yield Clue(f"without {finding.words}", said, excluding(finding), selects=False)
+
+
+def is_yes(value: Any) -> bool:
+    """A yes, in any language that asks for it."""
+    return value is True or (isinstance(value, str) and fold(value.strip()) in _YES)
 
 
 def texts_in(value: Any) -> list[str]:

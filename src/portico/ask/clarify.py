@@ -60,7 +60,7 @@ def question_for(fields: Fields, path: str, phrases: Phrases) -> Question | None
     """A question about a field, of the type that its values suggest; None if there is nothing to choose."""
     role = next((role for role in ASKED if path in fields.paths(role)), "")
     text = phrases.question(_CALLED.get(role, role), spoken(path))
-    held = fields.values.get(path, {})
+    held = fields.held(path)
     if held and all(isinstance(value, bool) for value in held):
         return Question(path, text, "boolean")
     if fields.is_worded(path):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
-from portico.ask.fields import DATED, Fields, Key, key_of, spoken
+from portico.ask.fields import DATED, MAX_VALUE_WORDS, Fields, Key, key_of, spoken
 from portico.ask.kinds import ASKING, AVOIDED, DIETS, FAMILIES, MEETS, NAMED
 from portico.ask.reading import By, Finding, Flag, In, Quantity, When, Without
 from portico.index.text import fold, stemmer, words
@@ -104,7 +104,7 @@ def _measured(found: Quantity, role: str) -> Maker:
 
 def _other_money(found: Quantity, fields: Fields) -> str:
     """A remark where prices are in another currency than was said: they are compared as they stand."""
-    here = [*fields.values.get("priceCurrency", ()), *fields.values.get("offers.priceCurrency", ())]
+    here = [*fields.held("priceCurrency"), *fields.held("offers.priceCurrency")]
     other = found.kind == "price" and found.unit and here and found.unit not in here
     return f" (prices here are in {here[0]})" if other else ""
 
@@ -157,7 +157,7 @@ def _micros(moment: datetime) -> int:
 
 def _span(found: When) -> str:
     start = f"from {found.start_at:%Y-%m-%d}" if found.start_at else ""
-    last = found.end_at - timedelta(microseconds=1) if found.end_at else None
+    last = found.end_at - timedelta(microseconds=1) if found.end_at and found.end_at.year > 1 else None
     end = f"to {last:%Y-%m-%d}" if last else ""
     return " ".join(part for part in (start, end) if part)
 
@@ -271,6 +271,14 @@ def tokens_of(text: str, language: str) -> list[Token]:
         found.append((stem(fold(word)), at, at + len(word)))
         at += len(word)
     return found
+
+
+def grams(said: Sequence[Token]) -> Iterator[tuple[Key, tuple[int, int]]]:
+    """Every run of a few words, with its place; the longest first, so that they win over their parts."""
+    for length in range(MAX_VALUE_WORDS, 0, -1):
+        for at in range(len(said) - length + 1):
+            run = said[at : at + length]
+            yield tuple(stem for stem, _, _ in run), (run[0][1], run[-1][2])
 
 
 def spans_of(key: Key, said: Sequence[Token]) -> Iterator[tuple[int, int]]:

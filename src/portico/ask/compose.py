@@ -136,16 +136,19 @@ class Candidate:
     title: Stems
 
 
-def summarize(question: str, items: Sequence[Item], phrases: Phrases, total: int | None = None) -> tuple[Sentence, ...]:
-    """How many fit, the best with its facts, the next by name, and the spans over all that are shown."""
+def summarize(
+    question: str, items: Sequence[Item], phrases: Phrases, total: int | None = None, *, is_counted: bool = True
+) -> tuple[Sentence, ...]:
+    """How many fit, if that is known; the best with its facts, the next by name, and the spans over all shown."""
     if not items:
         return (Sentence(phrases.nothing, ()),)
-    count = max(total or 0, len(items))
+    count = max(total or 0, len(items)) if is_counted else 0
     facts = _facts(question, items[0], phrases)
     if count == 1:
         return (Sentence(phrases.only(phrases.name(_name(items[0])), facts), (items[0].id,)),)
+    fit = phrases.fit(count, phrases.noun(_kind(items, phrases), count))
     said = [
-        Sentence(phrases.fit(count, phrases.noun(_kind(items, phrases), count)), tuple(item.id for item in items)),
+        *([Sentence(fit, tuple(item.id for item in items))] if is_counted else ()),
         Sentence(phrases.best(phrases.name(_name(items[0])), facts), (items[0].id,)),
     ]
     others = items[1 : 1 + MAX_NAMED]
@@ -155,7 +158,9 @@ def summarize(question: str, items: Sequence[Item], phrases: Phrases, total: int
     return (*said, *_spans(items, phrases))
 
 
-def answer(question: str, items: Sequence[Item], phrases: Phrases, total: int | None = None) -> tuple[Sentence, ...]:
+def answer(
+    question: str, items: Sequence[Item], phrases: Phrases, total: int | None = None, *, is_counted: bool = True
+) -> tuple[Sentence, ...]:
     """The sentences of the items that answer the question best, word for word; a summary if none speaks of it."""
     languages = _languages(items, phrases)
     terms = wanted(question, languages).terms[:MAX_TERMS]
@@ -163,7 +168,7 @@ def answer(question: str, items: Sequence[Item], phrases: Phrases, total: int | 
     if known:
         return known
     candidates = [each for rank, item in enumerate(items[:MAX_ITEMS]) for each in _candidates(item, rank, languages)]
-    return _best(terms, candidates) or summarize(question, items, phrases, total)
+    return _best(terms, candidates) or summarize(question, items, phrases, total, is_counted=is_counted)
 
 
 def plain(text: str) -> str:

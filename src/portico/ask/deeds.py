@@ -1,37 +1,58 @@
-"""Operations that a question asks for: "plan a day in town on Saturday". Reads words into parameters; runs nothing."""
+"""Operations that a question asks for: "plan a day in town on Saturday". Reads words into parameters; runs nothing.
+
+Only what is plainly a command counts: it begins with the operation's own verb, or with one that makes things, its
+object follows, and nothing denies, quotes or asks about it.
+"""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, cast
 
+from portico.ask.attributes import is_yes
 from portico.ask.events import Question
 from portico.ask.fields import key_of, spoken
 from portico.ask.phrases import Phrases
 from portico.ask.reading import Finding, Quantity, When, read
 from portico.catalog import Danger, Kind, Operation
-from portico.index.text import STOPWORDS, words
+from portico.index.text import words
 from portico.operations import schema_of
 
-# A question that begins like this tells the site to do something.
-COMMANDS = frozenset(
-    """add analyse analyze arrange book build buy calculate cancel change check compare compile compute convert count
-    create delete deliver design do download draft email execute export fetch fill fix generate give import index
-    initiate launch list make measure merge move open optimise optimize order organise organize pay place plan post
-    prepare print process produce publish put rebuild recalculate recount refresh register remove rename render reorder
-    report rerun reserve reset restart run save scan schedule send set share sort start stop submit subscribe summarise
-    summarize switch sync synchronise synchronize take test train transfer translate trigger update upgrade upload
-    validate verify view write plane erstelle buche bestelle storniere starte planea crea reserva pide inicia
-    planifie crée réserve commande lance""".split()  # noqa: SIM905 - a list of words is read as words
+# Verbs that have anything made or done, whatever its name.
+MAKING = frozenset(
+    {"create", "make", "prepare", "generate", "build", "produce", "start", "run", "begin", "launch", "do", "compile",
+     "draft", "write", "erstelle", "mache", "starte", "crea", "haz", "inicia", "crée", "fais", "lance"}
+)  # fmt: skip
+ALSO_CALLED = {
+    "book": frozenset({"reserve", "buche", "reserviere", "reserva", "réserve"}),
+    "reserve": frozenset({"book"}),
+    "plan": frozenset({"arrange", "organise", "organize", "plane", "planea", "planifie", "analyse", "analyze"}),
+    "order": frozenset({"buy", "bestelle", "pide", "commande"}),
+    "cancel": frozenset({"storniere", "cancela", "annule"}),
+    "add": frozenset({"put", "lege"}),
+}
+# What politeness puts before a command.
+_POLITE = re.compile(
+    r"^(?:please|kindly|hey|hi|hello|now|then|just|so|ok|okay|bitte|por favor|s'il (?:te|vous) pla[iî]t"
+    r"|(?:can|could|would|will) you|i(?:'d| would) like (?:you )?to|i (?:want|need) (?:you )?to|let'?s"
+    r"|kannst du|könntest du|ich möchte|puedes|quiero|peux-tu|pouvez-vous|veuillez|je voudrais)[\s,]+",
+    re.IGNORECASE,
 )
-POLITE = frozenset(
-    """please can could would will you kindly i we want to need like d ll let s me us just now hey hi hello lets
-    bitte kannst du könntest ich möchte por favor puedes quiero quisiera veuillez peux tu je voudrais and then
-    """.split()  # noqa: SIM905
+_CLAUSE = re.compile(r"[,;.]|\band\b|\bthen\b|\bund\b|\by\b|\bet\b", re.IGNORECASE)
+_DENIES = re.compile(r"\b(?:not|never|don'?t|do not|no longer|nicht|kein\w*|nunca|jamais)\b|[\"“”„«»]", re.IGNORECASE)
+# Words that point at an object, and words that may follow one.
+_POINTERS = frozenset(
+    """a an the my our your this that these those some one another me us ein eine einen der die das den mein meine un
+    una el la los las mi le les des ma mon""".split()  # noqa: SIM905 - a list of words is read as words
 )
+_LINKS = _POINTERS | frozenset(
+    """for at on in to from with about around by into onto and then please now today tomorrow tonight next as via using
+    under over before after until including für um am im mit para con en pour avec à de du""".split()  # noqa: SIM905
+)
+_SUBJECTS = frozenset({"i", "you", "we", "they", "he", "she", "it", "who", "which", "where", "what", "of"})
 SMALL = frozenset({"to", "from", "a", "an", "the", "of", "for", "my", "in", "on", "and", "with"})
-SUMMARY_SHARE = 0.75  # of the words of an operation's summary, where its name is not said
+MOST_BETWEEN = 4  # words that may describe an object: "a personalised weekly meal plan"
 _LISTED = re.compile(
     r"\b(?:about|around|with|like|love|enjoy|interests?|interested in)[:\s]+(.{2,200})$", re.IGNORECASE
 )
@@ -48,18 +69,32 @@ class Deed:
     missing: tuple[str, ...]
 
 
-def wanted_operation(text: str, operations: Iterable[Operation], may: Any) -> Operation | None:
+def wanted_operation(text: str, operations: Iterable[Operation], may: Callable[[Operation], bool]) -> Operation | None:
     """The operation a command names; none for what is not a command. What cannot be undone is never run from words."""
-    said = [word for word in words(text.lower()) if word not in POLITE]
-    if not said:
+    command = text[:500].strip()
+    if _DENIES.search(command):
         return None
-    stems = _stems(text)
+    clauses = [words(clause) for clause in _clauses(command)]
     fitting = [
-        (len(name), operation.name, operation)
+        (len(operation.name), operation.name, operation)
         for operation in operations
-        if _is_for_words(operation) and (name := _named(operation, stems, said[0])) and may(operation)
+        if _is_for_words(operation) and any(_commands(clause, operation) for clause in clauses) and may(operation)
     ]
     return max(fitting, key=lambda each: each[:2])[2] if fitting else None
+
+
+def _clauses(text: str) -> Iterator[str]:
+    """The whole command, and its parts if the first is a command, too."""
+    while found := _POLITE.match(text):
+        text = text[found.end() :]
+    yield text
+    first, *others = (part.strip() for part in _CLAUSE.split(text)[:6])
+    if words(first.lower())[:1] and _is_verb(words(first.lower())[0]):
+        yield from (part for part in others if part)
+
+
+def _is_verb(word: str) -> bool:
+    return word in MAKING or word in ALSO_CALLED or any(word in others for others in ALSO_CALLED.values())
 
 
 def _is_for_words(operation: Operation) -> bool:
@@ -67,21 +102,42 @@ def _is_for_words(operation: Operation) -> bool:
         operation.kind != Kind.DELETE
         and not operation.open
         and not operation.collection
-        and (operation.danger <= Danger.REVERSIBLE)
+        and operation.danger <= Danger.REVERSIBLE
     )
 
 
-def _named(operation: Operation, stems: frozenset[str], first: str) -> tuple[str, ...]:
-    """The words of its name, or of its summary, if the command says them."""
-    name = tuple(_stem(word) for word in operation.name.split("_") if word not in SMALL)
-    begins = first in COMMANDS or _stem(first) == name[0]
-    if not begins:
-        return ()
-    if set(name) <= stems:
-        return name
-    summary = [_stem(word) for word in words(operation.summary.lower()) if word not in STOPWORDS["en"]]
-    said = tuple(word for word in summary if word in stems)
-    return said if len(said) >= 3 and len(said) >= SUMMARY_SHARE * len(summary) else ()
+def _commands(clause: Sequence[str], operation: Operation) -> bool:
+    """Whether a clause tells to do this: the verb first, what it is done to behind it, and nothing grown onto that."""
+    name = [word for word in operation.name.split("_") if word not in SMALL]
+    if not clause or not name:
+        return False
+    verb, rest = clause[0].lower(), [word.lower() for word in clause[1:]]
+    own = verb == name[0] or verb in ALSO_CALLED.get(name[0], ())
+    wanted = {_stem(word) for word in (name[1:] if own else name)}
+    if not own and verb not in MAKING:
+        return False
+    places = [at for at, word in enumerate(rest) if _stem(word) in wanted]
+    if {_stem(rest[at]) for at in places} != wanted:
+        return False
+    last = places[-1] + 1 if places else 0
+    between = [word for word in rest[:last] if word not in _POINTERS and _stem(word) not in wanted]
+    # "Add the paper boat kit to my cart": what is added stands between, where the name itself has room for it.
+    has_room = len(name) < len(operation.name.split("_"))
+    is_loose = not has_room and (len(between) > MOST_BETWEEN or not _LINKS.isdisjoint(between))
+    behind = rest[last : last + 1]
+    may_follow = _LINKS | _parameter_words(operation)
+    # A name or a number says which one; another word makes a new thing of it, such as an order policy.
+    says_which = clause[last + 1 : last + 2] and not clause[last + 1][:1].islower()
+    is_grown = bool(behind) and behind[0] not in may_follow and not says_which
+    is_object = not is_loose and not is_grown and _SUBJECTS.isdisjoint(rest[:last])
+    return is_object if wanted else not rest
+
+
+def _parameter_words(operation: Operation) -> frozenset[str]:
+    """What may be said of how it is to be done: the names of parameters, and what there is to choose from."""
+    properties, _ = shape_of(operation)
+    choices = [each for schema in properties.values() for each in schema.get("enum", ()) if isinstance(each, str)]
+    return frozenset(word for said in (*properties, *choices) for word in words(spoken(said)))
 
 
 def _stem(word: str) -> str:
@@ -91,6 +147,11 @@ def _stem(word: str) -> str:
 
 def _stems(text: str) -> frozenset[str]:
     return frozenset(_stem(word) for word in words(text.lower()))
+
+
+def needs_confirmation(operation: Operation) -> bool:
+    """Whether to ask before it is done. A promise can be cancelled; what is done at once should be meant."""
+    return operation.danger > Danger.SAFE and not operation.long
 
 
 # Parameters
@@ -142,7 +203,7 @@ def _undated(text: str, findings: Sequence[Finding]) -> str:
 def _number(name: str, schema: Mapping[str, Any], text: str, findings: Sequence[Finding]) -> float | int | None:
     stem = set(key_of(spoken(name)))
     whole = schema.get("type") == "integer"
-    found = re.search(rf"\b{re.escape(name)}\b\s*(?:=|:|of|is)?\s*(\d+(?:\.\d+)?)", text, re.IGNORECASE)
+    found = re.search(rf"\b{re.escape(name)}\b\s*(?:=|:|of|is)?\s*(\d{{1,9}}(?:\.\d{{1,9}})?)", text, re.IGNORECASE)
     if found:
         return int(float(found[1])) if whole else float(found[1])
     for each in findings:
@@ -170,6 +231,8 @@ def _clock(text: str) -> str | None:
     found = re.search(r"\bat\s+(\d{1,2})(?::(\d{2}))?\s*(am|pm)?\b", text, re.IGNORECASE)
     if not found:
         return None
+    if int(found[1]) > 24 or int(found[2] or 0) > 59:
+        return None
     half = (found[3] or "").lower()
     hour = int(found[1]) % (12 if half else 24) + (12 if half == "pm" else 0)
     return f"{hour:02}:{found[2] or '00'}"
@@ -185,17 +248,23 @@ def _fitted(value: Any, schema: Mapping[str, Any]) -> Any:
         case "number", str() if re.fullmatch(r"\s*[-+]?\d{1,18}(\.\d{1,18})?\s*", value):
             return float(value)
         case "boolean", str():
-            return value.strip().lower() in {"true", "yes", "y", "1", "ja", "sí", "si", "oui", "是", "はい"}
+            return is_yes(value)
         case (("string" | None), list()) if value and schema.get("type") != "array":
             return cast("list[Any]", value)[0]
         case _:
             return value
 
 
-def questions_for(deed: Deed, phrases: Phrases) -> tuple[Question, ...]:
-    """One typed question for each parameter that is missing."""
+CONFIRM = "confirm"
+
+
+def questions_for(deed: Deed, phrases: Phrases, *, confirm: bool) -> tuple[Question, ...]:
+    """One typed question for each parameter that is missing, and whether it is meant at all."""
     properties, _ = shape_of(deed.operation)
-    return tuple(_question(name, properties.get(name, {}), phrases) for name in deed.missing)
+    asked = tuple(_question(name, properties.get(name, {}), phrases) for name in deed.missing)
+    given = ", ".join(f"{spoken(name)} {value}" for name, value in deed.params.items())[:300]
+    what = f"{spoken(deed.operation.name)} ({given})" if given else spoken(deed.operation.name)
+    return (*asked, Question(CONFIRM, phrases.confirm(what), "boolean")) if confirm else asked
 
 
 def _question(name: str, schema: Mapping[str, Any], phrases: Phrases) -> Question:

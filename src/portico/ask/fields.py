@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
+from portico.ask.kinds import ALSO, CALLED, WIDE
 from portico.catalog import Collection, FieldType, instant, seconds
+from portico.index import Held
 from portico.index.text import fold, stemmer, words
 from portico.query import MAX_LIST, Condition, Filter, Or
 
@@ -51,6 +53,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     "language": ("inLanguage", "language"),
     "people": ("recipeYield", "yield", "occupancy.value", "occupancy", "maximumAttendeeCapacity", "seats", "capacity"),
 }  # fmt: skip
+_LENGTHS = {"duration": ("pages", "length", "word")}
 DATED = frozenset({"startDate"})  # a time something takes place, not one it came into being
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_\-.\s]+")
@@ -60,24 +63,34 @@ _CODED = re.compile(r"^https?://|[a-z][A-Z]")  # a value for programs, not for p
 _ENDINGS = ("Diet",)  # VegetarianDiet is vegetarian
 MAX_VALUES = 5000  # of a path that is read as words
 MAX_VALUE_WORDS = 5
+REMEMBERED = 64  # characters of a text whose stems are kept: what people send may be long, and never come again
+MAX_AMOUNT = 1e18  # microseconds of thirty thousand years
 MAX_TEXTS = 10_000  # numbers in texts that are looked up one by one
 SILENT = frozenset({"@id", "@type", "@context", "id", "url", "image", "sku", "isbn", "telephone", "email", "logo"})
 
 Key = tuple[str, ...]
 
 
-@lru_cache(maxsize=16_384)
 def spoken(name: str) -> str:
     """A field's name, or a value of a vocabulary, as words: `totalTime` is total time."""
+    return _spoken(name) if len(name) <= REMEMBERED else _spoken.__wrapped__(name)
+
+
+@lru_cache(maxsize=16_384)
+def _spoken(name: str) -> str:
     last = "kind" if name == "@type" else _SCHEMA.sub("", name)
     for ending in _ENDINGS:
         last = last.removesuffix(ending) or last
     return " ".join(part for part in _CAMEL.split(last) if part).lower()
 
 
-@lru_cache(maxsize=65_536)
 def key_of(text: str, language: str = "en") -> Key:
     """What two spellings of one value have in common."""
+    return _key(text, language) if len(text) <= REMEMBERED else _key.__wrapped__(text, language)
+
+
+@lru_cache(maxsize=65_536)
+def _key(text: str, language: str) -> Key:
     stem = stemmer(language)
     return tuple(stem(fold(word)) for word in words(text))
 
@@ -108,17 +121,22 @@ class Fields:
     """A collection and what its items hold, as of one moment."""
 
     collection: Collection
-    values: Mapping[str, Mapping[Any, int]]
+    values: Mapping[str, Held]
     _paths: dict[str, str | None] = field(default_factory=dict[str, str | None])
 
     @classmethod
-    def learned(cls, collection: Collection, values: Mapping[str, Mapping[Any, int]]) -> "Fields":
+    def learned(cls, collection: Collection, values: Mapping[str, Held]) -> "Fields":
         """With everything worked out that questions will ask for; takes its time."""
         known = cls(collection, values)
         for role in ROLES:
             known.path(role)
-        known.by_key  # noqa: B018 - worked out here, not while somebody waits
+        for work in (known.by_key, known.filed):  # here, not while somebody waits
+            len(work)
         return known
+
+    def held(self, path: str) -> Held:
+        """The values of a path; none if there is no such path."""
+        return self.values.get(path) or Held()
 
     def path(self, role: str) -> str | None:
         """The path that has a role here: a known one, or the only one of the fitting kind."""
@@ -135,6 +153,10 @@ class Fields:
         yield from (name for name, known in self.collection.fields.items() if kind and known.type == kind)
         if role not in ROLES:
             yield from self.named(role)
+
+    def sortable(self, role: str) -> str | None:
+        """The path to sort by: where nothing takes time, what is long has many pages."""
+        return self.path(role) or next((path for noun in _LENGTHS.get(role, ()) for path in self.named(noun)), None)
 
     def named(self, noun: str) -> Iterator[str]:
         """Paths whose own name has this word, and whose values are numbers: pages in numberOfPages."""
@@ -163,6 +185,8 @@ class Fields:
 
         Numbers that stand in texts, such as "220 calories", are looked up among the values there are.
         """
+        if not abs(value) < MAX_AMOUNT or not abs(upper or 0.0) < MAX_AMOUNT:
+            return None  # nobody means that
         known = self.collection.field(path)
         test = _TESTS[op]
         if known.is_typed and known.type != FieldType.STRING:
@@ -171,7 +195,9 @@ class Fields:
                 last = known.shown(upper) if known.type in _TIMELY else upper
                 return Condition(path, "between", (given, last))
             return Condition(path, op, given)
-        held = self.values.get(path, {})
+        held = self.held(path)
+        if not held.is_whole:
+            return None  # what is not known cannot be looked up
         read = _READERS.get(known.type, _loose)
         texts = [each for each in held if isinstance(each, str) and _holds(test, read(each), value, upper)]
         if len(texts) > MAX_TEXTS:
@@ -229,20 +255,34 @@ class Fields:
 
     def matching(self, path: str, text: str) -> tuple[str, ...]:
         """The values of a path that a text means: the same words, or else those that hold all of them."""
-        if text in self.values.get(path, {}):
+        if text in self.held(path):
             return (text,)
         wanted = key_of(spoken(text), self.collection.language)
-        held = self.worded.get(path) or (self._worded(path) if path in self.values else {})
+        held = self.worded.get(path, {})
         if wanted in held:
             return held[wanted]
         partly = [each for key, each in held.items() if wanted and set(wanted) <= set(key)]
         return tuple(value for spellings in partly for value in spellings)
 
+    @cached_property
+    def filed(self) -> Mapping[Key, tuple[tuple[str, tuple[str, ...]], ...]]:
+        """What the items are filed under: their kinds, by every name there is for them, and their categories."""
+        found: dict[Key, list[tuple[str, tuple[str, ...]]]] = {}
+        for kind in self.held("@type"):
+            if isinstance(kind, str) and kind != self.collection.type and kind not in WIDE:
+                for name in {key_of(name) for name in (spoken(kind), *CALLED.get(kind, ()))}:
+                    found.setdefault(name, []).append(("@type", (kind,)))
+        for path in self.paths("category"):
+            for key, values in self.worded.get(path, {}).items():
+                for name in {key, *(key_of(other) for other in ALSO.get(" ".join(key), ()))}:
+                    found.setdefault(name, []).append((path, values))
+        return {key: tuple(places) for key, places in found.items()}
+
     def common(self, path: str, most: int) -> list[str]:
         """The values that most items have, in words, most frequent first; spellings of one value count as one."""
         counts: dict[Key, int] = {}
         shown: dict[Key, str] = {}
-        for value, count in self.values.get(path, {}).items():
+        for value, count in self.held(path).items():
             if isinstance(value, str):
                 key = key_of(spoken(value), self.collection.language)
                 counts[key] = counts.get(key, 0) + count
@@ -254,7 +294,7 @@ class Fields:
     def numbers(self, path: str) -> list[float]:
         """Every number of a path, sorted, as often as it occurs (up to a bound)."""
         read = _READERS.get(self.collection.field(path).type, _loose)
-        known = ((read(value), count) for value, count in self.values.get(path, {}).items())
+        known = ((read(value), count) for value, count in self.held(path).items())
         return sorted(number for number, count in known if number is not None for _ in range(min(count, 100)))
 
 

@@ -133,9 +133,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "alcohol": ("alcohol", "wine", "beer", "rum", "whisky", "brandy", "cider", "vodka", "gin", "sherry", "perry"),
     "pork": ("pork", "bacon", "ham", "sausage", "chorizo", "salami", "schwein", "speck", "cerdo", "porc"),
 }
-NAMED: dict[tuple[str, ...], str] = {}  # a family by its first name
-for _name, _words in FAMILIES.items():
-    NAMED.setdefault(_words, _name)
+# A family by its first name.
+NAMED: dict[tuple[str, ...], str] = {words: name for name, words in reversed(FAMILIES.items())}
 AVOIDED: dict[str, tuple[str, ...]] = {
     "vegetarian": (*MEAT, *FISH, *SHELLFISH),
     "vegan": (*MEAT, *FISH, *SHELLFISH, *DAIRY, "egg", "honey"),

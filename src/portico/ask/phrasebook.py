@@ -74,6 +74,7 @@ class Phrases:
     which: Say
     which_collection: str
     missing: Say
+    confirm: Say  # before something is done
     no_preference: str
     any: str
     yes: str
@@ -87,6 +88,8 @@ class Phrases:
     waiting: str
     cancelled: str
     model_silent: str
+    left_out: Say  # words that leave nothing: they do not count
+    among: Callable[[int], str]  # the best matches that are sorted, where there are more
     by_words_alone: str
     ignored: Callable[[Sequence[str]], str]
 

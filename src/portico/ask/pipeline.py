@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -10,13 +9,13 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from portico.ask.actions import Actions
+from portico.ask.attributes import is_yes
 from portico.ask.clarify import clarify
 from portico.ask.compose import Sentence, answer, summarize
-from portico.ask.deeds import Deed, questions_for, read_deed, wanted_operation
+from portico.ask.deeds import CONFIRM, Deed, needs_confirmation, questions_for, read_deed, wanted_operation
 from portico.ask.events import (
     Clarify,
     Constraint,
-    Cost,
     Did,
     Event,
     Finished,
@@ -26,30 +25,28 @@ from portico.ask.events import (
     Understood,
 )
 from portico.ask.fields import Fields, key_of, spoken
+from portico.ask.judge import Bill, Judge, Matter
 from portico.ask.phrases import LANGUAGES, Phrases, best_language, phrases
 from portico.ask.places import around, find_spot
-from portico.ask.prompts import answer_prompt, cited, rank_prompt, scores_in, sentences_in
 from portico.ask.rank import Scored, Wishes, ranked, sorted_by
 from portico.ask.reading import Sort
 from portico.ask.understand import Meaning, Target, understand
 from portico.calls import Ask, Call, Outcome, Task
-from portico.catalog import Catalog, Operation
+from portico.catalog import Catalog, Collection, Operation
 from portico.errors import Unavailable
+from portico.index import Index
 from portico.index.text import STOPWORDS, words
-from portico.items import Item
-from portico.models.language import LanguageModel, Prompt, Usage
+from portico.models.language import LanguageModel
 from portico.query import Filter, Order, Query
 from portico.search import Finder, Wish
 
 DEPTH = 60  # hits that are ranked
 NAMED_DEPTH = 20  # hits that might be what a command calls by its name
 SORTED_DEPTH = 1000  # hits that another order than relevance is given to
+READ_CHARACTERS = 2000  # of a question; who writes more has said what it is about
 CONTEXT_CHARACTERS = 2000  # of earlier questions and what is known of the person
 SUMMED_UP = 10  # items that a summary looks at
-SWAY = 35.0  # points by which a model may move an item from where the search put it
 KNOWN_SECONDS = 2.0  # for which what is known of the collections is kept, though they change
-REMEMBERED = 256  # rankings by a model
-REMEMBERED_SECONDS = 120.0
 
 Act: TypeAlias = Callable[[Call], Awaitable[Outcome | Task]]
 May: TypeAlias = Callable[[Operation], bool]
@@ -75,23 +72,52 @@ class Asker:
     may: May
     act: Act
     later: Callable[[], Awaitable[Task]] | None  # answers the same question as a task
+    may_use_model: Callable[[], Awaitable[bool]]  # whether one more call of a model is in the allowance
     seen: int
 
 
 @dataclass(slots=True)
 class _Turn:
-    """One question on its way."""
+    """One question on its way: what it means, and what there is to say of how it was answered."""
 
     ask: Ask
     asker: Asker
     phrases: Phrases
     meaning: Meaning
     fields: Mapping[str, Fields]
+    seq: int  # the newest change when it was asked
     notes: list[str] = field(default_factory=list[str])
-    cost: Cost = field(default_factory=Cost)
+    bill: Bill = field(default_factory=Bill)
+    is_silent: bool = False  # the model did not answer
 
-    def spent(self, usage: Usage) -> None:
-        self.cost += Cost(0, usage.prompt_tokens, usage.completion_tokens, usage.price)
+    def give_up_model(self) -> None:
+        if not self.is_silent:
+            self.is_silent = True
+            self.notes.append(self.phrases.model_silent)
+
+    @property
+    def matter(self) -> Matter:
+        return Matter(self.meaning.question, self.ask.previous, self.ask.language or self.phrases.language)
+
+    @property
+    def depth(self) -> int:
+        """How many hits are ranked."""
+        return SORTED_DEPTH if self.meaning.sort else max(DEPTH, self.ask.start + self.ask.limit + 10)
+
+    @property
+    def key(self) -> str:
+        """What an order of the items depends on."""
+        ask = replace(self.ask, start=0, limit=1, modes=frozenset({"list"}))
+        return repr((ask, self.meaning.question, self.asker.collections, self.seq))
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was learned of a collection, from which of its changes, and when."""
+
+    fields: Fields
+    revision: int
+    at: float
 
 
 class Pipeline:
@@ -107,15 +133,14 @@ class Pipeline:
         self._finder = finder
         self._catalog = catalog
         self._manners = manners
-        self._model = model
-        self._known: dict[str, tuple[int, float, Fields]] = {}
-        self._learning: set[str] = set()
+        self._judge = Judge(model, manners.prompt, manners.candidates) if model else None
+        self._known: dict[str, Known] = {}
+        self._learning: dict[str, asyncio.Task[Fields]] = {}
         self._actions: tuple[Catalog, Actions] | None = None
-        self._rankings: OrderedDict[str, tuple[float, list[Scored]]] = OrderedDict()
-        self._slowness = 0.0  # seconds until a model's first word, of late
 
     async def answer(self, ask: Ask, asker: Asker) -> AsyncGenerator[Event]:
         """Understood first, Finished last."""
+        ask = replace(ask, text=ask.text[:READ_CHARACTERS])
         language = best_language(ask.language or _language_of(ask.text, self._manners.language), LANGUAGES)
         speech, acted = phrases(language), False
         async with aclosing(self._deed(ask, asker, speech)) as events:
@@ -124,6 +149,8 @@ class Pipeline:
                 yield event
         if acted:
             return
+        if self._finder.index:
+            await self._finder.index.sync(asker.seen)
         site = await self._fields(asker.collections)
         turn = _Turn(
             ask,
@@ -131,6 +158,7 @@ class Pipeline:
             speech,
             understand(ask, site, _language_of(ask.text, language), datetime.now(UTC).date()),
             {each.collection.name: each for each in site},
+            self._finder.index.seq if self._finder.index else 0,
         )
         await self._locate(turn, site)
         yield self._understood(turn)
@@ -153,23 +181,26 @@ class Pipeline:
         return [await self._fields_of(name) for name in names]
 
     async def _fields_of(self, name: str) -> Fields:
-        """What a collection holds, as of now or a moment ago. One question finds out, others use what is known."""
+        """What a collection holds, as of now or a moment ago. It is learned once for all who ask meanwhile."""
         index, collection = self._finder.index, self._catalog().collections[name]
         if index is None:
             return Fields(collection, {})
-        seq, since, known = self._known.get(name, (-1, 0.0, None))
-        if known and known.collection is collection:
-            fresh = seq == index.seq or time.monotonic() - since < KNOWN_SECONDS
-            if fresh or name in self._learning:
-                return known
-        self._learning.add(name)
-        try:
-            seq = index.seq
-            learned = await asyncio.to_thread(lambda: Fields.learned(collection, index.values(name)))
-            self._known[name] = (seq, time.monotonic(), learned)
-        finally:
-            self._learning.discard(name)
-        return learned
+        known = self._known.get(name)
+        is_fresh = known and (known.revision == index.revision(name) or _clock() - known.at < KNOWN_SECONDS)
+        if known and is_fresh and known.fields.collection is collection:
+            return known.fields
+        learning = self._learning.get(name)
+        if learning is None or learning.done():
+            learning = self._learning[name] = asyncio.create_task(self._learn(index, name, collection))
+        if known and known.fields.collection is collection:
+            return known.fields
+        return await asyncio.shield(learning)
+
+    async def _learn(self, index: Index, name: str, collection: Collection) -> Fields:
+        revision = index.revision(name)
+        fields = await asyncio.to_thread(lambda: Fields.learned(collection, index.values(name)))
+        self._known[name] = Known(fields, revision, _clock())
+        return fields
 
     # Where
 
@@ -185,8 +216,8 @@ class Pipeline:
             return
         name = str(spot.item.data.get("name") or spot.item.id)
         constraint = Constraint("geo", f"within {spot.metres:g} metres of {name}", place.words)
-        near = meaning.narrowed_to(targets).without_words(place.words)
-        turn.meaning = replace(near, constraints=(*near.constraints, constraint))
+        near = meaning.without_words(place.words)
+        turn.meaning = replace(near, targets=targets, found_out=(constraint,))
 
     # What the question asks to be done
 
@@ -199,12 +230,18 @@ class Pipeline:
         given = {**ask.filters, **ask.answers}
         deed = read_deed(operation, ask.text, given, datetime.now(UTC).date(), speech.language)
         deed = await self._with_items(deed, ask.text, asker)
-        if deed.missing and not ask.may_clarify:
+        confirmed = ask.answers.get(CONFIRM)
+        unsure = needs_confirmation(operation) and confirmed is None
+        if (deed.missing or unsure) and not ask.may_clarify:
             return
         said = tuple(Constraint(name, f"{spoken(name)}: {value}", "") for name, value in deed.params.items())
-        yield Understood(ask.text, (), said, language=speech.language)
-        if deed.missing:
-            yield Clarify(speech.tell_more, questions_for(deed, speech))
+        ignored = tuple(f"query.{name[:100]}" for name in ask.filters if name not in deed.params)
+        yield Understood(ask.text, (), said, ignored, speech.language)
+        if deed.missing or unsure:
+            yield Clarify(speech.tell_more, questions_for(deed, speech, confirm=unsure))
+            return
+        if needs_confirmation(operation) and not is_yes(confirmed):
+            yield Finished(0, (speech.cancelled,))
             return
         outcome = await asker.act(Call(operation.name, deed.params))
         if isinstance(outcome, Task):
@@ -248,30 +285,32 @@ class Pipeline:
         scored = await self._ranked(turn)
         ask = turn.ask
         shown: list[Scored] = []
-        promised = False
-        if self._model and scored and turn.meaning.sort is None:
-            async with aclosing(self._by_model(turn, scored)) as placed:
-                async for each in placed:
-                    if isinstance(each, Promised):
-                        yield each
-                        promised = True
-                        break
-                    if ask.start <= len(shown) < ask.start + ask.limit:
-                        yield self._item(turn, each, len(shown) - ask.start)
-                    shown.append(each)
-            if promised:
-                return
-            shown = shown[ask.start : ask.start + ask.limit]
-        else:
-            shown = scored[ask.start : ask.start + ask.limit]
-            for place, each in enumerate(shown):
-                yield self._item(turn, each, place)
-        async with aclosing(self._said(turn, shown)) as pieces:
+        async with aclosing(self._ordered(turn, scored)) as placed:
+            async for each in placed:
+                if isinstance(each, Promised):
+                    yield each
+                    return
+                if ask.start <= len(shown) < ask.start + ask.limit:
+                    yield self._item(turn, each, len(shown) - ask.start)
+                shown.append(each)
+        # More than were looked at may fit: then nobody knows how many.
+        total = len(shown) if len(scored) < turn.depth else None
+        shown = shown[ask.start : ask.start + ask.limit]
+        async with aclosing(self._said(turn, shown, total)) as pieces:
             async for piece in pieces:
                 yield piece
         if not shown:
             turn.notes.append(_nothing(turn))
-        yield Finished(len(shown), tuple(turn.notes), turn.cost)
+        yield Finished(len(shown), tuple(turn.notes), turn.bill.cost)
+
+    async def _ordered(self, turn: _Turn, scored: list[Scored]) -> AsyncGenerator[Scored | Promised]:
+        if self._judge is None or not scored or turn.meaning.sort:
+            for each in scored:
+                yield each
+            return
+        async with aclosing(self._by_model(turn, self._judge, scored)) as placed:
+            async for each in placed:
+                yield each
 
     def _item(self, turn: _Turn, each: Scored, place: int) -> Found:
         catalog = self._catalog()
@@ -283,25 +322,28 @@ class Pipeline:
         """The local ranking. Categories that leave nothing are given up, and so are words that nothing here says."""
         meaning = turn.meaning
         scored = await self._search(turn, [(target, target.where) for target in meaning.targets])
-        if not scored and any(target.where != target.relaxed for target in meaning.targets):
+        if not scored and meaning.categories:
             scored = await self._search(turn, [(target, target.relaxed) for target in meaning.targets])
-            given_up = [
-                each.says for each in meaning.narrowed_to(meaning.targets).constraints if each.field in _facets(meaning)
-            ]
-            turn.notes += [turn.phrases.nothing_within(given_up)] if scored and given_up else []
+            turn.notes += [turn.phrases.left_out(each) for each in meaning.categories if scored]
         if not scored and meaning.constraints and meaning.text:
             turn.meaning = replace(meaning, text="", content=())
             scored = await self._search(turn, [(target, target.where) for target in meaning.targets])
-        sort = meaning.sort
-        if sort and not turn.meaning.text and len(scored) >= SORTED_DEPTH:
-            scored = await self._first(turn, sort) or scored
-        return (sorted_by(scored, sort, turn.fields) or scored) if sort else scored
+            turn.notes += [turn.phrases.left_out(meaning.text)] if scored else []
+        return await self._sorted(turn, scored, meaning.sort) if meaning.sort else scored
+
+    async def _sorted(self, turn: _Turn, scored: list[Scored], sort: Sort) -> list[Scored]:
+        """In the order that was asked for; among the best matches if there are very many."""
+        if len(scored) >= SORTED_DEPTH:
+            first = [] if turn.meaning.text else await self._first(turn, sort)
+            turn.notes += [] if first else [turn.phrases.among(SORTED_DEPTH)]
+            scored = first or scored
+        return sorted_by(scored, sort, turn.fields) or scored
 
     async def _first(self, turn: _Turn, sort: Sort) -> list[Scored]:
         """The first of very many by a field, where nothing else decides: the store knows them all."""
         found: list[Scored] = []
         for target in turn.meaning.targets:
-            path = target.fields.path(sort.role)
+            path = target.fields.sortable(sort.role)
             if path is None or target.without or not target.fields.collection.field(path).is_typed:
                 return []
             order = (Order(path, sort.descending),)
@@ -312,11 +354,10 @@ class Pipeline:
     async def _search(self, turn: _Turn, asked: Sequence[tuple[Target, Filter]]) -> list[Scored]:
         meaning = turn.meaning
         wishes = [Wish(target.name, where, target.without) for target, where in asked]
-        depth = SORTED_DEPTH if meaning.sort else max(DEPTH, turn.ask.start + turn.ask.limit + 10)
         hits, notes = await self._finder.find_across(
             wishes,
             meaning.text,
-            depth,
+            turn.depth,
             turn.asker.seen,
             meaning=meaning.text or meaning.question,
             context=_context(turn.ask),
@@ -337,152 +378,83 @@ class Pipeline:
 
     # With a model
 
-    async def _by_model(self, turn: _Turn, scored: list[Scored]) -> AsyncGenerator[Scored | Promised]:
-        """The candidates in the order that a model gives them, as it says so; the rest as the search has them."""
-        key = self._ranking_key(turn)
-        known = self._rankings.get(key)
-        if known and time.monotonic() - known[0] < REMEMBERED_SECONDS:
-            for each in known[1]:
+    async def _by_model(self, turn: _Turn, judge: Judge, scored: list[Scored]) -> AsyncGenerator[Scored | Promised]:
+        """The items in the order that a model gives them, as it says so; as the search has them if it says nothing."""
+        known = judge.remembered(turn.key)
+        if known is not None:
+            for each in known:
                 yield each
             return
-        if turn.asker.later and self._slowness > self._manners.patience:
+        if turn.asker.later and judge.slowness > self._manners.patience:
             yield Promised(await turn.asker.later())
+            return
+        if not await turn.asker.may_use_model():
+            turn.give_up_model()
+            for each in scored:
+                yield each
             return
         order: list[Scored] = []
         try:
-            async with aclosing(self._judged(turn, scored)) as judged:
+            async with aclosing(judge.ranked(turn.matter, scored, turn.bill)) as judged:
+                async with asyncio.timeout(self._manners.patience if turn.asker.later else None):
+                    order += [each async for each in _first_of(judged)]
+                for each in order:
+                    yield each
                 async for each in judged:
                     order.append(each)
                     yield each
         except TimeoutError:
-            if turn.asker.later and not order:
+            judge.slowness = max(judge.slowness, self._manners.patience)
+            if turn.asker.later:
                 yield Promised(await turn.asker.later())
-                return
-            turn.notes.append(turn.phrases.model_silent)
-        except Unavailable:
-            turn.notes.append(turn.phrases.model_silent)
-        placed = {(each.item.collection, each.item.id) for each in order}
-        last = order[-1].score if order else 100.0
-        judged_all = turn.phrases.model_silent not in turn.notes
-        # What the model saw and left out is no answer; what it was not shown comes behind.
-        unseen = scored[self._manners.candidates :] if judged_all and order else scored
-        for each in unseen:
-            if (each.item.collection, each.item.id) not in placed:
-                left = replace(each, score=min(each.score, last))
-                order.append(left)
-                yield left
-        if judged_all:
-            self._remember(key, order)
-
-    def _ranking_key(self, turn: _Turn) -> str:
-        ask = replace(turn.ask, start=0, limit=1, modes=frozenset({"list"}))
-        return repr((ask, turn.meaning.question, turn.asker.collections, self._finder.index and self._finder.index.seq))
-
-    def _remember(self, key: str, order: list[Scored]) -> None:
-        self._rankings[key] = (time.monotonic(), order)
-        while len(self._rankings) > REMEMBERED:
-            self._rankings.popitem(last=False)
-
-    async def _judged(self, turn: _Turn, scored: Sequence[Scored]) -> AsyncGenerator[Scored]:
-        """Items as a model ranks them. The search bounds how far one moves, and no score rises down the list."""
-        candidates = scored[: self._manners.candidates]
-        items = [each.item for each in candidates]
-        prompt, count = rank_prompt(turn.meaning.question, turn.ask.previous, items, self._manners.prompt)
-        reply, at, lowest = "", 0, 100.0
-        seen: set[int] = set()
-        async with aclosing(self._replies(turn, prompt)) as pieces:
-            async for piece in pieces:
-                reply += piece
-                for number, score, end in scores_in(reply, count, at):
-                    at = end
-                    if number in seen:
-                        continue
-                    seen.add(number)
-                    each = candidates[number]
-                    bounded = min(max(float(score), each.score - SWAY), each.score + SWAY, lowest)
-                    lowest = bounded
-                    yield replace(each, score=round(bounded, 1))
-        if not seen:
-            raise Unavailable("The language model ranked nothing")
-
-    async def _replies(self, turn: _Turn, prompt: Prompt) -> AsyncGenerator[str]:
-        """The pieces of a model's reply. TimeoutError if the first one is not there within the site's patience."""
-        model = self._model
-        if model is None:
             return
-        turn.cost += Cost(calls=1)
-        started = time.monotonic()
-        async with aclosing(model.stream(prompt)) as pieces:
-            try:
-                async with asyncio.timeout(self._manners.patience if turn.asker.later else None):
-                    first = await anext(pieces, None)
-            finally:
-                self._slowness += ((time.monotonic() - started) - self._slowness) / 3
-            if isinstance(first, str):
-                yield first
-            elif isinstance(first, Usage):
-                turn.spent(first)
-            async for piece in pieces:
-                if isinstance(piece, str):
-                    yield piece
-                else:
-                    turn.spent(piece)
+        except Unavailable:
+            turn.give_up_model()
+            placed = {(each.item.collection, each.item.id) for each in order}
+            last = order[-1].score if order else 100.0
+            for each in scored:
+                if (each.item.collection, each.item.id) not in placed:
+                    yield replace(each, score=min(each.score, last))
+            return
+        judge.remember(turn.key, order)
 
     # Composing
 
-    async def _said(self, turn: _Turn, shown: Sequence[Scored]) -> AsyncGenerator[Said]:
+    async def _said(self, turn: _Turn, shown: Sequence[Scored], total: int | None) -> AsyncGenerator[Said]:
         mode = next((mode for mode in ("generate", "summarize") if mode in turn.ask.modes), None)
         if mode is None or not shown:
             return
         items = [each.item for each in shown[:SUMMED_UP]]
-        if self._model and turn.phrases.model_silent not in turn.notes:
+        if self._judge and not turn.is_silent and await turn.asker.may_use_model():
             spoken = False
             try:
-                async with aclosing(self._generated(turn, items, mode)) as sentences:
+                async with aclosing(self._judge.said(turn.matter, items, mode, turn.bill)) as sentences:
                     async for sentence in sentences:
                         spoken = True
                         yield sentence
-            except (Unavailable, TimeoutError):
-                pass
+            except Unavailable:
+                turn.give_up_model()
             if spoken:
                 return
-            turn.notes.append(turn.phrases.model_silent)
+            turn.give_up_model()
         compose = answer if mode == "generate" else summarize
-        for sentence in compose(turn.meaning.question, items, turn.phrases):
+        for sentence in compose(turn.meaning.question, items, turn.phrases, total, is_counted=total is not None):
             yield _piece(sentence)
 
-    async def _generated(self, turn: _Turn, items: Sequence[Item], mode: str) -> AsyncGenerator[Said]:
-        """Sentences of a model that rely on items; one that relies on none is not said."""
-        language = turn.phrases.language
-        prompt, count = answer_prompt(
-            turn.meaning.question, turn.ask.previous, items, self._manners.prompt, mode, language
-        )
-        rest = ""
-        async with aclosing(self._replies(turn, prompt)) as pieces:
-            async for piece in pieces:
-                whole, rest = sentences_in(rest + piece)
-                for sentence in whole:
-                    said = _grounded(sentence, items[:count])
-                    if said:
-                        yield said
-        said = _grounded(rest, items[:count])
-        if said:
-            yield said
 
-
-def _grounded(sentence: str, items: Sequence[Item]) -> Said | None:
-    text, ids = cited(sentence, items)
-    return Said(text if text.endswith((" ", "\n")) else f"{text} ", ids) if ids and text.strip() else None
+async def _first_of(items: AsyncGenerator[Scored]) -> AsyncGenerator[Scored]:
+    """The first of them, if there is one."""
+    first = await anext(items, None)
+    if first is not None:
+        yield first
 
 
 def _piece(sentence: Sentence) -> Said:
     return Said(f"{sentence.text} ", sentence.cites)
 
 
-def _facets(meaning: Meaning) -> frozenset[str]:
-    """The fields of categories, which are given up if nothing is left."""
-    made = [clue.make(target.fields) for clue in meaning.clues if not clue.strict for target in meaning.targets]
-    return frozenset(each.path for each in made if each)
+def _clock() -> float:
+    return time.monotonic()
 
 
 def _context(ask: Ask) -> str:

@@ -53,7 +53,7 @@ _ENTRY = re.compile(r"\{[^{}]{1,200}\}")
 _N, _SCORE = re.compile(r'"n"\s*:\s*(\d{1,4})\b'), re.compile(r'"score"\s*:\s*(\d{1,3})\b')
 _CITED = re.compile(r"\s*\[(\d{1,4}(?:\s*,\s*\d{1,4})*)\]")
 _END = re.compile(r"[.!?…。！？]+(?:\s*\[\d[\d,\s]{0,40}\])*|\n")
-_SHORT = re.compile(r"(?:^|[\s(])(?:\w|\w\.\w|St|Dr|Mr|Mrs|Ms|Nr|No|ca|bzw|etc|vs|approx|p\.ej|Sr|Sra|M|Mme)\.$")
+_SHORT = re.compile(r"(?:^|[\s(])(?:\w|\w\.\w|no|St|Dr|Mr|Mrs|Ms|Nr|No|ca|bzw|etc|vs|approx|p\.ej|Sr|Sra|M|Mme)\.$")
 LEAST_CHARACTERS = 160  # of an item; with less there are fewer items
 MOST_CHARACTERS = 1500
 NAMES = {"de": "German", "en": "English", "es": "Spanish", "fr": "French", "ja": "Japanese", "zh": "Chinese"}
@@ -114,7 +114,9 @@ def _line(number: int, item: Item, share: int) -> str:
     """One item in JSON of at most so many bytes."""
     said = " · ".join(_said(item.data, 0))
     while True:
-        line = msgspec.json.encode({"n": number, "type": item.data.get("@type", ""), "says": said}).decode()
+        line = msgspec.json.encode(
+            {"n": number, "type": plain(str(item.data.get("@type", ""))[:80]), "says": said}
+        ).decode()
         over = len(line.encode()) - share
         if over <= 0 or not said:
             return line
@@ -134,8 +136,10 @@ def _in_words(value: Any, depth: int) -> str:
     match value:
         case bool() | None:
             return "yes" if value else ""
-        case str() | int() | float():
-            return plain(str(value))
+        case str():
+            return plain(value[: 2 * MOST_CHARACTERS])
+        case int() | float():
+            return str(value)
         case list():
             return ", ".join(filter(None, (_in_words(each, depth + 1) for each in cast("list[Any]", value)[:20])))
         case Mapping() if depth < MAX_DEPTH:

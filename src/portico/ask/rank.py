@@ -163,8 +163,6 @@ def is_same(a: Item, b: Item) -> bool:
 
 # Other orders than relevance
 
-_LENGTHS = {"duration": ("pages", "length", "word")}  # what is long, where nothing takes time
-
 
 def sorted_by(scored: Sequence[Scored], sort: Sort, fields: Mapping[str, Fields]) -> list[Scored] | None:
     """The same items by a field, those without it last; None if none of them has it. Scores follow the order."""
@@ -179,9 +177,7 @@ def sorted_by(scored: Sequence[Scored], sort: Sort, fields: Mapping[str, Fields]
 
 
 def _value(item: Item, sort: Sort, fields: Fields) -> float | None:
-    path = fields.path(sort.role) or next(
-        (path for noun in _LENGTHS.get(sort.role, ()) for path in fields.named(noun)), None
-    )
+    path = fields.sortable(sort.role)
     if path is None:
         return None
     known: Field = fields.collection.field(path)

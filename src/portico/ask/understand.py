@@ -3,24 +3,31 @@
 Every collection says for itself what a clue means to it (`Fields`), and those that can tell most are asked.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
 
 from portico.ask.attributes import LOCATIONS, attribute_clues, name_of, remembered_clues, texts_in
-from portico.ask.clues import Clue, Made, Maker, diet_clues, is_factual, said_clues, spans_of, tokens_of
+from portico.ask.clues import Clue, Made, diet_clues, grams, is_factual, said_clues, spans_of, tokens_of
 from portico.ask.events import Constraint
 from portico.ask.fields import Fields, Key, key_of, spoken
 from portico.ask.followup import stand_alone
-from portico.ask.kinds import ALSO, CALLED, CHEAP, COOKING, DOERS, OPEN, VAGUE, WIDE, is_kind
+from portico.ask.kinds import CALLED, CHEAP, COOKING, DOERS, OPEN, VAGUE, WIDE, is_kind
 from portico.ask.reading import Finding, In, Near, Sort, read
 from portico.calls import Ask
 from portico.index.text import STOPWORDS, TITLES, fold, words
 from portico.query import EVERYTHING, And, Filter
 
-MAX_CLUES = 48
 READ_IN = ("en", "de", "es", "fr")  # languages whose words are known here
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """A clue, and what it means to a collection."""
+
+    clue: Clue
+    made: Made
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,7 @@ class Target:
     where: Filter
     relaxed: Filter  # the same without what may be given up
     without: tuple[str, ...] = ()
+    told: tuple[Telling, ...] = ()  # what the filters were made of
 
     @property
     def name(self) -> str:
@@ -54,7 +62,7 @@ class Meaning:
     question: str  # stands alone
     text: str  # what is left for the search by words
     targets: tuple[Target, ...]
-    constraints: tuple[Constraint, ...] = ()
+    found_out: tuple[Constraint, ...] = ()  # what the words alone did not say
     ignored: tuple[str, ...] = ()
     unclear: tuple[str, ...] = ()  # answers that mean nothing for what was asked
     sort: Sort | None = None
@@ -63,18 +71,34 @@ class Meaning:
     kind: str = ""  # the collection that the question names
     hints: frozenset[str] = frozenset()  # collections of a wide kind that it names: "places"
     is_open: bool = False  # "something", "ideas": it leaves the choice to us
-    clues: tuple[Clue, ...] = ()  # what the constraints were made of
     place: Place | None = None  # to be found before anything else
     favours: Mapping[str, tuple[Filter, ...]] = field(default_factory=dict[str, tuple[Filter, ...]])
 
-    def narrowed_to(self, targets: tuple[Target, ...]) -> "Meaning":
-        """The same question to some of its collections, or more narrowly to all of them."""
-        return replace(self, targets=targets, constraints=_constraints(self.clues, targets))
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """What was understood, as it was put to each collection."""
+        told = [each for target in self.targets for each in target.told]
+        made = [Constraint(each.made.path, each.made.says, each.clue.words) for each in told]
+        return tuple(dict.fromkeys((*made, *self._order(), *self.found_out)))
+
+    def _order(self) -> tuple[Constraint, ...]:
+        if self.sort is None:
+            return ()
+        paths = [path for target in self.targets if (path := target.fields.sortable(self.sort.role))]
+        end, said = "highest" if self.sort.descending else "lowest", self.question[self.sort.start : self.sort.end]
+        return tuple(Constraint(path, f"{spoken(path)}: {end} first", said) for path in paths)
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """What is given up when nothing is left."""
+        told = [each for target in self.targets for each in target.told]
+        return tuple(dict.fromkeys(each.made.says for each in told if not each.clue.strict))
 
     def without_words(self, said: str) -> "Meaning":
         """The same question without words that were understood since."""
         text = " ".join(self.text.replace(said, " ").split())
-        content = tuple(word for word in self.content if word in text)
+        left = frozenset(words(text))
+        content = tuple(word for word in self.content if word in left)
         return replace(self, text=text if content else "", content=content)
 
     def without_place(self) -> "Meaning":
@@ -86,7 +110,8 @@ class Meaning:
     @property
     def specifics(self) -> int:
         """How much the question says: a limit says more than a word."""
-        return len(self.content) + sum(2 if clue.strict else 1 for clue in self.clues)
+        clues = {each.clue.slot: each.clue for target in self.targets for each in target.told}
+        return len(self.content) + sum(2 if clue.strict else 1 for clue in clues.values())
 
 
 def understand(ask: Ask, site: Sequence[Fields], language: str, today: date) -> Meaning:
@@ -100,24 +125,23 @@ def understand(ask: Ask, site: Sequence[Fields], language: str, today: date) -> 
     said = [clue for clue in said_clues(findings, turn.text) if clue.slot != "date" or not _is_about_cooking(turn.text)]
     clues = _latest([*remembered_clues(ask, today, language), *said, *attributes])
     clues += diet_clues(turn.text, language)
-    targets, kept, lost = _targets(clues, chosen, ask.where)
-    place = _place(ask, findings, turn.text, kept)
-    rest = _cut(turn.text, kept, findings)
+    targets, lost = _targets(clues, chosen, ask.where)
+    place = _place(ask, findings, turn.text, targets)
+    rest = _cut(turn.text, targets, findings)
     is_open = _is_open(turn.text)
     sort = next((each for each in reversed(findings) if isinstance(each, Sort)), None) or _modest(turn.text)
     facets = _categories(rest, targets, turn.text)
-    if not (kept or named or is_open or sort or any(each.path == "@type" for each in facets)):
+    says_more = any(target.told for target in targets) or named or is_open or sort
+    if not says_more and not any(each.path == "@type" for each in facets):
         facets = []  # one word says too little to look nowhere else
     rest = _without_names(rest, [each for each in chosen if each.collection.name == named])
     text_words = _content(rest, language, facets)
     if facets:
-        targets, more = _narrowed(targets, facets, alone=not text_words)
-        kept = [*kept, *more]
+        targets = _narrowed(targets, facets, alone=not text_words)
     return Meaning(
         question=turn.text,
         text=rest if text_words else "",
         targets=targets,
-        constraints=_constraints(kept, targets),
         ignored=tuple(dict.fromkeys([*ignored, *wrong, *(_unheard(lost, place) if chosen else ())])),
         unclear=tuple(clue.words for clue in lost if clue.words in ask.answers),
         sort=sort,
@@ -126,7 +150,6 @@ def understand(ask: Ask, site: Sequence[Fields], language: str, today: date) -> 
         kind=named,
         hints=frozenset(each.collection.name for each in chosen if _is_named(each, turn.text)),
         is_open=is_open,
-        clues=tuple(kept),
         place=place,
         favours=_favours(rest, targets),
     )
@@ -163,7 +186,7 @@ def _of_site(said: Any, known: list[Fields]) -> tuple[list[Fields], bool]:
 
 def _has_kind(fields: Fields, wanted: str) -> bool:
     wanted = wanted.removeprefix("https://schema.org/").removeprefix("http://schema.org/")
-    kinds = [kind for kind in fields.values.get("@type", {}) if isinstance(kind, str)]
+    kinds = [kind for kind in fields.held("@type") if isinstance(kind, str)]
     return any(is_kind(kind, wanted) for kind in (*kinds, fields.collection.type) if kind)
 
 
@@ -191,9 +214,9 @@ def _within(name: Key, said: Key, start: int = 0) -> bool:
     return any(said[at : at + len(name)] == name for at in range(start, len(said) - len(name) + 1))
 
 
-def _place(ask: Ask, findings: Sequence[Finding], text: str, kept: Sequence[Clue]) -> Place | None:
+def _place(ask: Ask, findings: Sequence[Finding], text: str, targets: Sequence[Target]) -> Place | None:
     """The place to be found, unless the items name it themselves."""
-    if any(clue.slot == "place" for clue in kept):
+    if any(each.clue.slot == "place" for target in targets for each in target.told):
         return None
     for name in LOCATIONS:
         said = name_of(ask.filters.get(name))
@@ -227,37 +250,32 @@ def _unheard(lost: Sequence[Clue], place: Place | None) -> list[str]:
 
 def _latest(clues: Sequence[Clue]) -> list[Clue]:
     """Of several clues for one slot, the last: what is said now holds before what was said earlier."""
-    return list({clue.slot: clue for clue in clues}.values())[-MAX_CLUES:]
+    return list({clue.slot: clue for clue in clues}.values())
 
 
-def _targets(
-    clues: Sequence[Clue], chosen: Sequence[Fields], where: Filter
-) -> tuple[tuple[Target, ...], list[Clue], list[Clue]]:
-    """The collections that can tell most, what holds in each, and which clues hold nowhere."""
-    told = {id(fields): [clue.make(fields) for clue in clues] for fields in chosen}
-
-    def tells(fields: Fields) -> int:
-        return sum(clue.weight for clue, made in zip(clues, told[id(fields)], strict=True) if made and clue.selects)
-
-    most = max((tells(fields) for fields in chosen), default=0)
-    asked = [fields for fields in chosen if tells(fields) == most]
-    targets = tuple(_target(fields, told[id(fields)], where) for fields in asked)
-    held = [any(told[id(fields)][i] for fields in asked) for i in range(len(clues))]
-    kept = [clue for clue, holds in zip(clues, held, strict=True) if holds]
-    return targets, kept, [clue for clue, holds in zip(clues, held, strict=True) if not holds]
+def _targets(clues: Sequence[Clue], chosen: Sequence[Fields], where: Filter) -> tuple[tuple[Target, ...], list[Clue]]:
+    """The collections that can tell most, with what holds in each; and the clues that hold nowhere."""
+    told = [[Telling(clue, made) for clue in clues if (made := clue.make(fields))] for fields in chosen]
+    tells = [sum(each.clue.weight for each in tellings if each.clue.selects) for tellings in told]
+    asked = [
+        _target(fields, tellings, where)
+        for fields, tellings, weight in zip(chosen, told, tells, strict=True)
+        if weight == max(tells)
+    ]
+    heard = {id(each.clue) for target in asked for each in target.told}
+    return tuple(asked), [clue for clue in clues if id(clue) not in heard]
 
 
-def _target(fields: Fields, made: Sequence[Made | None], where: Filter) -> Target:
-    known = [each for each in made if each]
-    parts = tuple(each.where for each in known if each.where != EVERYTHING)
+def _target(fields: Fields, told: Sequence[Telling], where: Filter) -> Target:
+    parts = tuple(each.made.where for each in told if each.made.where != EVERYTHING)
     whole = And((*(() if where == EVERYTHING else (where,)), *parts))
-    without = tuple(dict.fromkeys(word for each in known for word in each.without))
-    return Target(fields, whole, whole, without)
+    without = tuple(dict.fromkeys(word for each in told for word in each.made.without))
+    return Target(fields, whole, whole, without, tuple(told))
 
 
-def _cut(text: str, kept: Sequence[Clue], findings: Sequence[Finding]) -> str:
+def _cut(text: str, targets: Sequence[Target], findings: Sequence[Finding]) -> str:
     """The question without the words that were understood."""
-    spans = [clue.span for clue in kept if clue.span]
+    spans = [each.clue.span for target in targets for each in target.told if each.clue.span]
     return _without_spans(text, [*spans, *((each.start, each.end) for each in findings if isinstance(each, Sort))])
 
 
@@ -282,86 +300,48 @@ class Facet:
 
 def _categories(text: str, targets: Sequence[Target], question: str) -> list[Facet]:
     """Values of categories that are named, at most one for each path."""
-    found: list[Facet] = []
-    asks_a_fact = is_factual(question)
+    found: dict[tuple[str, str], Facet] = {}
+    # Who asks whether dogs may go to the beach does not want a beach.
+    skipped = "@type" if is_factual(question) else ""
     for target in targets:
-        said = tokens_of(text, target.fields.collection.language)
-        for path, held in _category_values(target.fields):
-            # Who asks whether dogs may go to the beach does not want a beach.
-            for key, values in held.items() if path != "@type" or not asks_a_fact else ():
-                span = next((span for span in spans_of(key, said) if not _is_verb(text, span)), None)
-                if span and not any(each.path == path and each.collection == target.name for each in found):
-                    found.append(Facet(target.name, path, values, text[slice(*span)]))
-    return found
+        for key, span in grams(tokens_of(text, target.fields.collection.language)):
+            for path, values in target.fields.filed.get(key, ()):
+                if path != skipped and not _is_verb(text, span):
+                    found.setdefault((target.name, path), Facet(target.name, path, values, text[slice(*span)]))
+    return list(found.values())
 
 
 def _is_verb(text: str, span: tuple[int, int]) -> bool:
     """Whether a word is something one does here: "where can I park"."""
-    before = words(text[: span[0]].lower())[-1:]
+    before = words(text[max(span[0] - 40, 0) : span[0]].lower())[-1:]
     return bool(before) and before[0] in DOERS
 
 
-def _category_values(fields: Fields) -> Iterator[tuple[str, Mapping[Key, tuple[str, ...]]]]:
-    """What the items are filed under: their kinds, by every name that people have for them, and their categories."""
-    kinds: dict[Key, tuple[str, ...]] = {}
-    for kind in fields.values.get("@type", {}):
-        if isinstance(kind, str) and kind != fields.collection.type and kind not in WIDE:
-            for name in (spoken(kind), *CALLED.get(kind, ())):
-                kinds[key_of(name)] = (kind,)
-    yield "@type", kinds
-    for path in fields.paths("category"):
-        held = fields.worded.get(path, {})
-        also = {
-            key_of(other): held[key_of(name)]
-            for name, others in ALSO.items()
-            if key_of(name) in held
-            for other in others
-        }
-        yield path, {**also, **held}
-
-
-def _narrowed(
-    targets: Sequence[Target], facets: Sequence[Facet], *, alone: bool
-) -> tuple[tuple[Target, ...], list[Clue]]:
+def _narrowed(targets: Sequence[Target], facets: Sequence[Facet], *, alone: bool) -> tuple[Target, ...]:
     """Keep to the categories that are named. They are given up when nothing is left; see `Target.relaxed`."""
     kinds = {each.collection for each in facets if each.path == "@type"}
     having = kinds or {each.collection for each in facets}
-    kept = [target for target in targets if target.name in having] if alone or kinds else list(targets)
-    narrowed = [_keeping(target, [each for each in facets if each.collection == target.name]) for target in kept]
-    clues = [
-        Clue(f"category {each.path}", each.words, _facet_maker(each), strict=False)
-        for each in facets
-        if each.collection in {target.name for target in kept}
-    ]
-    return tuple(narrowed), clues
+    kept = [target for target in targets if target.name in having] if alone or kinds else targets
+    return tuple(_keeping(target, [each for each in facets if each.collection == target.name]) for target in kept)
 
 
 def _keeping(target: Target, facets: Sequence[Facet]) -> Target:
-    parts = tuple(target.fields.among(each.path, each.values) for each in facets)
-    return replace(target, where=And((target.where, *parts))) if parts else target
+    told = [_told(facet, target.fields) for facet in facets]
+    where = And((target.where, *(each.made.where for each in told))) if told else target.where
+    return replace(target, where=where, told=(*target.told, *told))
 
 
-def _facet_maker(facet: Facet) -> Maker:
-    def make(fields: Fields) -> Made | None:
-        if fields.collection.name != facet.collection:
-            return None
-        return Made(
-            facet.path, f"{spoken(facet.path)}: {spoken(facet.values[0])}", fields.among(facet.path, facet.values)
-        )
-
-    return make
+def _told(facet: Facet, fields: Fields) -> Telling:
+    where = fields.among(facet.path, facet.values)
+    made = Made(facet.path, f"{spoken(facet.path)}: {spoken(facet.values[0])}", where)
+    return Telling(Clue(f"category {facet.path}", facet.words, lambda _: made, strict=False), made)
 
 
 def _favours(text: str, targets: Sequence[Target]) -> dict[str, tuple[Filter, ...]]:
     """Other values that stand in the question: items that have them come first, the rest is not left out."""
     favours: dict[str, tuple[Filter, ...]] = {}
     for target in targets:
-        said = tokens_of(text, target.fields.collection.language)
-        keys = {
-            tuple(stem for stem, _, _ in said[a:b])
-            for a in range(len(said))
-            for b in range(a + 1, min(a + 5, len(said) + 1))
-        }
+        keys = {key for key, _ in grams(tokens_of(text, target.fields.collection.language))}
         places = [place for key in keys for place in target.fields.by_key.get(key, ()) if place[0] not in TITLES]
         favours[target.name] = tuple(target.fields.among(path, values) for path, values in places)[:16]
     return favours
@@ -385,16 +365,6 @@ def _content(text: str, language: str, facets: Sequence[Facet]) -> tuple[str, ..
         for word in words(text)
         if word.lower() not in stop and word.lower() not in named and (len(word) > 1 or not word.isascii())
     )
-
-
-def _constraints(kept: Sequence[Clue], targets: Sequence[Target]) -> tuple[Constraint, ...]:
-    found: list[Constraint] = []
-    for clue in kept:
-        for target in targets:
-            made = clue.make(target.fields)
-            if made:
-                found.append(Constraint(made.path, made.says, clue.words))
-    return tuple(dict.fromkeys(found))
 
 
 def _modest(text: str) -> Sort | None:

@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 CALLER = "portico.caller"  # in a scope: who is calling, set by code of this process; a request cannot
 HEARTBEAT_SECONDS = 15.0
+BODY_SECONDS = 20.0  # for a request to arrive
 PATIENCE_SECONDS = 30.0  # with a client that does not read
 PREFLIGHT_SECONDS = 600
 MAX_NUMBER = 1.7976931348623157e308
@@ -62,10 +63,14 @@ async def read_body(request: Request, limit: int) -> bytes:
     if length.isdecimal() and int(length) > limit:
         raise _too_large(limit)
     body = bytearray()
-    async for chunk in request.stream():
-        if len(body) + len(chunk) > limit:
-            raise _too_large(limit)
-        body += chunk
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                if len(body) + len(chunk) > limit:
+                    raise _too_large(limit)
+                body += chunk
+    except TimeoutError as error:
+        raise BadRequest(f"The request was not whole after {BODY_SECONDS:g} seconds") from error
     return bytes(body)
 
 
@@ -85,25 +90,30 @@ def decode(raw: bytes | str, limits: Limits) -> Any:
         raise _too_deep(limits.depth) from error
     except msgspec.DecodeError as error:
         raise BadRequest(f"The request is not JSON: {error}") from error
-    _check(value, "", limits.depth)
+    _check(value, (), limits.depth)
     return value
 
 
-def _check(value: Any, where: str, left: int) -> None:
+def _check(value: Any, steps: tuple[str, ...], left: int) -> None:
     """Refuse what is nested too deeply, and numbers that no float can hold."""
     match value:
         case dict() | list() if left <= 0:
-            raise _too_deep(None, where)
+            raise _too_deep(None, _place(steps))
         case dict():
             for name, inner in cast("dict[str, Any]", value).items():
-                _check(inner, f"{where}.{name}" if where else name, left - 1)
+                _check(inner, (*steps, name), left - 1)
         case list():
+            inside = (*steps, "[]")
             for inner in cast("list[Any]", value):
-                _check(inner, f"{where}[]", left - 1)
+                _check(inner, inside, left - 1)
         case int() if abs(value) > MAX_NUMBER:
-            raise BadRequest(f"A number is too large at {where or 'the top'}")
+            raise BadRequest(f"A number is too large at {_place(steps) or 'the top'}")
         case _:
             pass
+
+
+def _place(steps: tuple[str, ...]) -> str:
+    return ".".join(step[:80] for step in steps).replace(".[]", "[]")
 
 
 def _too_deep(limit: int | None, where: str = "") -> BadRequest:

@@ -33,6 +33,7 @@ class Search:
     neighbours: Mapping[str, float] | None = None
     without: tuple[str, ...] = ()  # no item that says one of these; several words are a phrase
     context: str = ""  # what the search is part of: said of what is found, without a say in it
+    explains: bool = False  # whether to say how much of the question and the context the found items share
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,14 @@ class Ranked:
     total: int
     by_word: list[float]  # BM25, as it is
     by_meaning: list[float]  # cosine; -1 where there is no vector
-    covered: list[float] = field(default_factory=list[float])  # how much of the question they say, 0 to 1, by rarity
+    covered: list[float] = field(default_factory=list[float])  # how much of the question they say, if to be explained
     in_context: list[float] = field(default_factory=list[float])  # the same of the context
+
+
+class Held(dict[Any, int]):
+    """The distinct values of a field, each with how often it occurs; only some of them where there are very many."""
+
+    is_whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +90,12 @@ class Index(Protocol):
 
     def rank(self, collection: str, search: Search, limit: int, after: tuple[float, str] | None = None) -> Ranked: ...
 
-    def values(self, collection: str) -> Mapping[str, Mapping[Any, int]]:
-        """What the fields hold, by path: each distinct value, and how many items have it. Long texts are left out."""
+    def revision(self, collection: str) -> int:
+        """The newest change of a collection that can be found."""
+        ...
+
+    def values(self, collection: str) -> Mapping[str, Held]:
+        """What the fields hold, by path. Long texts are left out."""
         ...
 
     def progress(self) -> Mapping[str, Progress]: ...

@@ -6,7 +6,6 @@ import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from portico.catalog import Collection, Field, FieldType
 from portico.errors import FeedExpired, SiteError, Unavailable, UnknownCollection
-from portico.index import Progress, Ranked, Search
+from portico.index import Held, Progress, Ranked, Search
 from portico.index.segment import (
     Segment,
     SegmentBuilder,
@@ -279,7 +278,10 @@ class MemoryIndex:
     def holds(self, collection: str, field: str) -> bool:
         return field in self._snapshot(collection).vectors
 
-    def values(self, collection: str) -> Mapping[str, Mapping[Any, int]]:
+    def revision(self, collection: str) -> int:
+        return self._snapshot(collection).seq
+
+    def values(self, collection: str) -> Mapping[str, Held]:
         return self._snapshot(collection).values()
 
     def progress(self) -> Mapping[str, Progress]:

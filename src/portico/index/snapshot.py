@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from portico.catalog import Collection
 from portico.errors import InvalidQuery
-from portico.index import DEPTH, TEXT_SHARE, Ranked, Search
+from portico.index import DEPTH, TEXT_SHARE, Held, Ranked, Search
 from portico.index.columns import NeedsStore
 from portico.index.segment import Segment, Vocabulary
 from portico.index.text import Term, Wanted, terms_of, wanted
@@ -21,6 +20,7 @@ K1 = 1.2
 B = 0.75
 DENYING = "no not without zero kein keine ohne sin sans"
 LACKING = "free frei"
+MAX_HELD = 20_000  # distinct values of a field that are told
 PLAIN = 0.6  # of what words weigh by their number alone, where they cover a question
 BEYOND = 1e-4  # how much farther than the last neighbour an item counts that is none
 
@@ -70,9 +70,9 @@ class Snapshot:
             return Ranked([], [], 0, [], [])
         parts = self._near_parts(search.near, allowed) if search.near else self._parts(search, allowed)
         docs, ranked = self._best(parts, limit, after)
-        ranked = replace(
-            ranked, covered=self._covered(search.text, docs), in_context=self._covered(search.context, docs)
-        )
+        if search.explains:
+            said, context = (self._covered(text, docs) for text in (search.text, search.context))
+            ranked = replace(ranked, covered=said, in_context=context)
         vectors = self.vectors.get("")
         if search.near or search.neighbours or search.vector is None or vectors is None:
             return ranked
@@ -201,14 +201,17 @@ class Snapshot:
             first += len(segment)
         return having, min(frequency, self.count)
 
-    def values(self) -> dict[str, dict[Any, int]]:
-        """The distinct values of every path, with the number of living items that have each."""
-        found: dict[str, dict[Any, int]] = {}
+    def values(self) -> dict[str, Held]:
+        """The distinct values of every path, with how often living items have each; some of them if there are many."""
+        found: dict[str, Held] = {}
         for segment, live in zip(self.segments, self.live, strict=True):
             for path, column in segment.columns.columns.items():
-                counts = found.setdefault(path, {})
+                counts = found.setdefault(path, Held())
                 for value, count in column.counts(live):
                     counts[value] = counts.get(value, 0) + count
+                    if len(counts) > MAX_HELD:
+                        counts.is_whole = False
+                        break
         return found
 
     def _numbers(self, term: Term) -> frozenset[int]:

@@ -12,7 +12,7 @@ import Stemmer
 from portico.catalog import Collection, FieldType, type_of
 from portico.items import Item
 
-VERSION = 2  # of everything here that decides which words an item has; a stored index of another version is unusable
+VERSION = 3  # of everything here that decides which words an item has; a stored index of another version is unusable
 
 TITLES = ("name", "headline", "title", "alternateName")
 TITLE_WEIGHT = 2.0
@@ -113,6 +113,21 @@ def passages(item: Item, collection: Collection) -> Iterator[Passage]:
                 yield Passage(text, weight)
 
 
+def said_by(value: Any) -> Iterator[str]:
+    """Everything that data says, numbers and names included."""
+    match value:
+        case Mapping():
+            for inner in cast("Mapping[str, Any]", value).values():
+                yield from said_by(inner)
+        case list():
+            for each in cast("list[Any]", value):
+                yield from said_by(each)
+        case None | bool():
+            pass
+        case _:
+            yield str(value)
+
+
 def _texts(value: Any, depth: int) -> Iterator[str]:
     match value:
         case str():
@@ -149,7 +164,7 @@ def words(text: str) -> list[str]:
     if text.isascii():
         return _ASCII_WORD.findall(text)[:MAX_WORDS]
     found = _WORD.findall(unicodedata.normalize("NFC", text))[:MAX_WORDS]
-    return [each for word in found for each in _cut(word)] if _CJK.search(text) else found
+    return [each for word in found for each in _cut(word)][:MAX_WORDS] if _CJK.search(text) else found
 
 
 def _cut(word: str) -> list[str]:

@@ -122,8 +122,10 @@ class Gate:
         check_payload({"filters": ask.filters, "profile": ask.profile}, self._limits)
         check_payload({"answers": ask.answers, "settled": ask.settled}, self._limits)
         check_bounds(ask.where)
-        if not 1 <= ask.limit <= MAX_LIMIT or not 0 <= ask.start <= MAX_LIMIT:
+        if not 1 <= ask.limit <= MAX_LIMIT:
             raise BadRequest(f"A question asks for 1 to {MAX_LIMIT} items", limit=ask.limit)
+        if not 0 <= ask.start <= MAX_LIMIT:
+            raise BadRequest(f"An answer begins at one of the first {MAX_LIMIT} items", start=ask.start)
         if len(ask.previous) > MAX_TURNS or len(ask.memory) > MAX_TURNS:
             raise TooLarge(f"At most {MAX_TURNS} earlier questions or memories", limit=MAX_TURNS)
         if ASK not in caller.scopes:

@@ -185,7 +185,7 @@ async def test_an_answer_that_is_no_option_or_of_another_type_does_nothing(house
     "nlweb:note:action-sources",
 )
 async def test_an_item_offers_operations_of_the_site_and_actions_of_its_data(house: Any) -> None:
-    own = {"@type": "OrderAction", "name": "breakfast", "target": {"urlTemplate": "/breakfast", "httpMethod": "POST"}}
+    own = {"@type": "OrderAction", "name": "breakfast", "target": {"urlTemplate": "/breakfast"}}
     foreign = {"@type": "PayAction", "target": "https://evil.example/pay"}
     async with house() as (parts, client):
         data = {"@type": "HotelRoom", "name": "The loft", "potentialAction": [own, foreign]}
@@ -210,7 +210,7 @@ async def test_an_item_offers_operations_of_the_site_and_actions_of_its_data(hou
             "name": "breakfast",
             "description": "breakfast",
             "protocol": "HTTP",
-            "method": "POST",
+            "method": "GET",
             "endpoint": "http://inn.example/breakfast",
         },
     ]

@@ -240,7 +240,7 @@ def test_an_action_of_the_data_is_offered_if_it_leads_to_this_site() -> None:
             "name": "OrderAction",
             "description": "OrderAction",
             "protocol": "HTTP",
-            "method": "POST",
+            "method": "GET",
             "endpoint": "https://shop.example/order?dish={dish}",
         }
     ]

@@ -436,6 +436,7 @@ PHRASES = Phrases(
     which=lambda label: f"Which {label}?",
     which_collection="What are you looking for?",
     missing=lambda label: f"{capital(label)}?",
+    confirm=lambda what: f"Shall I do this: {what}?",
     no_preference="no preference",
     any="any",
     yes="yes",
@@ -448,6 +449,8 @@ PHRASES = Phrases(
     waiting="Waiting for its turn",
     cancelled="This was cancelled.",
     model_silent="The language model did not answer; this was put together from the items themselves.",
+    left_out=lambda said: f"Nothing fits “{said}”; this is without it.",
+    among=lambda count: f"Sorted among the {count:,} best matches; there are more.",
     by_words_alone="Searched by words alone, not by meaning.",
     ignored=lambda names: f"Ignored, as there is no use for it here: {', '.join(names)}.",
 )

@@ -358,6 +358,7 @@ PHRASES = Phrases(
     which=lambda label: f"{capital(label)}\u00a0: que souhaitez-vous\u00a0?",
     which_collection="Que cherchez-vous\u00a0?",
     missing=lambda label: f"{capital(label)}\u00a0?",
+    confirm=lambda what: f"Dois-je le faire\u00a0: {what}\u00a0?",
     no_preference="peu importe",
     any="au choix",
     yes="oui",
@@ -370,6 +371,8 @@ PHRASES = Phrases(
     waiting="En attente de son tour",
     cancelled="C’est annulé.",
     model_silent="Le modèle de langage n’a pas répondu\u00a0; ceci provient directement des éléments eux-mêmes.",
+    left_out=lambda said: f"Rien ne correspond à «\u00a0{said}\u00a0»\u00a0; voici sans ce critère.",
+    among=lambda count: f"Trié parmi les {count} meilleurs résultats\u00a0; il y en a d’autres.",
     by_words_alone="Recherche par mots seulement, et non par le sens.",
     ignored=lambda names: f"Sans effet ici, et donc ignoré\u00a0: {', '.join(names)}.",
 )

@@ -397,6 +397,7 @@ PHRASES = Phrases(
     which=lambda label: f"{capital(label)}: Was darf es sein?",
     which_collection="Wonach suchen Sie?",
     missing=lambda label: f"{capital(label)}?",
+    confirm=lambda what: f"Soll ich das tun: {what}?",
     no_preference="egal",
     any="beliebig",
     yes="ja",
@@ -409,6 +410,8 @@ PHRASES = Phrases(
     waiting="Wartet noch, bis es an der Reihe ist",
     cancelled="Das wurde abgebrochen.",
     model_silent="Das Sprachmodell hat nicht geantwortet; dies ist aus den Einträgen selbst zusammengestellt.",
+    left_out=lambda said: f"Zu „{said}“ passt nichts; das hier ist ohne.",
+    among=lambda count: f"Sortiert unter den {count} besten Treffern; es gibt noch mehr.",
     by_words_alone="Nur nach Wörtern gesucht, nicht nach der Bedeutung.",
     ignored=lambda names: f"Hier ohne Bedeutung und deshalb nicht beachtet: {', '.join(names)}.",
 )

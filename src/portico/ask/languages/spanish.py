@@ -366,6 +366,7 @@ PHRASES = Phrases(
     which=lambda label: f"¿Qué {label}?",
     which_collection="¿Qué buscas?",
     missing=lambda label: f"¿{capital(label)}?",
+    confirm=lambda what: f"¿Lo hago: {what}?",
     no_preference="me da igual",
     any="cualquiera",
     yes="sí",
@@ -378,6 +379,8 @@ PHRASES = Phrases(
     waiting="A la espera de su turno",
     cancelled="Se ha cancelado.",
     model_silent="El modelo de lenguaje no ha respondido; esto procede directamente de los propios elementos.",
+    left_out=lambda said: f"Nada encaja con «{said}»; esto es sin ello.",
+    among=lambda count: f"Ordenado entre las {count} mejores coincidencias; hay más.",
     by_words_alone="Búsqueda solo por palabras, no por significado.",
     ignored=lambda names: f"Sin efecto aquí, así que no se ha tenido en cuenta: {', '.join(names)}.",
 )

@@ -68,7 +68,7 @@ class Desk:
     config: Config
 
     async def ask(self, got: Received) -> Answering:
-        wish = read_ask(got.raw, got.voice, self.config.ask, got.language)
+        wish = await self.site.unless_refused(self._wish(got), got.caller)
         talk = conversation(wish.session, self.site, got.caller)
         ask = talk.resumed(wish)
         check_text(ask.text)
@@ -81,6 +81,9 @@ class Desk:
         )
         answer = rendering(self._manner(wish, ask, talk, got))
         return Answering(answer, await begin(self.site.ask(ask, got.caller)), streams)
+
+    async def _wish(self, got: Received) -> Wish:
+        return read_ask(got.raw, got.voice, self.config.ask, got.language)
 
     async def awaited(self, got: Received) -> Answering:
         look = read_await(got.raw, got.voice)
@@ -148,7 +151,8 @@ class Desk:
 def _elsewhere(filters: Mapping[str, Any], base: str) -> Mapping[str, Any]:
     """The filters without a site that is this one: clients name the address they ask at."""
     said = filters.get("site")
-    if not isinstance(said, str) or urlsplit(base).netloc not in {said, urlsplit(said).netloc}:
+    host = urlsplit(base).netloc
+    if not isinstance(said, str) or host not in {said, said.partition("://")[2].partition("/")[0]}:
         return filters
     return {name: value for name, value in filters.items() if name != "site"}
 

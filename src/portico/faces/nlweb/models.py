@@ -10,7 +10,7 @@ import msgspec
 from portico.calls import Ask, Mode
 from portico.config import Asking
 from portico.errors import BadRequest
-from portico.faces.nlweb.dialects import FLAT, Format, Voice
+from portico.faces.nlweb.dialects import FLAT, V54, Format, Voice
 from portico.faces.nlweb.failures import InvalidAction, MissingField, UnsupportedFormat, UnsupportedMode
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -125,6 +125,8 @@ def read_ask(raw: Any, voice: Voice, settings: Asking, language: str = "") -> Wi
     """A question in any dialect. `language` is what the transport says of it."""
     flat = voice.dialect is FLAT
     told = _object(raw)
+    if voice.dialect is V54 and isinstance(told.get("query"), str):
+        raise BadRequest("query must be an object, not a text", hint=_HINTS["query"])
     body = _converted(nested(told) if flat else told, Body)
     return _Reading(body, voice, settings, language).wish(_remembered(told) if flat else "")
 
@@ -309,8 +311,9 @@ def first_language(said: str) -> str:
     for part in said[:200].split(","):
         tag, _, quality = part.strip().partition(";")
         weight = re.match(r"\s*q\s*=\s*([01](?:\.\d{0,3})?)\s*\Z", quality)
-        if _LANGUAGE.match(tag.strip()):
-            best.append((float(weight[1]) if weight else 1.0, tag.strip()))
+        liked = float(weight[1]) if weight else 1.0
+        if _LANGUAGE.match(tag.strip()) and liked > 0:
+            best.append((liked, tag.strip()))
     return max(best, key=lambda each: each[0], default=(0.0, ""))[1]
 
 

@@ -25,6 +25,8 @@ from portico.faces.nlweb.failures import BROKEN, NoResults, Whole, code_of, fail
 from portico.faces.nlweb.narrow import is_known_kind, narrowed
 from portico.faces.nlweb.shapes import Premises, Shown, shown_deed, shown_item
 
+MAX_IGNORED = 50  # attributes that are said to mean nothing
+MAX_LABEL = 120  # characters of one
 MAX_NAMES = 10  # that a list in a sentence names
 NOTHING = "Nothing here fits that question"
 
@@ -192,8 +194,8 @@ class Rendering(ABC):
         if told.understood is not None:
             shown["decontextualized_query"] = told.understood.text
             shown["understood"] = _understanding(told.understood)
-        ignored = (*manner.ignored, *(told.understood.ignored if told.understood else ()))
-        return {**shown, **({"ignored": list(ignored)} if ignored else {})}
+        ignored = (*manner.ignored, *(told.understood.ignored if told.understood else ()))[:MAX_IGNORED]
+        return {**shown, **({"ignored": [each[:MAX_LABEL] for each in ignored]} if ignored else {})}
 
     def _meta(self) -> Shown:
         """All of `_meta`."""

@@ -59,21 +59,25 @@ def refusal(error: HTTPException) -> Response:
     return _sent(Whole(error.status_code, failure(said, Voice()).body, error.headers or {}))
 
 
-def breakdown() -> Response:
+def breakdown(request: Request) -> Response:
     """What to say when something happened that should not."""
-    return _sent(failure(BROKEN, Voice()))
+    return _sent(failure(BROKEN, request.scope.get(_VOICE, Voice())))
+
+
+_VOICE = "portico.nlweb.voice"  # in a scope: how to speak to the caller, once that is known
 
 
 async def _answered(request: Request, desk: Desk, answer: Answer) -> ASGIApp:
     since, flat = time.perf_counter(), request.method == "GET"
     voice = Voice(FLAT if flat else V55, declared=False)
     try:
-        raw = await _read(request, desk.site.limits)
-        voice = voice_of(raw, flat=flat)
+        caller = await caller_of(request, desk.site)
+        raw = await desk.site.unless_refused(_read(request, desk.site.limits), caller)
+        voice = request.scope[_VOICE] = voice_of(raw, flat=flat)
         got = Received(
             raw,
             voice,
-            await caller_of(request, desk.site),
+            caller,
             desk.premises(request),
             since,
             request.headers.get("accept", ""),
@@ -152,4 +156,8 @@ def _last_words(answer: Rendering) -> Iterator[bytes]:
 
 def _sent(whole: Whole) -> Response:
     body = msgspec.json.encode(whole.body)
-    return Response(body, whole.status, dict(whole.headers), "application/json")
+    return Response(body, whole.status, {**_HEADERS, **whole.headers}, "application/json")
+
+
+# An answer depends on who asks, and nothing in it is a page.
+_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}

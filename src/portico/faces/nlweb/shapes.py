@@ -15,7 +15,6 @@ Shown: TypeAlias = dict[str, Any]
 MAX_FALLBACK = 300  # characters of a description that is made of another member
 MAX_OWN_ACTIONS = 10  # of an item's own data
 SCHEMA = "http://schema.org/"
-_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 _LINKS = frozenset({"image", "logo", "photo", "thumbnail", "sameAs", "mainEntityOfPage"})  # and what ends in url
 _OURS = frozenset({"actions", "grounding", "score", "site", "schema_object"})  # in an answer these are for us to say
 
@@ -219,21 +218,28 @@ def _of_data(item: Item, premises: Premises) -> Iterator[Shown]:
             yield shown
 
 
+def _is_a_face(endpoint: str) -> bool:
+    """Whether this is where Portico itself is told to do things: no data leads there."""
+    return urlsplit(endpoint).path.strip("/").partition("/")[0].lower() in _FACES
+
+
+_FACES = frozenset({"ask", "await", "operations", "tasks", "mcp", "a2a", "nwp", "aql", "chat", "desk"})
+
+
 def _own_action(data: Mapping[str, Any], premises: Premises) -> Shown | None:
     target = next(iter(several(data.get("target"))), None)
     entry = {"urlTemplate": target} if isinstance(target, str) else members(target)
     endpoint = premises.absolute(entry.get("urlTemplate") or entry.get("url"))
-    if endpoint is None or not premises.is_own(endpoint):
+    if endpoint is None or not premises.is_own(endpoint) or _is_a_face(endpoint):
         return None
     kind = plain(data.get("@type")) or "Action"
     name = plain(data.get("name")) or kind
-    method = plain(entry.get("httpMethod")).upper()
     return {
         "@context": SCHEMA,
         "@type": kind,
         "name": name,
         "description": plain(data.get("description")) or name,
         "protocol": "HTTP",
-        "method": method if method in _METHODS else "GET",
+        "method": "GET",  # what data offers may be looked at, not done
         "endpoint": endpoint,
     }

@@ -20,7 +20,7 @@ from portico.faces.nlweb.shapes import members
 from portico.faces.wire import PATIENCE_SECONDS, caller_of, decode, ended, is_from_elsewhere
 from portico.observe import Broke, Observe
 
-MAX_WAITING = 8  # messages of a connection that wait for their turn
+MAX_WAITING = 4  # messages of a connection that wait for their turn
 TOO_MANY = 1008
 
 

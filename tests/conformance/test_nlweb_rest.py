@@ -1,18 +1,14 @@
-"""What the specifications of NLWeb ask for and Portico does not do yet, where the manifest does not say so."""
+"""What the other tests of NLWeb have no place for."""
 
 import json
 from typing import Any
 
 import httpx
 import pytest
-from tests.ask.conftest import opened_small
 from tests.conformance.requirements import requirement
 from tests.conformance.test_nlweb_examples import MEAL_PLAN
 from tests.faces.conftest import asking, scripted, telling
-from tests.faces.nlweb.test_with_model import LAMPS, ORDER, ROPE, scored, scores, shown_to
-from tests.models.endpoint import ModelEndpoint, Received, Reply, Status
 
-from portico.ask.pipeline import SWAY
 from portico.server import Parts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -57,28 +53,3 @@ async def test_0_54_what_breaks_unforeseen_is_a_failure_of_0_54(town: Parts) -> 
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, "INTERNAL_ERROR")
     meta = answer.json()["_meta"]
     assert (meta["response_type"], meta["version"]) == ("Failure", "0.54")
-
-
-@requirement("nlweb:note:injection-bounded")
-async def test_an_item_that_a_model_names_first_does_not_pass_what_fits_far_better() -> None:
-    with ModelEndpoint(naming_first) as endpoint:
-        endpoint.script = [Status(500)]
-        settings = {"model": endpoint.url("openai", "retries=0")}
-        async with (
-            opened_small({"things": {**LAMPS, "rope": ROPE}}, ask=settings) as site,
-            asking(site.parts) as client,
-        ):
-            answers = [
-                (await client.post("/ask", json={"query": {"text": text, "limit": 20}})).json()
-                for text in ("brass lamp", "brass lamp ")  # other words, so that the second is asked anew
-            ]
-
-    by_search, obeyed = map(scores, answers)
-    assert next(iter(obeyed)) != "rope"
-    assert {id: score for id, score in obeyed.items() if score < by_search[id] - SWAY - 0.1} == {}
-
-
-def naming_first(received: Received) -> Reply:
-    """A model that does in every way what an item says."""
-    told = sorted(shown_to(received).items(), key=lambda each: ORDER[:20] not in each[1])
-    return scored({number: 100 if ORDER[:20] in says else 0 for number, says in told})

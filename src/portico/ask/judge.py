@@ -1,0 +1,204 @@
+"""What a language model adds to an answer: an order of the items, and sentences that rely on them.
+
+It is believed within bounds: the search says how far an item may move, and a sentence has to rely on an item.
+"""
+
+import hashlib
+import re
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+
+from portico.ask.compose import plain
+from portico.ask.events import Cost, Said
+from portico.ask.prompts import answer_prompt, cited, rank_prompt, scores_in, sentences_in
+from portico.ask.rank import Scored
+from portico.errors import Unavailable
+from portico.index.text import said_by
+from portico.items import Item
+from portico.models.language import LanguageModel, Prompt, Usage, tokens
+
+SWAY = 35.0  # points by which a model may move an item from where the search put it
+REMEMBERED = 256  # rankings
+REMEMBERED_SECONDS = 120.0
+MAX_SENTENCE = 2000  # characters
+_ENDING = re.compile(r"[.!?…。！？\]\s]")
+
+
+@dataclass(slots=True)
+class Bill:
+    """What models did for one answer, while it is made."""
+
+    cost: Cost = field(default_factory=Cost)
+
+    def add(self, usage: Usage) -> None:
+        self.cost += Cost(1, usage.prompt_tokens, usage.completion_tokens, usage.price)
+
+
+@dataclass(frozen=True, slots=True)
+class Matter:
+    """What a model is asked about."""
+
+    question: str
+    history: tuple[str, ...]
+    language: str  # of what it shall say, as the caller named it
+
+
+class Judge:
+    """Asks a model, once for an order and once for an answer. Remembers orders for a while."""
+
+    def __init__(self, model: LanguageModel, prompt: int, candidates: int) -> None:
+        self._model = model
+        self._prompt = prompt
+        self.candidates = candidates
+        self.slowness = 0.0  # seconds until the first item, of late
+        self._orders: OrderedDict[bytes, tuple[float, list[Scored]]] = OrderedDict()
+
+    # Orders
+
+    def remembered(self, key: str) -> list[Scored] | None:
+        """The order that was found for the same question a moment ago."""
+        since, order = self._orders.get(_digest(key), (0.0, None))
+        return order if time.monotonic() - since < REMEMBERED_SECONDS else None
+
+    def remember(self, key: str, order: list[Scored]) -> None:
+        self._orders[_digest(key)] = (time.monotonic(), order)
+        while len(self._orders) > REMEMBERED:
+            self._orders.popitem(last=False)
+
+    async def ranked(self, matter: Matter, scored: Sequence[Scored], bill: Bill) -> AsyncGenerator[Scored]:
+        """The candidates as the model orders them, each as soon as it is sure; then those it was not shown.
+
+        Unavailable if the model does not answer, or not with an order.
+        """
+        started = time.monotonic()
+        candidates = scored[: self.candidates]
+        prompt, shown = rank_prompt(matter.question, matter.history, [each.item for each in candidates], self._prompt)
+        order = _Order(candidates[:shown])
+        reply, at = "", 0
+        async with aclosing(self._replies(prompt, bill)) as pieces:
+            async for piece in pieces:
+                reply += piece
+                for number, score, end in scores_in(reply, shown, at) if "}" in piece else ():
+                    at = end
+                    for each in order.heard(number, score):
+                        self._note_pace(started, order)
+                        yield each
+        if not order.placed:
+            raise Unavailable("The language model ranked nothing")
+        for each in order.rest():
+            yield each
+        for each in scored[shown:]:
+            yield replace(each, score=min(each.score, order.lowest))
+
+    def _note_pace(self, started: float, order: "_Order") -> None:
+        if len(order.placed) == 1:
+            self.slowness += (time.monotonic() - started - self.slowness) / 3
+
+    # Sentences
+
+    async def said(self, matter: Matter, items: Sequence[Item], mode: str, bill: Bill) -> AsyncGenerator[Said]:
+        """Sentences that rely on items; what relies on none is not said."""
+        prompt, shown = answer_prompt(matter.question, matter.history, items, self._prompt, mode, matter.language)
+        rest = ""
+        async with aclosing(self._replies(prompt, bill)) as pieces:
+            async for piece in pieces:
+                rest += piece
+                if not _ENDING.search(piece) and len(rest) < MAX_SENTENCE:
+                    continue
+                whole, rest = sentences_in(rest)
+                whole, rest = ([*whole, rest], "") if len(rest) > MAX_SENTENCE else (whole, rest)
+                for sentence in whole:
+                    said = grounded(sentence, items[:shown], matter.question)
+                    if said:
+                        yield said
+        said = grounded(rest, items[:shown], matter.question)
+        if said:
+            yield said
+
+    async def _replies(self, prompt: Prompt, bill: Bill) -> AsyncGenerator[str]:
+        """The pieces of a reply. It costs what the model says, or about as much, also if it breaks off."""
+        used = Usage(tokens(prompt.system + prompt.user), 0)
+        try:
+            async with aclosing(self._model.stream(prompt)) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, str):
+                        used = replace(used, completion_tokens=used.completion_tokens + tokens(piece))
+                        yield piece
+                    else:
+                        used = piece
+        finally:
+            bill.add(used)
+
+
+class _Order:
+    """Places for items as a model names them. Nobody overtakes an item that is better by more than the model's sway."""
+
+    def __init__(self, candidates: Sequence[Scored]) -> None:
+        self._candidates = candidates
+        self._waiting: dict[int, float] = {}
+        self.placed: set[int] = set()
+        self.lowest = 100.0
+
+    def heard(self, number: int, score: float) -> list[Scored]:
+        """Take a judgement; gives the items whose place is settled by it."""
+        if number not in self.placed and number not in self._waiting:
+            local = self._candidates[number].score
+            self._waiting[number] = min(max(score, local - SWAY), local + SWAY)
+        return [self._place(number) for number in self._settled()]
+
+    def rest(self) -> list[Scored]:
+        """Those that still wait. What the model left out is no answer, unless the search is very sure of it."""
+        return [self._place(number) for number in sorted(self._waiting, key=lambda each: -self._waiting[each])]
+
+    def _settled(self) -> list[int]:
+        unheard = [
+            each.score - SWAY
+            for number, each in enumerate(self._candidates)
+            if number not in self.placed and number not in self._waiting
+        ]
+        bar = max(unheard, default=0.0)
+        return sorted((n for n, score in self._waiting.items() if score >= bar), key=lambda n: -self._waiting[n])
+
+    def _place(self, number: int) -> Scored:
+        self.lowest = min(self.lowest, self._waiting.pop(number))
+        self.placed.add(number)
+        return replace(self._candidates[number], score=round(self.lowest, 1))
+
+
+def grounded(sentence: str, items: Sequence[Item], question: str) -> Said | None:
+    """A sentence with the ids of the items that it relies on. None if it relies on none, or says what they do not."""
+    text, ids = cited(sentence, items)
+    text = harmless(text)
+    relied = [item for item in items if item.id in ids]
+    known = " ".join([question, *(passage[:20_000] for item in relied for passage in said_by(item.data))])
+    if not relied or not text.strip() or not _is_backed(text, known):
+        return None
+    return Said(f"{text.strip()} ", ids)
+
+
+def _is_backed(text: str, known: str) -> bool:
+    """Whether every number of a sentence, and one of its names if it has any, stands in what is known."""
+    numbers = set(_FIGURE.findall(text))
+    names = {name.lower() for name in _PROPER.findall(text)}
+    return numbers <= set(_FIGURE.findall(known)) and (
+        not names or bool(names & set(re.findall(r"\w+", known.lower())))
+    )
+
+
+def harmless(text: str) -> str:
+    """Plain words: no markup, no links."""
+    return plain(_ADDRESS.sub("", _LINK.sub(r"\1", text)))
+
+
+_WORD = re.compile(r"\w+")
+_FIGURE = re.compile(r"\d+(?:[.,]\d+)*")
+_PROPER = re.compile(r"(?<=[a-z,;] )([A-ZÄÖÜÉ]\w{2,40})")
+_LINK = re.compile(r"!?\[([^\[\]]{0,200})\]\([^()]{0,500}\)")
+_ADDRESS = re.compile(r"\b(?:https?://|javascript:|data:|www\.)\S{1,500}", re.IGNORECASE)
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode(errors="surrogatepass")).digest()
