@@ -9,7 +9,7 @@ from portico.config import Config, SourceSettings
 from portico.errors import SiteError
 from portico.ingest import described_source
 from portico.query import EVERYTHING
-from portico.server import open_models, site_operations
+from portico.server import open_answering_model, open_models, site_operations
 from portico.store import Store, open_store
 
 
@@ -21,7 +21,7 @@ class Finding:
 
 
 async def look_over(config: Config) -> list[Finding]:
-    findings = [_site_file(config), *_sources(config), _embedder(config), _port(config)]
+    findings = [_site_file(config), *_sources(config), _embedder(config), await _model(config), _port(config)]
     return [*findings, *[finding async for finding in _store(config)]]
 
 
@@ -47,6 +47,17 @@ def _source(config: Config, said: SourceSettings) -> Finding:
     except SiteError as error:
         return Finding(f"source {said.url}", False, str(error))
     return Finding(f"source {said.url}", True, "can be opened")
+
+
+async def _model(config: Config) -> Finding:
+    try:
+        model = open_answering_model(config)
+    except SiteError as error:
+        return Finding("model", False, str(error))
+    if model is None:
+        return Finding("model", True, "none: answers are put together from the items themselves")
+    await model.close()
+    return Finding("model", True, f"{model.name}; it is asked when somebody asks")
 
 
 def _embedder(config: Config) -> Finding:

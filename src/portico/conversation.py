@@ -374,7 +374,8 @@ def show_end(answer: Answer) -> None:
         err.print(f"[yellow]{plain(note)}[/]", highlight=False, soft_wrap=True)
     if answer.cost.get("calls"):
         calls, tokens = answer.cost["calls"], answer.cost.get("prompt_tokens", 0)
-        err.print(f"[dim]{plain(calls)} calls of a language model, {plain(tokens)} tokens read[/]", highlight=False)
+        times = "1 call" if calls == 1 else f"{plain(calls)} calls"
+        err.print(f"[dim]{times} of a language model, {plain(tokens)} tokens read[/]", highlight=False)
 
 
 def show_questions(elicitation: Elicitation) -> None:

@@ -41,6 +41,10 @@ def open_models(config: Config) -> Embedder | None:
     return open_embedder(config.search.embedder, secret=secret)
 
 
+def open_answering_model(config: Config) -> LanguageModel | None:
+    return open_language_model(config.ask.model, secret=secret)
+
+
 def _manners(config: Config) -> Manners:
     ask = config.ask
     return Manners(config.site.language, ask.clarify, ask.patience, ask.near, ask.prompt, ask.candidates)
@@ -65,7 +69,7 @@ async def opened_site(
             index.run(embed=serves)
         else:
             await index.start()
-        model = open_language_model(config.ask.model, secret=secret)
+        model = open_answering_model(config)
         if model:
             closing.push_async_callback(model.close)
         site = await _site(config, Finder(store, index, embedder), both(metrics, observe), model)

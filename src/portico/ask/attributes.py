@@ -6,8 +6,8 @@ from datetime import date
 from functools import cache
 from typing import Any, TypeAlias, cast
 
-from portico.ask.clues import Clue, Made, Maker, diet_clues, excluding, keeping_to, placed, within
-from portico.ask.fields import Fields, key_of, number_in, spoken
+from portico.ask.clues import Clue, Made, Maker, diet_clues, excluding, keeping_to, within
+from portico.ask.fields import Fields, called, key_of, number_in, spoken
 from portico.ask.kinds import DIETS, is_kind
 from portico.ask.phrases import LANGUAGES, phrases, read_range
 from portico.ask.reading import Finding, Quantity, When, Without, read, read_value
@@ -50,8 +50,6 @@ def attribute_clues(ask: Ask, today: date, language: str) -> tuple[list[Clue], l
         left -= _characters(value)
         if number >= MAX_ATTRIBUTES or len(name) > MAX_NAME or left < 0:
             ignored.append(label)
-        elif name in LOCATIONS:
-            clues.append(Clue("place", label, placed(name_of(value))))
         elif name not in _HANDLED and not _says_nothing(value):
             is_answer = name in ask.answers
             make = _type_filter(value) if name in _KINDS else _attribute(name, value, reading, is_answer=is_answer)
@@ -85,7 +83,7 @@ def _characters(value: Any) -> int:
             return 8
 
 
-_HANDLED = frozenset({"site", "collection"})
+_HANDLED = frozenset({"site", "collection", *LOCATIONS})  # looked at elsewhere
 _KINDS = frozenset({"itemType", "item_type", "@type"})
 
 
@@ -119,9 +117,9 @@ def _attribute(name: str, value: Any, reading: Read, *, is_answer: bool) -> Make
         if isinstance(value, Mapping) and name in fields.collection.fields:
             inside = _inside(fields, name, cast("Mapping[str, Any]", value), reading)
             if inside:
-                return Made(name, f"{spoken(name)}: {_plain(value)}", inside)
+                return Made(name, f"{spoken(name)}: {shown_value(value)}", inside)
         where = _value_filter(fields, path, value, reading) if path else None
-        return Made(path, f"{spoken(path)}: {_plain(value)}", where) if path and where else None
+        return Made(path, f"{called(path)}: {shown_value(value)}", where) if path and where else None
 
     return make
 
@@ -136,9 +134,16 @@ def _inside(fields: Fields, name: str, value: Mapping[str, Any], reading: Read) 
     return And(tuple(part for part in parts if part)) if parts and all(parts) else None
 
 
-def _plain(value: Any) -> str:
-    several = cast("list[Any]", value) if isinstance(value, list) else [value]
-    return ", ".join(str(each) for each in several)[:80]
+def shown_value(value: Any) -> str:
+    """A value in a line, for people."""
+    match value:
+        case list():
+            return ", ".join(shown_value(each) for each in cast("list[Any]", value))[:80]
+        case Mapping():
+            pairs = cast("Mapping[str, Any]", value).items()
+            return ", ".join(f"{spoken(key.lstrip('$'))} {shown_value(inner)}" for key, inner in pairs)[:80]
+        case _:
+            return str(value)[:80]
 
 
 def _value_filter(fields: Fields, path: str, value: Any, reading: Read) -> Filter | None:

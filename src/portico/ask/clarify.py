@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from portico.ask.events import Clarify, Question
-from portico.ask.fields import Fields, spoken
+from portico.ask.fields import Fields, called
 from portico.ask.phrases import Phrases
 from portico.ask.understand import Meaning, Target
 
@@ -59,7 +59,7 @@ def _details(meaning: Meaning, target: Target, phrases: Phrases) -> list[Questio
 def question_for(fields: Fields, path: str, phrases: Phrases) -> Question | None:
     """A question about a field, of the type that its values suggest; None if there is nothing to choose."""
     role = next((role for role in ASKED if path in fields.paths(role)), "")
-    text = phrases.question(_CALLED.get(role, role), spoken(path))
+    text = phrases.question(_CALLED.get(role, role), called(path))
     held = fields.held(path)
     if held and all(isinstance(value, bool) for value in held):
         return Question(path, text, "boolean")

@@ -3,12 +3,13 @@
 Reads words; knows no store.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
-from portico.ask.fields import DATED, MAX_VALUE_WORDS, Fields, Key, key_of, spoken
+from portico.ask.fields import DATED, MAX_VALUE_WORDS, Fields, Key, called, key_of, spoken
 from portico.ask.kinds import ASKING, AVOIDED, DIETS, FAMILIES, MEETS, NAMED
 from portico.ask.reading import By, Finding, Flag, In, Quantity, When, Without
 from portico.index.text import fold, stemmer, words
@@ -52,7 +53,7 @@ def said_clues(findings: Sequence[Finding], text: str) -> Iterator[Clue]:
         span = (finding.start, finding.end)
         match finding:
             case Quantity():
-                yield _quantity(finding, said, span)
+                yield _quantity(_rated(finding, text), said, span)
             case When():
                 yield Clue("date", said, dated(finding), span=span)
             case Without() if not (is_factual(text) and not _is_known_food(finding.words)):
@@ -80,6 +81,16 @@ def _is_known_food(said: str) -> bool:
 _FOODS = frozenset(part for each in FAMILIES.values() for name in each for part in key_of(name))
 
 
+def _rated(found: Quantity, text: str) -> Quantity:
+    """A bare number behind "rated" is a rating."""
+    if found.kind != "number" or not _RATED.search(text[max(found.start - 20, 0) : found.end]):
+        return found
+    return replace(found, kind="rating")
+
+
+_RATED = re.compile(r"\b(?:rated|ratings?|scores?|bewertet|valorad\w+|noté\w*)\b", re.IGNORECASE)
+
+
 def _quantity(found: Quantity, said: str, span: tuple[int, int] | None) -> Clue:
     role = found.noun if found.kind in {"count", "number"} else found.kind
     if found.kind == "price" and found.op == "eq":
@@ -94,7 +105,7 @@ def _measured(found: Quantity, role: str) -> Maker:
         path = fields.path(_PEOPLE.get(role, role)) if role else fields.path("price")
         where = fields.compares(path, found.op, found.value, found.upper) if path else None
         return (
-            Made(path, f"{spoken(path)} {_shown(found)}{_other_money(found, fields)}", where)
+            Made(path, f"{called(path)} {_shown(found)}{_other_money(found, fields)}", where)
             if path and where
             else None
         )
@@ -133,7 +144,7 @@ def dated(found: When) -> Maker:
         if path is None or (is_to_come and path.rpartition(".")[2] not in DATED):
             return None  # what is still to come was not published yet
         where = within(fields, path, found)
-        return Made(path, f"{spoken(path)} {_span(found)}", where) if where else None
+        return Made(path, f"{called(path)} {_span(found)}", where) if where else None
 
     return make
 
@@ -176,7 +187,7 @@ def _left_out(fields: Fields, said: str) -> Made | None:
     for name in (said, NAMED[FAMILIES[family]] if family else said):
         free = fields.worded.get(diet or "", {}).get((*key_of(name), *key_of("free")))
         if diet and free:
-            return Made(diet, f"{spoken(diet)}: {spoken(free[0])}", fields.among(diet, free))
+            return Made(diet, f"{called(diet)}: {spoken(free[0])}", fields.among(diet, free))
     unwanted = tuple(dict.fromkeys((said, *(FAMILIES[family] if family else ()))))
     return Made(f"not {said}", f"without {said}", without=unwanted)
 
@@ -246,7 +257,7 @@ def keeping_to(name: str) -> Maker:
         held = fields.worded.get(path or "", {})
         values = [value for each in (name, *MEETS.get(name, ())) for value in held.get(key_of(each), ())]
         if path and values:
-            return Made(path, f"{spoken(path)}: {name}", fields.among(path, values))
+            return Made(path, f"{called(path)}: {name}", fields.among(path, values))
         if name in AVOIDED and fields.collection.type in {"Recipe", "MenuItem"}:
             return Made(f"not {name}", f"{name}, by what it is made of", without=AVOIDED[name])
         return None

@@ -84,6 +84,12 @@ def _spoken(name: str) -> str:
     return " ".join(part for part in _CAMEL.split(last) if part).lower()
 
 
+def called(path: str) -> str:
+    """What a path is called: `aggregateRating.ratingValue` is a rating value, `author.name` an author."""
+    *before, last = path.split(".")
+    return spoken(before[-1] if before and last in {"name", "value", "@id"} else last)
+
+
 def key_of(text: str, language: str = "en") -> Key:
     """What two spellings of one value have in common."""
     return _key(text, language) if len(text) <= REMEMBERED else _key.__wrapped__(text, language)

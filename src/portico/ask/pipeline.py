@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from portico.ask.actions import Actions
-from portico.ask.attributes import is_yes
+from portico.ask.attributes import is_yes, shown_value
 from portico.ask.clarify import clarify
 from portico.ask.compose import Sentence, answer, summarize
 from portico.ask.deeds import CONFIRM, Deed, needs_confirmation, questions_for, read_deed, wanted_operation
@@ -212,7 +212,7 @@ class Pipeline:
         spot = await find_spot(place.said, site, self._finder, place.metres or self._manners.near)
         targets = await around(spot, meaning.targets, site, self._finder) if spot else ()
         if spot is None or not targets:
-            turn.meaning = meaning.without_place()
+            turn.meaning = meaning.in_place(place)
             return
         name = str(spot.item.data.get("name") or spot.item.id)
         constraint = Constraint("geo", f"within {spot.metres:g} metres of {name}", place.words)
@@ -234,7 +234,9 @@ class Pipeline:
         unsure = needs_confirmation(operation) and confirmed is None
         if (deed.missing or unsure) and not ask.may_clarify:
             return
-        said = tuple(Constraint(name, f"{spoken(name)}: {value}", "") for name, value in deed.params.items())
+        said = tuple(
+            Constraint(name, f"{spoken(name)}: {shown_value(value)}", "") for name, value in deed.params.items()
+        )
         ignored = tuple(f"query.{name[:100]}" for name in ask.filters if name not in deed.params)
         yield Understood(ask.text, (), said, ignored, speech.language)
         if deed.missing or unsure:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
 
-from portico.ask.attributes import LOCATIONS, attribute_clues, name_of, remembered_clues, texts_in
-from portico.ask.clues import Clue, Made, diet_clues, grams, is_factual, said_clues, spans_of, tokens_of
+from portico.ask.attributes import LOCATIONS, MAX_SEVERAL, attribute_clues, name_of, remembered_clues, texts_in
+from portico.ask.clues import Clue, Made, diet_clues, grams, is_factual, placed, said_clues, spans_of, tokens_of
 from portico.ask.events import Constraint
-from portico.ask.fields import Fields, Key, key_of, spoken
+from portico.ask.fields import Fields, Key, called, key_of, spoken
 from portico.ask.followup import stand_alone
 from portico.ask.kinds import CALLED, CHEAP, COOKING, DOERS, OPEN, VAGUE, WIDE, is_kind
 from portico.ask.reading import Finding, In, Near, Sort, read
@@ -86,7 +86,7 @@ class Meaning:
             return ()
         paths = [path for target in self.targets if (path := target.fields.sortable(self.sort.role))]
         end, said = "highest" if self.sort.descending else "lowest", self.question[self.sort.start : self.sort.end]
-        return tuple(Constraint(path, f"{spoken(path)}: {end} first", said) for path in paths)
+        return tuple(Constraint(path, f"{called(path)}: {end} first", said) for path in paths)
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -101,11 +101,24 @@ class Meaning:
         content = tuple(word for word in self.content if word in left)
         return replace(self, text=text if content else "", content=content)
 
-    def without_place(self) -> "Meaning":
-        """The same question, where nobody knows the place that it names."""
-        if self.place is None or not self.place.is_sure:
+    def in_place(self, place: Place) -> "Meaning":
+        """The same question where nobody knows where a place is: in what the items name so, or without it."""
+        if not place.is_sure:
             return self
-        return replace(self.without_words(self.place.words), ignored=(*self.ignored, self.place.words))
+        clue = Clue("place", place.words, placed(place.said))
+        told = [(target, made) for target in self.targets if (made := clue.make(target.fields))]
+        if not told:
+            return replace(self.without_words(place.words), ignored=(*self.ignored, place.words))
+        targets = tuple(
+            replace(
+                target,
+                where=And((target.where, made.where)),
+                relaxed=And((target.relaxed, made.where)),
+                told=(*target.told, Telling(clue, made)),
+            )
+            for target, made in told
+        )
+        return replace(self.without_words(place.words), targets=targets)
 
     @property
     def specifics(self) -> int:
@@ -121,7 +134,8 @@ def understand(ask: Ask, site: Sequence[Fields], language: str, today: date) -> 
         ask = replace(ask, answers={**ask.settled, **ask.answers})
     findings = read(turn.text, today, language)
     attributes, ignored = attribute_clues(ask, today, language)
-    chosen, named, wrong = _chosen(ask, site, turn.text)
+    calls = _called(turn.text, site)
+    chosen, named, wrong = _chosen(ask, site, calls)
     said = [clue for clue in said_clues(findings, turn.text) if clue.slot != "date" or not _is_about_cooking(turn.text)]
     clues = _latest([*remembered_clues(ask, today, language), *said, *attributes])
     clues += diet_clues(turn.text, language)
@@ -148,7 +162,7 @@ def understand(ask: Ask, site: Sequence[Fields], language: str, today: date) -> 
         refers=turn.refers,
         content=text_words,
         kind=named,
-        hints=frozenset(each.collection.name for each in chosen if _is_named(each, turn.text)),
+        hints=calls,
         is_open=is_open,
         place=place,
         favours=_favours(rest, targets),
@@ -158,7 +172,7 @@ def understand(ask: Ask, site: Sequence[Fields], language: str, today: date) -> 
 # Which collections
 
 
-def _chosen(ask: Ask, site: Sequence[Fields], text: str) -> tuple[list[Fields], str, list[str]]:
+def _chosen(ask: Ask, site: Sequence[Fields], calls: frozenset[str]) -> tuple[list[Fields], str, list[str]]:
     """The collections a question is put to, the one it names, and what it asks for that is not there."""
     chosen, wrong = list(site), list[str]()
     given = {**ask.filters, **ask.answers}
@@ -168,8 +182,8 @@ def _chosen(ask: Ask, site: Sequence[Fields], text: str) -> tuple[list[Fields], 
             wrong += [] if known else [f"query.{name}"]
     kinds = [ask.filters[name] for name in ("itemType", "item_type", "@type") if name in ask.filters]
     for kind in kinds:
-        chosen = [each for each in chosen if any(_has_kind(each, one) for one in texts_in(kind))]
-    named = next((each for each in chosen if _is_named(each, text)), None)
+        chosen = [each for each in chosen if any(_has_kind(each, one) for one in texts_in(kind)[:MAX_SEVERAL])]
+    named = next((each for each in chosen if each.collection.name in calls), None)
     if named and not kinds and len(chosen) > 1 and named.collection.type not in WIDE:
         return [named], named.collection.name, wrong
     return chosen, chosen[0].collection.name if len(chosen) == 1 else "", wrong
@@ -190,11 +204,14 @@ def _has_kind(fields: Fields, wanted: str) -> bool:
     return any(is_kind(kind, wanted) for kind in (*kinds, fields.collection.type) if kind)
 
 
-def _is_named(fields: Fields, text: str) -> bool:
-    """Whether a question says what this collection is of. A verb at its beginning is none: "book a table"."""
+def _called(text: str, site: Sequence[Fields]) -> frozenset[str]:
+    """The collections that a question calls by name. A verb at its beginning is none: "book a table"."""
     start = 1 if _is_command(text) else 0
-    return any(
-        _within(name, key_of(text, language), start) for language in READ_IN for name in _names(fields, language)
+    said = {language: key_of(text, language)[start:] for language in READ_IN}
+    return frozenset(
+        each.collection.name
+        for each in site
+        if any(_within(name, said[language]) for language in READ_IN for name in _names(each, language))
     )
 
 
@@ -210,8 +227,10 @@ def _is_command(text: str) -> bool:
     return len(found) > 1 and found[1] in {"a", "an", "the", "me", "my", "us"}
 
 
-def _within(name: Key, said: Key, start: int = 0) -> bool:
-    return any(said[at : at + len(name)] == name for at in range(start, len(said) - len(name) + 1))
+def _within(name: Key, said: Key) -> bool:
+    if len(name) == 1:
+        return name[0] in said
+    return any(said[at : at + len(name)] == name for at in range(len(said) - len(name) + 1))
 
 
 def _place(ask: Ask, findings: Sequence[Finding], text: str, targets: Sequence[Target]) -> Place | None:
@@ -333,7 +352,7 @@ def _keeping(target: Target, facets: Sequence[Facet]) -> Target:
 
 def _told(facet: Facet, fields: Fields) -> Telling:
     where = fields.among(facet.path, facet.values)
-    made = Made(facet.path, f"{spoken(facet.path)}: {spoken(facet.values[0])}", where)
+    made = Made(facet.path, f"{called(facet.path)}: {spoken(facet.values[0])}", where)
     return Telling(Clue(f"category {facet.path}", facet.words, lambda _: made, strict=False), made)
 
 

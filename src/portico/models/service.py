@@ -67,8 +67,8 @@ class ModelOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of every service. Times are in seconds, prices for a million tokens; `temperature=null` sends none."""
 
     key_env: str | None = None
-    timeout: Annotated[float, Meta(gt=0, le=600)] = 20.0
-    first: Annotated[float, Meta(gt=0, le=600)] = 10.0
+    timeout: Annotated[float, Meta(gt=0, le=600)] = 15.0
+    first: Annotated[float, Meta(gt=0, le=600)] = 6.0
     retries: Annotated[int, Meta(ge=0, le=5)] = 1
     concurrency: Annotated[int, Meta(ge=1, le=256)] = 8
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = 0.0
