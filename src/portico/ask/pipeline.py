@@ -210,14 +210,16 @@ class Pipeline:
         if place is None:
             return
         spot = await find_spot(place.said, site, self._finder, place.metres or self._manners.near)
-        targets = await around(spot, meaning.targets, site, self._finder) if spot else ()
-        if spot is None or not targets:
-            turn.meaning = meaning.in_place(place)
+        named = meaning.naming(place) if not spot or not place.is_around else ()
+        rest = [target for target in meaning.targets if target.name not in {each.name for each in named}]
+        near = await around(spot, rest, site, self._finder) if spot else ()
+        if not named and not near:
+            turn.meaning = meaning.without_place(place)
             return
-        name = str(spot.item.data.get("name") or spot.item.id)
-        constraint = Constraint("geo", f"within {spot.metres:g} metres of {name}", place.words)
-        near = meaning.without_words(place.words)
-        turn.meaning = replace(near, targets=targets, found_out=(constraint,))
+        turn.meaning = replace(meaning.without_words(place.words), targets=(*named, *near))
+        if spot and near:
+            says = f"within {spot.metres:g} metres of {spot.item.data.get('name') or spot.item.id}"
+            turn.meaning = replace(turn.meaning, found_out=(Constraint("geo", says, place.words),))
 
     # What the question asks to be done
 

@@ -53,6 +53,7 @@ class Place:
     words: str
     metres: float | None = None
     is_sure: bool = True  # that it is a place: what is in something need not be
+    is_around: bool = True  # what is near it is meant, and not only what is there
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +102,11 @@ class Meaning:
         content = tuple(word for word in self.content if word in left)
         return replace(self, text=text if content else "", content=content)
 
-    def in_place(self, place: Place) -> "Meaning":
-        """The same question where nobody knows where a place is: in what the items name so, or without it."""
-        if not place.is_sure:
-            return self
+    def naming(self, place: Place) -> tuple[Target, ...]:
+        """The targets whose items name a place themselves, kept to those that do."""
         clue = Clue("place", place.words, placed(place.said))
         told = [(target, made) for target in self.targets if (made := clue.make(target.fields))]
-        if not told:
-            return replace(self.without_words(place.words), ignored=(*self.ignored, place.words))
-        targets = tuple(
+        return tuple(
             replace(
                 target,
                 where=And((target.where, made.where)),
@@ -118,7 +115,12 @@ class Meaning:
             )
             for target, made in told
         )
-        return replace(self.without_words(place.words), targets=targets)
+
+    def without_place(self, place: Place) -> "Meaning":
+        """The same question where nobody knows the place."""
+        if not place.is_sure:
+            return self
+        return replace(self.without_words(place.words), ignored=(*self.ignored, place.words))
 
     @property
     def specifics(self) -> int:
@@ -240,7 +242,7 @@ def _place(ask: Ask, findings: Sequence[Finding], text: str, targets: Sequence[T
     for name in LOCATIONS:
         said = name_of(ask.filters.get(name))
         if said:
-            return Place(said, f"query.{name}")
+            return Place(said, f"query.{name}", is_around=name == "near")
     for each in findings:
         if isinstance(each, Near | In) and not frozenset(key_of(each.words)) <= _ANYWHERE:
             metres = each.metres if isinstance(each, Near) else None
