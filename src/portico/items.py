@@ -14,6 +14,8 @@ Patch: TypeAlias = tuple[dict[str, Any], ...]
 
 _encoder = msgspec.json.Encoder(order="sorted")
 
+TITLES = ("name", "headline", "title", "alternateName")  # fields that name an item, the first that it has
+
 
 @dataclass(frozen=True, slots=True)
 class Item:
@@ -167,3 +169,8 @@ def _unescape(part: str) -> str:
 
 def _escape(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
+
+
+def title_of(data: Mapping[str, Any]) -> str:
+    """What an item is called; empty if it has no name."""
+    return next((said for field in TITLES if isinstance(said := data.get(field), str) and said.strip()), "")

@@ -557,11 +557,11 @@ def test_a_missing_or_unusable_key_is_refused_before_any_request(api: Api, secre
     ("url", "message"),
     [
         ("gemini://host/model", "No language model has the scheme 'gemini'. Known schemes: openai:, openai\\+http:"),
-        ("http://[", "language model's URL is malformed"),
+        ("http://[", "model's URL is malformed"),
         ("openai://api.example", "must name a host and a model"),
         ("anthropic:///v1/model", "must name a host and a model.* Write anthropic://host/v1/model"),
         ("openai://user:key@api.example/v1/model", "must not hold a user or a key"),
-        ("openai://api.example:port/v1/model", "language model's URL is malformed"),
+        ("openai://api.example:port/v1/model", "model's URL is malformed"),
         ("openai://api.example/v1/model?api_key=k", "unknown field `api_key`.* Known options: key_env, timeout"),
         ("openai://api.example/v1/model?timeout=0", "timeout"),
         ("openai://api.example/v1/model?structured=xml", "structured"),

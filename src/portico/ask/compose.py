@@ -14,8 +14,8 @@ from typing import Any, TypeAlias, cast
 
 from portico.ask.phrases import Phrases
 from portico.catalog import FieldType, comparable, instant, seconds, singular
-from portico.index.text import SILENT, STEMMERS, TITLES, Term, stemmer, wanted, words
-from portico.items import Item
+from portico.index.text import SILENT, STEMMERS, Term, stemmer, wanted, words
+from portico.items import TITLES, Item
 
 MAX_SENTENCE = 400  # characters; a longer one is cut at a word
 MAX_NAME = 120

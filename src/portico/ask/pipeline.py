@@ -36,6 +36,7 @@ from portico.catalog import Catalog, Collection, Operation
 from portico.errors import Unavailable
 from portico.index import Index
 from portico.index.text import STOPWORDS, words
+from portico.items import title_of
 from portico.models.language import LanguageModel
 from portico.query import Filter, Order, Query
 from portico.search import Finder, Wish
@@ -218,7 +219,7 @@ class Pipeline:
             return
         turn.meaning = replace(meaning.without_words(place.words), targets=(*named, *near))
         if spot and near:
-            says = f"within {spot.metres:g} metres of {spot.item.data.get('name') or spot.item.id}"
+            says = f"within {spot.metres:g} metres of {title_of(spot.item.data) or spot.item.id}"
             turn.meaning = replace(turn.meaning, found_out=(Constraint("geo", says, place.words),))
 
     # What the question asks to be done
@@ -268,7 +269,7 @@ class Pipeline:
         """The id of the item whose whole name stands in a text; the longest name counts."""
         hits, _ = await self._finder.find_across([Wish(collection)], text, NAMED_DEPTH, seen)
         said = frozenset(key_of(text))
-        names = [(key_of(str(hit.item.data.get("name", ""))), hit.item.id) for hit in hits]
+        names = [(key_of(title_of(hit.item.data)), hit.item.id) for hit in hits]
         return max((pair for pair in names if pair[0] and said.issuperset(pair[0])), default=((), None))[1]
 
     # Asking back

@@ -7,7 +7,7 @@ from math import cos, radians
 from portico.ask.fields import Fields, key_of, number_in
 from portico.ask.understand import Target
 from portico.catalog import scalar_at
-from portico.items import Item
+from portico.items import Item, title_of
 from portico.query import MAX_LIST, And, Condition, Filter, Or, Query
 from portico.search import Finder, Wish
 
@@ -34,7 +34,7 @@ async def find_spot(said: str, site: Sequence[Fields], finder: Finder, metres: f
         return None
     hits, _ = await finder.find_across([Wish(each.collection.name) for each in located], said, LOOKED_AT)
     fields_of = {each.collection.name: each for each in located}
-    named = [hit.item for hit in hits if wanted <= set(key_of(str(hit.item.data.get("name", ""))))]
+    named = [hit.item for hit in hits if wanted <= set(key_of(title_of(hit.item.data)))]
     spots = [spot for item in named if (spot := _spot(item, fields_of[item.collection], metres))]
     # A place of the town before a business that is called after it, and the shortest name before longer ones.
     return min(spots, key=_directness, default=None)
@@ -42,7 +42,7 @@ async def find_spot(said: str, site: Sequence[Fields], finder: Finder, metres: f
 
 def _directness(spot: Spot) -> tuple[bool, int]:
     return spot.item.data.get("@type") in {"Restaurant", "BarOrPub", "CafeOrCoffeeShop", "Store"}, len(
-        str(spot.item.data.get("name", ""))
+        title_of(spot.item.data)
     )
 
 

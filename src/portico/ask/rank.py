@@ -9,7 +9,7 @@ from portico.ask.fields import DATED, Fields, key_of, number_in
 from portico.ask.reading import Sort
 from portico.catalog import Field, instant, scalar_at, seconds
 from portico.index.text import words
-from portico.items import Item
+from portico.items import Item, title_of
 from portico.query import Filter, matcher
 from portico.search import Hit
 
@@ -146,7 +146,7 @@ def _merged(scored: Sequence[Scored]) -> list[Scored]:
 
 
 def _name(item: Item) -> tuple[str, ...]:
-    return key_of(str(item.data.get("name") or item.data.get("headline") or ""))
+    return key_of(title_of(item.data))
 
 
 def is_same(a: Item, b: Item) -> bool:

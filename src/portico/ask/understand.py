@@ -16,7 +16,8 @@ from portico.ask.followup import stand_alone
 from portico.ask.kinds import CALLED, CHEAP, COOKING, DOERS, OPEN, VAGUE, WIDE, is_kind
 from portico.ask.reading import Finding, In, Near, Sort, read
 from portico.calls import Ask
-from portico.index.text import STOPWORDS, TITLES, fold, words
+from portico.index.text import STOPWORDS, fold, words
+from portico.items import TITLES
 from portico.query import EVERYTHING, And, Filter
 
 READ_IN = ("en", "de", "es", "fr")  # languages whose words are known here

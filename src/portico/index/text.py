@@ -10,11 +10,10 @@ from typing import Any, cast
 import Stemmer
 
 from portico.catalog import Collection, FieldType, type_of
-from portico.items import Item
+from portico.items import TITLES, Item
 
 VERSION = 3  # of everything here that decides which words an item has; a stored index of another version is unusable
 
-TITLES = ("name", "headline", "title", "alternateName")
 TITLE_WEIGHT = 2.0
 # What names, links or draws a thing, but does not speak of it.
 SILENT = frozenset({"@context", "@id", "@type", "id", "url", "image", "logo", "sameAs", "inLanguage", "contentUrl"})

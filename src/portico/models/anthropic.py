@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from portico.errors import Unavailable
+from portico.models.address import Secret, service_key, service_url
 from portico.models.language import LanguageModel, Prompt
 from portico.models.options import read_options
 from portico.models.service import (
@@ -15,14 +16,11 @@ from portico.models.service import (
     Clock,
     Heard,
     ModelOptions,
-    Secret,
     ServiceModel,
     Structured,
     decode,
     instructions,
     sendable,
-    service_key,
-    service_url,
 )
 
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000_000)]
@@ -83,7 +81,7 @@ class Messages:
 def open_model(url: SplitResult, secret: Secret, clock: Clock) -> LanguageModel:
     options = read_options(url, MessagesOptions)
     endpoint, model = service_url(url, "messages")
-    key = {"X-Api-Key": service_key(options.key_env, secret)} if options.key_env else {}
+    key = {"X-Api-Key": service_key(options.key_env, secret, "language model")} if options.key_env else {}
     headers = {"Anthropic-Version": VERSION, **key}
     return ServiceModel(model, Messages(model, options.temperature), endpoint, headers, options, clock)
 

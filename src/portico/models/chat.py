@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from portico.errors import Unavailable
+from portico.models.address import Secret, service_key, service_url
 from portico.models.language import LanguageModel, Prompt
 from portico.models.options import read_options
 from portico.models.service import (
@@ -16,14 +17,11 @@ from portico.models.service import (
     Clock,
     Heard,
     ModelOptions,
-    Secret,
     ServiceModel,
     Structured,
     decode,
     instructions,
     sendable,
-    service_key,
-    service_url,
 )
 
 Limit: TypeAlias = Literal["max_tokens", "max_completion_tokens"]
@@ -78,7 +76,9 @@ class Chat:
 def open_model(url: SplitResult, secret: Secret, clock: Clock) -> LanguageModel:
     options = read_options(url, ChatOptions)
     endpoint, model = service_url(url, "chat/completions")
-    headers = {"Authorization": f"Bearer {service_key(options.key_env, secret)}"} if options.key_env else {}
+    headers = (
+        {"Authorization": f"Bearer {service_key(options.key_env, secret, 'language model')}"} if options.key_env else {}
+    )
     limit = options.limit or LIMITS.get(endpoint.host, "max_tokens")
     return ServiceModel(model, Chat(model, options.temperature, limit), endpoint, headers, options, clock)
 

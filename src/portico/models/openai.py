@@ -6,11 +6,11 @@ Never puts the key or the service's own words into an error: both could reach a 
 import random
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated
-from urllib.parse import SplitResult, unquote
+from urllib.parse import SplitResult
 
 import httpx
 import msgspec
@@ -18,7 +18,8 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from portico.errors import ConfigError, TimedOut, Unavailable
+from portico.errors import TimedOut, Unavailable
+from portico.models.address import Secret, service_key, service_url
 from portico.models.options import read_options
 from portico.models.vectors import Vectors, remember, unit
 
@@ -131,37 +132,11 @@ class ServiceEmbedder:
             raise _Setback("cannot be reached") from error
 
 
-def open_service(url: SplitResult, secret: Callable[[str], str] | None) -> ServiceEmbedder:
+def open_service(url: SplitResult, secret: Secret) -> ServiceEmbedder:
     options = read_options(url, ServiceOptions)
-    if "@" in url.netloc:
-        raise ConfigError("A model URL must not hold a user or a key", hint="Name the key's variable with key_env=.")
-    path, _, model = url.path.rpartition("/")
-    if not url.hostname or not model:
-        raise ConfigError(
-            f"The {url.scheme}: model URL must name a host and a model",
-            hint=f"Write {url.scheme}://host/v1/model?dimensions=N; a slash in the model's name is %2F.",
-        )
-    protocol = "http" if url.scheme == "openai+http" else "https"
-    try:
-        endpoint = httpx.URL(f"{protocol}://{url.netloc}{path}/embeddings")
-    except httpx.InvalidURL as error:
-        raise ConfigError("The embedder's URL is malformed", hint=str(error)) from error
-    key = _key(options.key_env, secret) if options.key_env else None
-    return ServiceEmbedder(endpoint, unquote(model), key, options)
-
-
-def _key(variable: str, secret: Callable[[str], str] | None) -> str:
-    try:
-        key = secret(variable).strip() if secret else ""
-    except KeyError:
-        key = ""
-    if not key or not key.isascii() or not key.isprintable():
-        raise ConfigError(
-            f"The environment variable {variable} holds no usable key for the embedder",
-            hint="Set it, or leave key_env out when the service needs no key.",
-            variable=variable,
-        )
-    return key
+    endpoint, model = service_url(url, "embeddings", "?dimensions=N")
+    key = service_key(options.key_env, secret, "embedder") if options.key_env else None
+    return ServiceEmbedder(endpoint, model, key, options)
 
 
 def _sendable(text: str) -> str:

@@ -12,17 +12,15 @@ from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Annotated, Literal, Protocol, TypeAlias, TypeVar
-from urllib.parse import SplitResult, unquote
 
 import httpx
 import msgspec
 from msgspec import Meta
 
-from portico.errors import ConfigError, TimedOut, Unavailable
+from portico.errors import TimedOut, Unavailable
 from portico.models.language import Prompt, Usage, tokens
 
 Structured: TypeAlias = Literal["schema", "object", "none"]
-Secret: TypeAlias = Callable[[str], str] | None
 Clock: TypeAlias = Callable[[], float]
 
 FIRST_WAIT = 0.2
@@ -258,37 +256,6 @@ class ServiceModel:
                 yield self._dialect.whole(await _body(response, self._largest))
             case _:
                 raise Unavailable(UNREADABLE)
-
-
-def service_url(url: SplitResult, path: str) -> tuple[httpx.URL, str]:
-    """Where a model is asked, and its name."""
-    if "@" in url.netloc:
-        raise ConfigError("A model URL must not hold a user or a key", hint="Name the key's variable with key_env=.")
-    base, _, model = url.path.rpartition("/")
-    if not url.hostname or not model:
-        raise ConfigError(
-            f"The {url.scheme}: model URL must name a host and a model",
-            hint=f"Write {url.scheme}://host/v1/model; a slash in the model's name is %2F.",
-        )
-    protocol = "http" if url.scheme.endswith("+http") else "https"
-    try:
-        return httpx.URL(f"{protocol}://{url.netloc}{base}/{path}"), unquote(model)
-    except httpx.InvalidURL as error:
-        raise ConfigError("The language model's URL is malformed", hint=str(error)) from error
-
-
-def service_key(variable: str, secret: Secret) -> str:
-    try:
-        key = secret(variable).strip() if secret else ""
-    except KeyError:
-        key = ""
-    if not key or not key.isascii() or not key.isprintable():
-        raise ConfigError(
-            f"The environment variable {variable} holds no usable key for the language model",
-            hint="Set it, or leave key_env out when the service needs no key.",
-            variable=variable,
-        )
-    return key
 
 
 def instructions(prompt: Prompt, structured: Structured) -> str:
