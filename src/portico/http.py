@@ -25,7 +25,7 @@ from portico import __version__
 from portico.catalog import OPERATIONS
 from portico.config import Config
 from portico.errors import ConfigError, SiteError, Unavailable
-from portico.faces import operations
+from portico.faces import items, operations
 from portico.faces.nlweb import routes as nlweb
 from portico.faces.wire import Cors
 from portico.observe import Broke, Observe
@@ -87,6 +87,7 @@ def application(parts: Parts) -> ASGIApp:
         Route("/metrics", metrics),
         *nlweb.routes(parts.site, parts.config, parts.observe),
         *operations.routes(parts.site),
+        *items.routes(parts.site),
     ]
     if parts.config.site.images:
         folder = _image_folder(parts.config)

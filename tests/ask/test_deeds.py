@@ -85,11 +85,39 @@ async def test_a_command_with_everything_it_needs_is_done_once_it_is_confirmed(d
     assert answer.finished.items == 1
 
 
-@pytest.mark.parametrize("no", [False, "no", "nein", ""])
+@pytest.mark.parametrize("no", [False, "no", "nein", "No"])
 async def test_what_is_not_meant_is_not_done(demo: Asked, no: Any) -> None:
     answer = await demo("book a table at Kelp for 4 people tomorrow at 7pm", answers={"confirm": no})
 
-    assert answer.finished == Finished(0, ("This was cancelled.",))
+    assert isinstance(answer.last, Failed)
+    assert isinstance(answer.last.error, TaskCancelled)
+
+
+async def test_neither_yes_nor_no_is_asked_again(demo: Asked) -> None:
+    answer = await demo("book a table at Kelp for 4 people tomorrow at 7pm", answers={"confirm": "maybe"})
+
+    assert list(answer.questions) == ["confirm"]
+
+
+@pytest.mark.parametrize(
+    ("question", "name", "value"),
+    [
+        ("add 3 Fish Kettle to my cart", "quantity", 3),
+        ("add two Fish Kettle to my cart", "quantity", 2),
+        ("book a table at Kelp tomorrow at 19:00 for 4", "people", 4),
+        ("book a table at Kelp for four tomorrow at 7pm", "people", 4),
+    ],
+)
+async def test_the_one_number_that_is_left_counts_what_is_counted(
+    demo: Asked, question: str, name: str, value: int
+) -> None:
+    assert f"{name}: {value}" in {each.says for each in (await demo(question)).constraints}
+
+
+async def test_a_confirmation_shows_what_was_not_said_too(demo: Asked) -> None:
+    asked = await demo("add the Fish Kettle to my cart")
+
+    assert "quantity 1" in asked.questions["confirm"].text
 
 
 async def test_a_command_says_what_it_was_taken_to_mean(demo: Asked) -> None:
@@ -104,10 +132,9 @@ async def test_a_command_says_what_it_was_taken_to_mean(demo: Asked) -> None:
 
 async def test_what_a_command_lacks_is_asked_for_and_the_answer_completes_it(demo: Asked) -> None:
     asked = await demo("book a table at Kelp")
-    assert {id: question.type for id, question in asked.questions.items()} == {
-        "time": "free_text",
-        "confirm": "boolean",
-    }
+    assert {id: question.type for id, question in asked.questions.items()} == {"time": "free_text"}
+    asked = await demo("book a table at Kelp", answers={"time": f"{TOMORROW}T19:00"})
+    assert list(asked.questions) == ["confirm"]
 
     answer = await demo("book a table at Kelp", answers={"time": f"{TOMORROW}T19:00", **SURE})
     assert answer.did.result["time"] == f"{TOMORROW}T19:00:00+00:00"

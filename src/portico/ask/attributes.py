@@ -28,6 +28,7 @@ _NOTHING = frozenset({"", "none", "any", "all", "no_preference"}) | {
     fold(said) for language in LANGUAGES for said in (phrases(language).no_preference, phrases(language).any)
 }
 _YES = frozenset({"true", "yes", "y"}) | {fold(phrases(language).yes) for language in LANGUAGES}
+_NO = frozenset({"false", "no", "n"}) | {fold(phrases(language).no) for language in LANGUAGES}
 _AVOIDING = ("allerg", "intoleran", "dislike", "avoid", "exclude", "without")
 
 
@@ -318,6 +319,10 @@ def _of_person(text: str, today: date, language: str) -> Iterator[Clue]:
 def is_yes(value: Any) -> bool:
     """A yes, in any language that asks for it."""
     return value is True or (isinstance(value, str) and fold(value.strip()) in _YES)
+
+
+def is_no(value: Any) -> bool:
+    return value is False or (isinstance(value, str) and fold(value.strip()) in _NO)
 
 
 def texts_in(value: Any) -> list[str]:

@@ -141,7 +141,7 @@ def dated(found: When) -> Maker:
     def make(fields: Fields) -> Made | None:
         path = fields.path("date")
         is_to_come = found.start_at is not None and found.start_at > datetime.now(UTC)
-        if path is None or (is_to_come and path.rpartition(".")[2] not in DATED):
+        if path is None or (is_to_come and not fields.reaches(path, _micros(datetime.now(UTC)))):
             return None  # what is still to come was not published yet
         where = within(fields, path, found)
         return Made(path, f"{called(path)} {_span(found)}", where) if where else None

@@ -163,10 +163,44 @@ def read_deed(operation: Operation, text: str, given: Mapping[str, Any], today: 
     findings = read(text, today, language)
     params: dict[str, Any] = {}
     for name, schema in properties.items():
-        value = _fitted(given[name], schema) if name in given else _said(name, schema, text, findings)
+        value = _fitted(given[name], schema) if name in given else _said(name, schema, text, findings, properties)
         if value is not None:
             params[name] = value
+    params.update(_left_over(text, findings, properties, params))
     return Deed(operation, params, tuple(name for name in required if name not in params))
+
+
+def _left_over(
+    text: str, findings: Sequence[Finding], properties: Mapping[str, Mapping[str, Any]], known: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The one number that is left, for the one parameter that counts something: "add 3 kettles", "a table for four"."""
+    counting = [name for name in properties if name in _COUNTING and name not in known]
+    bare = _CLOCK.sub(" ", _undated(text, findings))
+    numbers = [_number_word(word) for word in words(bare)]
+    left = [number for number in numbers if number is not None]
+    return {counting[0]: left[0]} if len(counting) == 1 and len(left) == 1 else {}
+
+
+def _number_word(word: str) -> int | None:
+    if word.isdecimal() and len(word) <= 4:
+        return int(word)
+    return _NUMBER_WORDS.get(word.lower())
+
+
+_COUNTING = frozenset(
+    {"quantity", "people", "persons", "guests", "count", "number", "amount", "seats", "tickets", "copies", "servings"}
+)
+_NUMBER_WORDS = {
+    word: number
+    for words_of in (
+        "one two three four five six seven eight nine ten eleven twelve",
+        "ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf",
+        "uno dos tres cuatro cinco seis siete ocho nueve diez once doce",
+        "une deux trois quatre cinq six sept huit neuf dix onze douze",
+    )
+    for number, word in enumerate(words_of.split(), 1)
+}
+_CLOCK = re.compile(r"\b(?:at|um|à|a las)\s+\d{1,2}(?::\d{2})?\s*(?:am|pm|uhr|h)?\b", re.IGNORECASE)
 
 
 def shape_of(operation: Operation) -> tuple[dict[str, Mapping[str, Any]], tuple[str, ...]]:
@@ -176,7 +210,7 @@ def shape_of(operation: Operation) -> tuple[dict[str, Mapping[str, Any]], tuple[
     return dict(target.get("properties", {})), tuple(target.get("required", ()))
 
 
-def _said(name: str, schema: Mapping[str, Any], text: str, findings: Sequence[Finding]) -> Any:
+def _said(name: str, schema: Mapping[str, Any], text: str, findings: Sequence[Finding], names: Iterable[str]) -> Any:
     """What the words say of a parameter, by its type and its name."""
     if "enum" in schema:
         stems = _stems(text)
@@ -187,11 +221,18 @@ def _said(name: str, schema: Mapping[str, Any], text: str, findings: Sequence[Fi
         case "string":
             return _text(name, schema, text, findings)
         case "array":
-            found = _LISTED.search(_undated(text, findings))
+            found = _LISTED.search(_unnamed(_undated(text, findings), names))
             parts = [part for part in _PARTS.split(found[1].strip(" .?!")) if part] if found else []
             return parts[: int(schema.get("maxItems", 10))] or None
         case _:
             return None
+
+
+def _unnamed(text: str, names: Iterable[str]) -> str:
+    """A text up to where another parameter is named: "music with pace 50" is about music."""
+    named = "|".join(re.escape(name) for name in names)
+    found = re.search(rf"\b(?:with|and)\s+(?:a\s+)?(?:{named})\b", text, re.IGNORECASE) if named else None
+    return text[: found.start()] if found else text
 
 
 def _undated(text: str, findings: Sequence[Finding]) -> str:
@@ -262,7 +303,8 @@ def questions_for(deed: Deed, phrases: Phrases, *, confirm: bool) -> tuple[Quest
     """One typed question for each parameter that is missing, and whether it is meant at all."""
     properties, _ = shape_of(deed.operation)
     asked = tuple(_question(name, properties.get(name, {}), phrases) for name in deed.missing)
-    given = ", ".join(f"{spoken(name)} {value}" for name, value in deed.params.items())[:300]
+    defaults = {name: schema["default"] for name, schema in properties.items() if schema.get("default")}
+    given = ", ".join(f"{spoken(name)} {value}" for name, value in {**defaults, **deed.params}.items())[:300]
     what = f"{spoken(deed.operation.name)} ({given})" if given else spoken(deed.operation.name)
     return (*asked, Question(CONFIRM, phrases.confirm(what), "boolean")) if confirm else asked
 

@@ -17,9 +17,13 @@ from portico.query import MAX_LIST, Condition, Filter, Or
 ROLES: dict[str, tuple[str, ...]] = {
     "price": (
         "price", "offers.price", "offers.lowPrice", "lowPrice", "offers.offers.price", "averagePrice", "estimatedCost",
-        "estimatedCost.value", "cost", "offers.priceSpecification.price", "priceSpecification.price", "baseSalary",
+        "estimatedCost.value", "cost", "offers.priceSpecification.price", "priceSpecification.price",
+        "baseSalary.value.value", "baseSalary.value", "baseSalary", "salary",
     ),
-    "duration": ("totalTime", "duration", "timeRequired", "cookTime", "performTime", "prepTime", "courseWorkload"),
+    "duration": (
+        "totalTime", "duration", "runtime", "runningTime", "timeRequired", "cookTime", "performTime", "prepTime",
+        "courseWorkload",
+    ),
     "rating": (
         "aggregateRating.ratingValue", "ratingValue", "starRating.ratingValue", "reviewRating.ratingValue", "rating",
         "stars",
@@ -51,7 +55,10 @@ ROLES: dict[str, tuple[str, ...]] = {
     "free": ("isAccessibleForFree", "free"),
     "available": ("stock", "inventoryLevel", "inventoryLevel.value", "inStock", "offers.availability", "availability"),
     "language": ("inLanguage", "language"),
-    "people": ("recipeYield", "yield", "occupancy.value", "occupancy", "maximumAttendeeCapacity", "seats", "capacity"),
+    "people": (
+        "recipeYield", "yield", "occupancy.maxValue", "occupancy.value", "occupancy", "maximumAttendeeCapacity",
+        "seats", "capacity",
+    ),
 }  # fmt: skip
 _LENGTHS = {"duration": ("pages", "length", "word")}
 DATED = frozenset({"startDate"})  # a time something takes place, not one it came into being
@@ -159,6 +166,10 @@ class Fields:
         yield from (name for name, known in self.collection.fields.items() if kind and known.type == kind)
         if role not in ROLES:
             yield from self.named(role)
+
+    def reaches(self, path: str, moment: float) -> bool:
+        """Whether something here lies beyond a moment: a date of things to come, not of things that came out."""
+        return path.rpartition(".")[2] in DATED or any((number_in(each) or 0.0) > moment for each in self.held(path))
 
     def sortable(self, role: str) -> str | None:
         """The path to sort by: where nothing takes time, what is long has many pages."""
@@ -307,13 +318,25 @@ class Fields:
 def _loose(value: Any) -> float | None:
     """A length of time, a moment, or the number that a text begins with."""
     if isinstance(value, str):
-        length = seconds(value) if value[:1] == "P" else None
+        length = seconds(value) if value[:1] == "P" else _minutes(value)
         moment = instant(value) if length is None and value[:4].isdigit() and "-" in value[4:] else None
         if length is not None or moment is not None:
             return length if length is not None else moment
     return number_in(value)
 
 
+def _minutes(text: str) -> float | None:
+    """A length of time as people write it in tables: 88 min, 1 h 28 min."""
+    found = _LENGTH.fullmatch(text.strip()) if len(text) <= 40 else None
+    if not found or not (found[1] or found[2]):
+        return None
+    return float(found[1] or 0) * 3600 + float(found[2] or 0) * 60
+
+
+_LENGTH = re.compile(
+    r"(?:(\d{1,4})\s*(?:h|hrs?|hours?|std|stunden?)\.?)?\s*(?:(\d{1,5})\s*(?:min|mins|minutes?|minuten)\.?)?",
+    re.IGNORECASE,
+)
 _TIMELY = frozenset({FieldType.DURATION, FieldType.TIMESTAMP})
 # The values of typed columns are in their comparable form already.
 _READERS: dict[FieldType, Callable[[Any], float | None]] = {

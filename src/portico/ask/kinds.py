@@ -106,6 +106,14 @@ DAIRY = (
     "dairy", "milk", "butter", "cream", "cheese", "yoghurt", "yogurt", "milch", "käse", "sahne", "quark", "leche",
     "queso", "lait", "fromage", "crème",
 )  # fmt: skip
+CHEESE = (
+    "cheese", "feta", "ricotta", "parmesan", "mozzarella", "cheddar", "halloumi", "brie", "gouda", "pecorino",
+    "mascarpone", "käse", "queso", "fromage", "quark",
+)  # fmt: skip
+EGGS = (
+    "egg", "yolk", "omelette", "meringue", "mayonnaise", "ei", "eier", "eigelb", "eiweiß", "rührei", "spiegelei",
+    "huevo", "yema", "tortilla", "oeuf", "œuf", "jaune",
+)  # fmt: skip
 GLUTEN = ("gluten", "wheat", "barley", "rye", "flour", "bread", "pasta", "couscous", "weizen", "mehl", "brot")
 
 # What must not be said of a thing that is to be without a family. Looked up by stem.
@@ -115,9 +123,15 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "nuss": NUTS,
     "noix": NUTS,
     "frutos secos": NUTS,
+    "nuez": NUTS,
+    "nueces": NUTS,
+    "nüsse": NUTS,
     "dairy": DAIRY,
     "lactose": DAIRY,
     "milch": DAIRY,
+    "leche": DAIRY,
+    "lait": DAIRY,
+    "lactosa": DAIRY,
     "meat": MEAT,
     "fleisch": MEAT,
     "carne": MEAT,
@@ -129,7 +143,16 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "shellfish": SHELLFISH,
     "seafood": (*FISH, *SHELLFISH, "seafood"),
     "gluten": GLUTEN,
-    "egg": ("egg", "ei", "eier", "huevo", "oeuf"),
+    "egg": EGGS,
+    "ei": EGGS,
+    "eier": EGGS,
+    "huevo": EGGS,
+    "oeuf": EGGS,
+    "œuf": EGGS,
+    "cheese": CHEESE,
+    "käse": CHEESE,
+    "queso": CHEESE,
+    "fromage": CHEESE,
     "alcohol": ("alcohol", "wine", "beer", "rum", "whisky", "brandy", "cider", "vodka", "gin", "sherry", "perry"),
     "pork": ("pork", "bacon", "ham", "sausage", "chorizo", "salami", "schwein", "speck", "cerdo", "porc"),
 }
@@ -167,6 +190,7 @@ ALSO: dict[str, tuple[str, ...]] = {
     "side": ("side dish", "beilage", "guarnición", "accompagnement"),
     "salad": ("salat", "ensalada", "salade"),
 }
+DESCRIBING = frozenset({"with", "containing", "mit", "con", "avec"})  # what follows says which one
 COOKING = frozenset(
     {"cook", "bake", "eat", "dinner", "lunch", "breakfast", "supper", "kochen", "backen", "essen", "abendessen",
      "cocinar", "cenar", "comer", "cuisiner", "manger", "dîner"}

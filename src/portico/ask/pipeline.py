@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from portico.ask.actions import Actions
-from portico.ask.attributes import is_yes, shown_value
+from portico.ask.attributes import is_no, is_yes, shown_value
 from portico.ask.clarify import clarify
 from portico.ask.compose import Sentence, answer, summarize
 from portico.ask.deeds import CONFIRM, Deed, needs_confirmation, questions_for, read_deed, wanted_operation
@@ -29,11 +29,11 @@ from portico.ask.judge import Bill, Judge, Matter
 from portico.ask.phrases import LANGUAGES, Phrases, best_language, phrases
 from portico.ask.places import around, find_spot
 from portico.ask.rank import Scored, Wishes, ranked, sorted_by
-from portico.ask.reading import Sort
+from portico.ask.reading import By, Finding, In, Sort, read
 from portico.ask.understand import Meaning, Target, understand
 from portico.calls import Ask, Call, Outcome, Task
 from portico.catalog import Catalog, Collection, Operation
-from portico.errors import Unavailable
+from portico.errors import TaskCancelled, Unavailable
 from portico.index import Index
 from portico.index.text import STOPWORDS, words
 from portico.items import title_of
@@ -234,7 +234,7 @@ class Pipeline:
         deed = read_deed(operation, ask.text, given, datetime.now(UTC).date(), speech.language)
         deed = await self._with_items(deed, ask.text, asker)
         confirmed = ask.answers.get(CONFIRM)
-        unsure = needs_confirmation(operation) and confirmed is None
+        unsure = needs_confirmation(operation) and not is_yes(confirmed) and not is_no(confirmed)
         if (deed.missing or unsure) and not ask.may_clarify:
             return
         said = tuple(
@@ -243,11 +243,11 @@ class Pipeline:
         ignored = tuple(f"query.{name[:100]}" for name in ask.filters if name not in deed.params)
         yield Understood(ask.text, (), said, ignored, speech.language)
         if deed.missing or unsure:
-            yield Clarify(speech.tell_more, questions_for(deed, speech, confirm=unsure))
+            # What is missing comes first: nobody confirms half a thing.
+            yield Clarify(speech.tell_more, questions_for(deed, speech, confirm=not deed.missing))
             return
-        if needs_confirmation(operation) and not is_yes(confirmed):
-            yield Finished(0, (speech.cancelled,))
-            return
+        if is_no(confirmed):
+            raise TaskCancelled(speech.cancelled)
         outcome = await asker.act(Call(operation.name, deed.params))
         if isinstance(outcome, Task):
             yield Promised(outcome)
@@ -471,8 +471,18 @@ def _language_of(text: str, otherwise: str) -> str:
     """The language whose small words a question uses most, if it uses fewer of the other one."""
     said = {word.lower() for word in words(text)}
     counts = {language: len(STOPWORDS[language] & said) for language in LANGUAGES if language in STOPWORDS}
-    best = max(counts, key=lambda language: (counts[language], language == otherwise))
-    return best if counts[best] > counts.get(otherwise, 0) else otherwise
+    most = max(counts.values())
+    if most <= counts.get(otherwise, 0):
+        return otherwise
+    # Of languages that look alike, the one in which more is understood.
+    today = datetime.now(UTC).date()
+    alike = [language for language in counts if counts[language] == most]
+    return max(alike, key=lambda language: _covers(read(text[:500], today, language))) if len(alike) > 1 else alike[0]
+
+
+def _covers(findings: Sequence[Finding]) -> int:
+    """How many characters of a question were understood; what may be a place is only a guess."""
+    return sum(each.end - each.start for each in findings if not isinstance(each, In | By))
 
 
 def _nothing(turn: _Turn) -> str:

@@ -3,14 +3,14 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from portico.ask.fields import DATED, Fields, key_of, number_in
 from portico.ask.reading import Sort
-from portico.catalog import Field, instant, scalar_at, seconds
+from portico.catalog import Field, instant, scalar_at, seconds, segments
 from portico.index.text import words
 from portico.items import Item, title_of
-from portico.query import Filter, matcher
+from portico.query import Filter, matcher, reached
 from portico.search import Hit
 
 # Measured on collections of several kinds: what fits has a cosine above, what does not one below.
@@ -181,7 +181,13 @@ def _value(item: Item, sort: Sort, fields: Fields) -> float | None:
     if path is None:
         return None
     known: Field = fields.collection.field(path)
-    raw = known.typed_value(item.data) if known.is_typed else scalar_at(item.data, path)
+    found = [known.typed_value(item.data)] if known.is_typed else reached(item.data, segments(path))
+    flat = [each for value in found for each in (cast("list[Any]", value) if isinstance(value, list) else [value])]
+    numbers = [number for value in flat if (number := _as_number(value)) is not None]
+    return (max if sort.descending else min)(numbers, default=None)
+
+
+def _as_number(raw: Any) -> float | None:
     match raw:
         case bool() | None:
             return None

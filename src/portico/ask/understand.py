@@ -13,7 +13,7 @@ from portico.ask.clues import Clue, Made, diet_clues, grams, is_factual, placed,
 from portico.ask.events import Constraint
 from portico.ask.fields import Fields, Key, called, key_of, spoken
 from portico.ask.followup import stand_alone
-from portico.ask.kinds import CALLED, CHEAP, COOKING, DOERS, OPEN, VAGUE, WIDE, is_kind
+from portico.ask.kinds import CALLED, CHEAP, COOKING, DESCRIBING, DOERS, OPEN, VAGUE, WIDE, is_kind
 from portico.ask.reading import Finding, In, Near, Sort, read
 from portico.calls import Ask
 from portico.index.text import STOPWORDS, fold, words
@@ -127,7 +127,8 @@ class Meaning:
     def specifics(self) -> int:
         """How much the question says: a limit says more than a word."""
         clues = {each.clue.slot: each.clue for target in self.targets for each in target.told}
-        return len(self.content) + sum(2 if clue.strict else 1 for clue in clues.values())
+        describes = any(word.lower() in DESCRIBING for word in words(self.question))
+        return len(self.content) + sum(2 if clue.strict else 1 for clue in clues.values()) + int(describes)
 
 
 def understand(ask: Ask, site: Sequence[Fields], language: str, today: date) -> Meaning:
@@ -157,7 +158,7 @@ def understand(ask: Ask, site: Sequence[Fields], language: str, today: date) -> 
         targets = _narrowed(targets, facets, alone=not text_words)
     return Meaning(
         question=turn.text,
-        text=rest if text_words else "",
+        text=_without_filler(rest) if text_words else "",
         targets=targets,
         ignored=tuple(dict.fromkeys([*ignored, *wrong, *(_unheard(lost, place) if chosen else ())])),
         unclear=tuple(clue.words for clue in lost if clue.words in ask.answers),
@@ -387,6 +388,11 @@ def _content(text: str, language: str, facets: Sequence[Facet]) -> tuple[str, ..
         for word in words(text)
         if word.lower() not in stop and word.lower() not in named and (len(word) > 1 or not word.isascii())
     )
+
+
+def _without_filler(text: str) -> str:
+    """The text without words that wish and name nothing: they stand in many items, and mean none."""
+    return " ".join(word for word in text.split() if word.strip(".,;:!?").lower() not in OPEN)
 
 
 def _modest(text: str) -> Sort | None:

@@ -114,13 +114,11 @@ class Snapshot:
         return frozenset[int]().union(*(self._numbers(term) for term in terms_of(words, self.languages)))
 
     def _parts(self, search: Search, allowed: Mask) -> "Parts":
-        if not search.text and search.vector is None:
-            nothing = np.zeros(len(allowed))
-            return Parts(np.where(allowed, 0.0, -np.inf), nothing, nothing - 1.0)
         by_word = self._text(wanted(search.text, self.languages))
         by_word[~allowed] = 0.0
         by_meaning = np.full(len(allowed), -1.0)
-        scores = fuse_words(by_word)
+        # Without words everything that may be found is found, also what has no vector yet.
+        scores = fuse_words(by_word) if search.text else np.where(allowed, 0.0, -np.inf)
         docs, products = self._products(search, allowed, by_word)
         if len(docs):
             by_meaning[docs] = products

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.conformance.requirements import requirement
 from tests.faces.conftest import key_of
 
@@ -75,11 +76,23 @@ def test_answers_go_to_the_question_that_waits_for_them(parts: Parts) -> None:
 def test_a_plain_text_instead_follows_up_on_the_question(parts: Parts) -> None:
     session = after(parts.site, Ask("dinner", previous=("bread",)), CLARIFY)
 
-    told = resumed(parts.site, session, wish("something Thai"))
-    by_client = resumed(parts.site, session, wish("something Thai", prev=["dinner"]))
+    few = resumed(parts.site, session, wish("something Thai"))
+    other = resumed(parts.site, session, wish("where can I park?"))
+    by_client = resumed(parts.site, session, wish("where can I park?", prev=["dinner"]))
 
-    assert told == replace(wish("something Thai").ask, previous=("bread", "dinner"), rounds=1)
+    assert few == replace(wish("dinner, something Thai").ask, previous=("bread",), rounds=1)
+    assert other == replace(wish("where can I park?").ask, previous=("bread", "dinner"), rounds=1)
     assert by_client.previous == ("dinner",)
+
+
+@pytest.mark.parametrize("said", ["yes", "no", "ja", "はい"])
+def test_a_plain_yes_or_no_confirms(parts: Parts, said: str) -> None:
+    confirm = Clarify("", (Question("confirm", "Shall I?", "boolean"),))
+    session = after(parts.site, Ask("book a table"), confirm)
+
+    told = resumed(parts.site, session, wish(said))
+
+    assert (told.text, told.answers) == ("book a table", {"confirm": said})
 
 
 def test_rounds_are_counted_while_the_question_is_open_and_then_forgotten(parts: Parts) -> None:

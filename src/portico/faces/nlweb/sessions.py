@@ -6,7 +6,10 @@ from typing import Any
 
 import msgspec
 
+from portico.ask.attributes import is_no, is_yes
+from portico.ask.deeds import CONFIRM
 from portico.ask.events import Clarify
+from portico.ask.kinds import ASKING
 from portico.calls import Ask, Caller
 from portico.faces.nlweb.dialects import new_id
 from portico.faces.nlweb.models import Session, Wish
@@ -20,6 +23,7 @@ MAX_PREVIOUS_TEXT = 300  # characters of each
 MAX_QUESTIONS = 10
 MAX_QUESTION_ID = 100  # bytes
 MAX_ANSWERS = 1000  # bytes
+MAX_ANSWER_WORDS = 8
 _CONVERSATION = re.compile(r"[\w.:@/+=~-]{1,128}\Z")
 
 
@@ -54,6 +58,11 @@ class Conversation:
             filters = {name: value for name, value in ask.filters.items() if name not in answers}
             text = state.q or ask.text
             return replace(ask, text=text, filters=filters, answers=answers, previous=previous, rounds=state.r)
+        if CONFIRM in state.i and (is_yes(ask.text) or is_no(ask.text)):
+            answers = {**state.a, CONFIRM: ask.text}
+            return replace(ask, text=state.q or ask.text, answers=answers, previous=previous, rounds=state.r)
+        if state.q and _is_an_answer(ask.text):
+            return replace(ask, text=f"{state.q}, {ask.text}", settled=state.a, previous=previous, rounds=state.r)
         if state.q and state.q not in previous[-1:]:
             previous = (*previous, state.q)
         return replace(ask, previous=previous, settled=state.a, rounds=state.r)
@@ -67,6 +76,12 @@ class Conversation:
         if clarify is not None:
             state = State(self.id, previous, _carried(ask.text), ask.rounds + 1, _ids(clarify), answers)
         return {"conversation_id": self.id, "state_token": _sealed(state, site, caller)}
+
+
+def _is_an_answer(text: str) -> bool:
+    """Whether words only add to what was asked before, and ask nothing themselves."""
+    said = text.split()
+    return len(said) <= MAX_ANSWER_WORDS and "?" not in text and said[0].lower() not in ASKING
 
 
 def conversation(session: Session, site: Site, caller: Caller) -> Conversation:

@@ -155,6 +155,8 @@ def members(value: Any) -> Mapping[str, Any]:
 
 
 def description(data: Mapping[str, Any]) -> str | None:
+    if said := plain(members(data.get("acceptedAnswer")).get("text")):
+        return said[:MAX_FALLBACK]  # of a question its answer is worth showing
     if said := plain(data.get("description")):
         return said
     for name in ("text", "abstract", "articleBody", "acceptedAnswer"):
