@@ -88,6 +88,7 @@ class Ask:
     language: str = ""  # of the answer, as in en or pt-BR
     rounds: int = 0  # how often this question was asked back already
     may_clarify: bool = True  # whether the caller can be asked back
+    key: str = ""  # of what it has done: the same again is not done twice
     may_act: bool = True  # whether it may have operations run; not if a page elsewhere could have sent it unasked
     remember: bool = False  # keep what was asked and said of the person, for the next time
 

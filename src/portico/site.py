@@ -393,6 +393,7 @@ class AskParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     start: int = 0
     language: str = ""
     rounds: int = 0
+    key: str = ""
     may_clarify: bool = False
     may_act: bool = False
     remember: bool = False

@@ -248,7 +248,7 @@ class Pipeline:
             return
         if is_no(confirmed):
             raise TaskCancelled(speech.cancelled)
-        outcome = await asker.act(Call(operation.name, deed.params))
+        outcome = await asker.act(Call(operation.name, deed.params, key=ask.key))
         if isinstance(outcome, Task):
             yield Promised(outcome)
         else:

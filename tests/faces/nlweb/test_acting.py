@@ -41,6 +41,16 @@ async def paint_wall(
     """Paint the wall."""
     return {"colour": colour, "coats": coats, "gloss": gloss, "sides": sides, "painter": painter}
 '''
+
+# What can be undone is done once it is confirmed.
+OWN += '''
+@operation(kind="execute", danger="reversible")
+async def strike_gong(context: Context) -> int:
+    """Strike the gong."""
+    bell = await context.get("bells", "house")
+    await context.put("bells", "house", {"rung": bell.data["rung"] + 1})
+    return bell.data["rung"] + 1
+'''
 COMMAND = "Please ring the bell"
 
 
@@ -236,3 +246,19 @@ async def test_nobody_is_offered_what_they_may_not_do(house: Any) -> None:
 
     assert "actions" not in first
     assert called.status_code == 401
+
+
+async def test_a_confirmation_that_is_sent_twice_is_acted_on_once(house: Any) -> None:
+    async with house() as (_, client):
+        asked = await ask(client, "strike the gong")
+        body = {
+            "query": {"text": "yes"},
+            "meta": {"session_context": asked["_meta"]["session_context"]},
+        }
+        once, again = [(await client.post("/ask", json=body)).json()["results"][0]["result"] for _ in range(2)]
+        anew = await ask(client, "strike the gong")
+        body["meta"]["session_context"] = anew["_meta"]["session_context"]
+        later = (await client.post("/ask", json=body)).json()["results"][0]["result"]
+
+    assert [question["id"] for question in asked["elicitation"]["questions"]] == ["confirm"]
+    assert (once, again, later) == (1, 1, 2)

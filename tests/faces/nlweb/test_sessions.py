@@ -68,7 +68,9 @@ def test_answers_go_to_the_question_that_waits_for_them(parts: Parts) -> None:
     by_attribute = resumed(parts.site, session, wish("Thai", {"cuisine": "Thai", "price": "low"}))
 
     expected = replace(wish().ask, text="dinner", previous=("bread",), answers={"cuisine": "Thai"}, rounds=1)
+    expected = replace(expected, key=by_context.key)
     assert by_context == expected
+    assert by_context.key
     assert by_attribute == replace(expected, filters={"price": "low"})
 
 

@@ -36,6 +36,7 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     r: int = 0  # how often it was asked back
     i: list[str] = []  # the ids of what was asked back
     a: dict[str, Any] = {}  # what was answered so far
+    k: str = ""  # of this question: an answer that comes twice is acted on once
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +58,13 @@ class Conversation:
             answers = {**state.a, **answers}
             filters = {name: value for name, value in ask.filters.items() if name not in answers}
             text = state.q or ask.text
-            return replace(ask, text=text, filters=filters, answers=answers, previous=previous, rounds=state.r)
+            return replace(
+                ask, text=text, filters=filters, answers=answers, previous=previous, rounds=state.r, key=state.k
+            )
         if CONFIRM in state.i and (is_yes(ask.text) or is_no(ask.text)):
             answers = {**state.a, CONFIRM: ask.text}
-            return replace(ask, text=state.q or ask.text, answers=answers, previous=previous, rounds=state.r)
+            asked = state.q or ask.text
+            return replace(ask, text=asked, answers=answers, previous=previous, rounds=state.r, key=state.k)
         if state.q and _is_an_answer(ask.text):
             return replace(ask, text=f"{state.q}, {ask.text}", settled=state.a, previous=previous, rounds=state.r)
         if state.q and state.q not in previous[-1:]:
@@ -74,7 +78,8 @@ class Conversation:
         answers = _bounded({**ask.settled, **ask.answers})
         state = State(self.id, previous, a=answers)
         if clarify is not None:
-            state = State(self.id, previous, _carried(ask.text), ask.rounds + 1, _ids(clarify), answers)
+            key = ask.key or new_id("once")
+            state = State(self.id, previous, _carried(ask.text), ask.rounds + 1, _ids(clarify), answers, key)
         return {"conversation_id": self.id, "state_token": _sealed(state, site, caller)}
 
 
