@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from portico import client
 from portico.client import (
+    MOST_MISSED,
     Answer,
     AskFailed,
     AsyncClient,
@@ -606,6 +607,29 @@ async def test_waiting_goes_on_where_the_server_wants_it_slower(site: Either, se
     server.says(slower, {**meta(), "results": [SOUP]})
 
     assert await site.wait(Promise("p1"), every=0.001) == Answer((Item(SOUP),))
+
+
+async def test_waiting_outlives_a_server_that_is_started_anew(site: Either, server: Server) -> None:
+    away = httpx.ConnectError("refused")
+    server.says(away, away, promised(0.4), away, {**meta(), "results": [SOUP]})
+
+    assert await site.wait(Promise("p1"), every=0.001) == Answer((Item(SOUP),))
+
+
+async def test_waiting_ends_when_the_server_stays_away(site: Either, server: Server) -> None:
+    server.says(httpx.ConnectError("refused"))
+
+    with pytest.raises(NotReached):
+        await site.wait(Promise("p1"), every=0.0001)
+    assert len(server.asked) == MOST_MISSED + 1
+
+
+async def test_a_page_and_remembering_are_asked_for(site: Either, server: Server) -> None:
+    server.says({**meta(), "results": [SOUP]})
+
+    await site.ask("soup", start=10, remember=True)
+
+    assert server.bodies[0]["meta"] == {"version": "0.55", "start_num": 10, "remember": True}
 
 
 async def test_a_promise_that_was_broken_raises_why(site: Either, server: Server) -> None:

@@ -27,6 +27,7 @@ LARGEST = 8 * 1024 * 1024  # bytes of one response
 TIMEOUT = 60.0  # seconds without a byte
 GROWTH = 1.5  # of the pauses between two looks at a promise
 LONGEST_PAUSE = 10.0
+MOST_MISSED = 20  # looks in a row at a server that is not there
 MOST_PREVIOUS = 10  # questions that a conversation sends along
 
 T = TypeVar("T")
@@ -163,7 +164,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Elicitation:
-    """The server asks back. Answers go with the same question and this session."""
+    """The server asks back. Answers go with the same question and the session of this."""
 
     text: str = ""
     questions: tuple[Question, ...] = ()
@@ -230,6 +231,8 @@ class Options(TypedDict, total=False):
     modes: Sequence[str]  # list, summarize, generate
     language: str
     limit: int
+    start: int  # how many of the best to leave out: the pages before
+    remember: bool  # keep the question and the memory for the next time; needs a key
     session: Session | None
 
 
@@ -270,7 +273,14 @@ def _ask_post(text: str, options: Options, *, streaming: bool = False) -> _Post:
         | ({"limit": options["limit"]} if "limit" in options else {}),
         **_said(context=context),
         "prefer": prefer,
-        "meta": {"version": VERSION, **_said(session_context=session and session.context)},
+        "meta": {
+            "version": VERSION,
+            **_said(
+                session_context=session and session.context,
+                start_num=options.get("start"),
+                remember=options.get("remember"),
+            ),
+        },
     }
     return _Post("ask", msgspec.json.encode(body), "text/event-stream" if streaming else "application/json")
 
@@ -654,13 +664,22 @@ class _Asking:
         return None
 
     async def wait(self, promise: Promise, told: Told | None = None, every: float = 0.5) -> Answer | Elicitation:
-        """Look again and again, with growing pauses from `every` seconds on, until it is done."""
-        pause = every
+        """Look again and again, with growing pauses from `every` seconds on, until it is done.
+
+        A server that is away for a while, as when it is started anew, is looked for again.
+        """
+        pause, missed = every, 0
         while True:
             await self._line.pause(pause)
             pause = max(every, min(pause * GROWTH, LONGEST_PAUSE))
             try:
                 found = await self.check(promise)
+                missed = 0
+            except NotReached:
+                missed += 1
+                if missed > MOST_MISSED:
+                    raise
+                continue
             except AskFailed as error:
                 if error.code != "RATE_LIMITED":
                     raise
