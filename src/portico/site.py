@@ -176,8 +176,8 @@ class Site:
 
     async def _answer_later(self, ask: Ask, caller: Caller) -> Task:
         """The same question as a task."""
-        params = msgspec.to_builtins({**asdict(ask), "where": None, "modes": sorted(ask.modes)})
-        params.pop("where")
+        said = {name: value for name, value in asdict(ask).items() if name not in {"where", "key"}}
+        params = msgspec.to_builtins({**said, "modes": sorted(ask.modes)})
         return cast("Task", await self.call(Call("ask", params, run="later"), caller))
 
     async def answered(self, ask: Ask, caller: Caller) -> list[Event]:
@@ -393,7 +393,6 @@ class AskParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     start: int = 0
     language: str = ""
     rounds: int = 0
-    key: str = ""
     may_clarify: bool = False
     may_act: bool = False
     remember: bool = False
