@@ -90,7 +90,6 @@ class Phrases:
     model_silent: str
     left_out: Say  # words that leave nothing: they do not count
     among: Callable[[int], str]  # the best matches that are sorted, where there are more
-    by_words_alone: str
     ignored: Callable[[Sequence[str]], str]
 
     def question(self, facet: str, label: str) -> str:

@@ -68,7 +68,6 @@ class Meaning:
     ignored: tuple[str, ...] = ()
     unclear: tuple[str, ...] = ()  # answers that mean nothing for what was asked
     sort: Sort | None = None
-    refers: bool = False  # to what was shown before
     content: tuple[str, ...] = ()  # the words that say what is wanted, beyond constraints and kinds
     kind: str = ""  # the collection that the question names
     hints: frozenset[str] = frozenset()  # collections of a wide kind that it names: "places"
@@ -163,7 +162,6 @@ def understand(ask: Ask, site: Sequence[Fields], language: str, today: date) -> 
         ignored=tuple(dict.fromkeys([*ignored, *wrong, *(_unheard(lost, place) if chosen else ())])),
         unclear=tuple(clue.words for clue in lost if clue.words in ask.answers),
         sort=sort,
-        refers=turn.refers,
         content=text_words,
         kind=named,
         hints=calls,

@@ -87,6 +87,5 @@ PHRASES = Phrases(
     model_silent="语言模型没有回应；以下内容直接取自条目本身。",
     left_out=lambda said: f"没有符合“{said}”的内容；以下结果未考虑它。",
     among=lambda count: f"仅在最匹配的 {count} 项中排序；还有更多。",
-    by_words_alone="仅按词语搜索，未按含义搜索。",
     ignored=lambda names: f"以下设置在这里不起作用，已忽略：{'、'.join(names)}。",
 )

@@ -451,6 +451,5 @@ PHRASES = Phrases(
     model_silent="The language model did not answer; this was put together from the items themselves.",
     left_out=lambda said: f"Nothing fits “{said}”; this is without it.",
     among=lambda count: f"Sorted among the {count:,} best matches; there are more.",
-    by_words_alone="Searched by words alone, not by meaning.",
     ignored=lambda names: f"Ignored, as there is no use for it here: {', '.join(names)}.",
 )

@@ -373,6 +373,5 @@ PHRASES = Phrases(
     model_silent="Le modèle de langage n’a pas répondu\u00a0; ceci provient directement des éléments eux-mêmes.",
     left_out=lambda said: f"Rien ne correspond à «\u00a0{said}\u00a0»\u00a0; voici sans ce critère.",
     among=lambda count: f"Trié parmi les {count} meilleurs résultats\u00a0; il y en a d’autres.",
-    by_words_alone="Recherche par mots seulement, et non par le sens.",
     ignored=lambda names: f"Sans effet ici, et donc ignoré\u00a0: {', '.join(names)}.",
 )

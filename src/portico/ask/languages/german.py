@@ -412,6 +412,5 @@ PHRASES = Phrases(
     model_silent="Das Sprachmodell hat nicht geantwortet; dies ist aus den Einträgen selbst zusammengestellt.",
     left_out=lambda said: f"Zu „{said}“ passt nichts; das hier ist ohne.",
     among=lambda count: f"Sortiert unter den {count} besten Treffern; es gibt noch mehr.",
-    by_words_alone="Nur nach Wörtern gesucht, nicht nach der Bedeutung.",
     ignored=lambda names: f"Hier ohne Bedeutung und deshalb nicht beachtet: {', '.join(names)}.",
 )

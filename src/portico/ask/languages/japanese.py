@@ -87,6 +87,5 @@ PHRASES = Phrases(
     model_silent="言語モデルから応答がなかったため、項目そのものの内容からまとめました。",
     left_out=lambda said: f"「{said}」に合うものはありません。以下はそれを除いた結果です。",
     among=lambda count: f"上位{count}件の中で並べ替えました。ほかにもあります。",
-    by_words_alone="意味ではなく、単語だけで検索しました。",
     ignored=lambda names: f"次の設定はここでは意味を持たないため、無視しました：{'、'.join(names)}。",
 )

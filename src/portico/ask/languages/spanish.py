@@ -381,6 +381,5 @@ PHRASES = Phrases(
     model_silent="El modelo de lenguaje no ha respondido; esto procede directamente de los propios elementos.",
     left_out=lambda said: f"Nada encaja con «{said}»; esto es sin ello.",
     among=lambda count: f"Ordenado entre las {count} mejores coincidencias; hay más.",
-    by_words_alone="Búsqueda solo por palabras, no por significado.",
     ignored=lambda names: f"Sin efecto aquí, así que no se ha tenido en cuenta: {', '.join(names)}.",
 )
