@@ -20,6 +20,7 @@ FILE = "portico.toml"
 SITE_VARIABLE = "PORTICO_SITE"
 
 DangerName = Literal["safe", "reversible", "destructive", "dangerous", "forbidden"]
+ActionForm = Literal["HTTP", "MCP", "A2A"]
 KindName = Literal["create", "read", "update", "delete", "execute"]
 TypeName = Literal[
     "string", "integer", "number", "boolean", "timestamp", "duration", "vector", "object", "array", "any"
@@ -43,6 +44,7 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     nwp_port: Annotated[int, Meta(ge=0, le=65535)] = 17433
     workers: Annotated[int, Meta(ge=1)] = 1  # processes that serve
     url: str = ""  # the address the world knows the site by, as in https://shop.example
+    hosts: tuple[str, ...] = ()  # further names the site is reached by; those of `url` and of this machine are known
     origins: tuple[str, ...] = ()  # pages elsewhere that may ask from a browser; "*" and ports as in http://localhost:*
 
 
@@ -71,6 +73,31 @@ class Nlweb(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     widget: str = ""  # URI of the widget template for ChatGPT apps
     dual_frames: bool = False  # stream results so that clients of 0.54 read them too, when no version is said
     clarify_lists: bool = False  # ask back in 0.54 search lists too, though known pages for them show nothing then
+    actions: tuple[ActionForm, ...] = ("HTTP",)  # forms in which an item's actions are offered
+
+
+class Mcp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """[mcp]"""
+
+    operations: Literal["none", "own", "all"] = "none"  # that are tools beside ask and await; own: the site's own
+    sessions: Annotated[int, Meta(ge=1)] = 1000  # of clients that open one, at the same time
+    idle: Annotated[float, Meta(gt=0)] = 1800.0  # seconds until an unused session ends
+
+
+class A2a(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """[a2a]"""
+
+    push: bool = True  # whether callers with a name may be told of their tasks at an address of theirs
+
+
+class Oauth(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """[oauth]: access tokens of an authorization server. Without an issuer there are none."""
+
+    issuer: str = ""  # as in https://login.example
+    keys: str = ""  # where its public keys (JWKS) are: a URL or a file; by default the issuer's metadata says
+    audience: tuple[str, ...] = ()  # whom tokens must be for; by default the addresses of this site
+    scopes: tuple[str, ...] = (ASK, "read:*")  # that every holder of a token has, besides those that it names
+    danger: DangerName = "safe"  # the most its holder may risk
 
 
 class Anonymous(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -161,6 +188,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     search: Search = Search()
     ask: Asking = Asking()
     nlweb: Nlweb = Nlweb()
+    mcp: Mcp = Mcp()
+    a2a: A2a = A2a()
+    oauth: Oauth = Oauth()
     anonymous: Anonymous = Anonymous()
     limits: Limits = Limits()
     collections: dict[str, CollectionSettings] = {}
@@ -260,7 +290,7 @@ def parse_config(raw: Mapping[str, Any], where: str = FILE) -> Config:
         config = msgspec.convert(raw, Config)
     except msgspec.ValidationError as error:
         raise _explained(error, where) from error
-    for scope in config.anonymous.scopes:
+    for scope in (*config.anonymous.scopes, *config.oauth.scopes):
         check_scope(scope)
     for name in (*config.collections, *(each.collection for each in config.source if each.collection)):
         check_collection_name(name)

@@ -5,7 +5,7 @@ import importlib
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from portico import __version__
 from portico.catalog import OPERATIONS
@@ -27,7 +27,7 @@ from portico.config import Config
 from portico.errors import ConfigError, SiteError, Unavailable
 from portico.faces import items, operations
 from portico.faces.nlweb import routes as nlweb
-from portico.faces.wire import Cors
+from portico.faces.wire import Cors, Late
 from portico.observe import Broke, Observe
 from portico.server import Parts, opened_site
 from portico.web import home_page
@@ -37,9 +37,27 @@ PING_SECONDS = 20.0  # between signs of life on a WebSocket
 CLIENT_LEFT = 499  # nobody sees it: the client closed the connection
 
 
-def application(parts: Parts) -> ASGIApp:
-    """The HTTP side of a site."""
+class Application:
+    """The HTTP side of a site. Faces that are slow to make are made when they are first needed, or in `begin`."""
 
+    def __init__(self, app: ASGIApp, late: Sequence[Late]) -> None:
+        self._app = app
+        self._late = late
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+    def begin(self) -> None:
+        """Begin to make every face, before somebody waits for it."""
+        for each in self._late:
+            each.begin()
+
+    async def close(self) -> None:
+        """End what faces keep open between requests, so that nobody waits for it to end by itself."""
+        await asyncio.gather(*(each.close() for each in self._late))
+
+
+def application(parts: Parts) -> Application:
     async def healthz(_: Request) -> Response:
         return JSONResponse({"status": "ok", "version": __version__})
 
@@ -89,12 +107,13 @@ def application(parts: Parts) -> ASGIApp:
         *operations.routes(parts.site),
         *items.routes(parts.site),
     ]
+    late: list[Late] = []
     if parts.config.site.images:
         folder = _image_folder(parts.config)
         routes.append(Mount("/images", Images(directory=folder, check_dir=False)))
     handlers: dict[Any, Any] = {SiteError: failed, HTTPException: refused, ClientDisconnect: left, Exception: broke}
     # Outside of everything, so that a page elsewhere can read what went wrong, too.
-    return Cors(Starlette(routes=routes, exception_handlers=handlers), parts.config.server.origins)
+    return Application(Cors(Starlette(routes=routes, exception_handlers=handlers), parts.config.server.origins), late)
 
 
 def _image_folder(config: Config) -> Path:
@@ -173,18 +192,33 @@ async def _serve_until_told(
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda number, _frame: told.append(number))
     async with opened_site(config, observe=observe) as parts:
-        running = uvicorn.Server(server_settings(parts))
+        app = application(parts)
+        running = Serving(server_settings(parts, app), app)
         announcing = asyncio.create_task(_announce(running, lambda: started(_opened(parts))))
         try:
             if not told:
+                app.begin()
                 await running.serve(sockets=[listener])
         finally:
             announcing.cancel()
 
 
-def server_settings(parts: Parts) -> uvicorn.Config:
+class Serving(uvicorn.Server):
+    """A server that closes what the application keeps open before it waits for its clients to leave."""
+
+    def __init__(self, settings: uvicorn.Config, app: Application) -> None:
+        super().__init__(settings)
+        self._application = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._application.close()
+        await super().shutdown(sockets)
+
+
+def server_settings(parts: Parts, app: Application | None = None) -> uvicorn.Config:
     return uvicorn.Config(
-        application(parts),
+        app or application(parts),
+        lifespan="off",
         log_level="warning",
         http="httptools",
         timeout_graceful_shutdown=10,

@@ -44,6 +44,7 @@ from portico.tasks import Handle, Tasks
 from portico.tokens import seal, unseal
 
 KEY_HOURS = 24
+NOTES_PER_MINUTE = 120  # that one caller may have put away
 RESERVED = frozenset({"ask", "get_task", "cancel_task", "list_memories", "forget_memories"})
 WATCH_SECONDS = 15.0
 MAX_TIMEOUT = 300.0
@@ -126,6 +127,24 @@ class Site:
     def unseal(self, token: str, caller: Caller) -> dict[str, Any] | None:
         """What a token says; None if it was altered, is another caller's or has expired."""
         return unseal(token, caller.id, self.finder.store.secret)
+
+    async def put_away(self, name: str, note: bytes, caller: Caller, hours: float = 1) -> bool:
+        """Keep a note for this caller, in place of one of the same name; other processes find it too.
+
+        False if the caller has put away too much lately: then it is not kept.
+        """
+        store, scope = self.finder.store, _note(name, caller)
+        meter = await store.spend(f"notes\n{caller.rate_key}", NOTES_PER_MINUTE)
+        if not meter.granted:
+            return False
+        await store.keep(scope, "", datetime.now(UTC) + timedelta(hours=hours))
+        await store.settle(scope, Kept("", result=note))
+        return True
+
+    async def taken_out(self, name: str, caller: Caller) -> bytes | None:
+        """A note that was put away for this caller."""
+        kept = await self.finder.store.kept(_note(name, caller))
+        return kept.result if kept and kept.result else None
 
     # The four doors
 
@@ -330,6 +349,10 @@ class Site:
         operation = cast("Operation", permit.operation)
         call = cast("Call", permit.request)
         return await self._run(permit, checked_params(operation, call.params), handle)
+
+
+def _note(name: str, caller: Caller) -> str:
+    return f"{caller.rate_key}\n\nnote\n{name}"
 
 
 def _forgetful(event: Event, ask: Ask, caller: Caller) -> Event:

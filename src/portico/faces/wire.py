@@ -4,7 +4,10 @@ Knows HTTP and no protocol on top of it.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Mapping
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from ipaddress import ip_address
 from typing import Any, Generic, TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -52,6 +55,45 @@ async def caller_of(connection: HTTPConnection, site: Site) -> Caller:
         return cast("Caller", told)
     address = connection.client.host if connection.client else ""
     return await site.caller(credentials(connection.headers, address))
+
+
+# Where the site stands
+
+_HOST = re.compile(r"(?:[\w.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::\d{1,5})?\Z", re.ASCII)
+
+
+def base_of(connection: HTTPConnection | None, server: Server) -> str:
+    """The address of the site: as configured, or as this client reached it. Without a slash in the end."""
+    if server.url:
+        return server.url.rstrip("/")
+    host = connection.headers.get("host", "") if connection else ""
+    secure = connection is not None and connection.scope["scheme"] in {"https", "wss"}
+    return f"{'https' if secure else 'http'}://{host if _HOST.match(host) else _own_host(server)}"
+
+
+def _own_host(server: Server) -> str:
+    return f"[{server.host}]:{server.port}" if ":" in server.host else f"{server.host}:{server.port}"
+
+
+def is_own_host(connection: HTTPConnection, server: Server) -> bool:
+    """Whether a request names this site as its host. A page whose name was pointed here by its owner does not.
+
+    Addresses written as numbers are always this site's: no name was resolved on the way.
+    """
+    host = connection.headers.get("host", "").lower()
+    if not _HOST.match(host):
+        return False
+    name = host.removesuffix(f":{host.rpartition(':')[2]}") if re.search(r":\d+\Z", host) else host
+    known = {"localhost", server.host, urlsplit(server.url).hostname, *map(str.lower, server.hosts)}
+    return name in known or host in known or _is_address(name.strip("[]"))
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 # What is sent
@@ -175,6 +217,47 @@ async def begin(events: AsyncIterator[T]) -> Begun[T]:
         return Begun([await anext(rest)], rest)
     except StopAsyncIteration:
         return Begun([], rest)
+
+
+# Applications that take a while to make
+
+
+class Late:
+    """An application that is made when it is first needed, once, and lives until it is closed."""
+
+    def __init__(self, made: Callable[[], AbstractAsyncContextManager[ASGIApp]]) -> None:
+        self._made = made
+        self._app: asyncio.Future[ASGIApp] | None = None
+        self._life: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+
+    def begin(self) -> None:
+        """Begin to make it, if nobody has. It is made and closed in a task of its own."""
+        if self._life is None or (self._life.done() and not self._closing.is_set()):
+            self._app = asyncio.get_running_loop().create_future()
+            self._life = asyncio.create_task(self._live(self._app))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = await self._ready()
+        await app(scope, receive, send)
+
+    async def close(self) -> None:
+        self._closing.set()
+        if self._life:
+            await self._life
+
+    async def _ready(self) -> ASGIApp:
+        self.begin()
+        app, life = cast("asyncio.Future[ASGIApp]", self._app), cast("asyncio.Task[None]", self._life)
+        await asyncio.wait({app, life}, return_when=asyncio.FIRST_COMPLETED)
+        if not app.done():
+            life.result()  # why it could not be made
+        return app.result()
+
+    async def _live(self, ready: "asyncio.Future[ASGIApp]") -> None:
+        async with self._made() as app:
+            ready.set_result(app)
+            await self._closing.wait()
 
 
 # Server-sent events

@@ -1,6 +1,5 @@
 """From a request that was read to an answer under way, wherever it came in: HTTP and WebSocket both ask here."""
 
-import re
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
@@ -17,13 +16,11 @@ from portico.config import Config
 from portico.faces.nlweb.dialects import FLAT, V54, Voice
 from portico.faces.nlweb.failures import Whole
 from portico.faces.nlweb.models import Session, Wish, check_text, read_ask, read_await
-from portico.faces.nlweb.render import Frame, Manner, Rendering, folded, rendering, streamed
+from portico.faces.nlweb.render import Frame, Hear, Manner, Rendering, folded, rendering, streamed
 from portico.faces.nlweb.sessions import Conversation, conversation
 from portico.faces.nlweb.shapes import Premises
-from portico.faces.wire import Begun, begin
+from portico.faces.wire import Begun, base_of, begin
 from portico.site import Site
-
-_HOST = re.compile(r"(?:[\w.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::\d{1,5})?\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +54,10 @@ class Answering:
             async for frame in frames:
                 yield frame
 
-    async def whole(self) -> Whole:
+    async def whole(self, hear: Hear | None = None) -> Whole:
+        """The answer as one object. Who wants to hear the events on the way is told each."""
         async with aclosing(self.events):
-            return await folded(self.events, self.rendering)
+            return await folded(self.events, self.rendering, hear)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,22 +98,14 @@ class Desk:
         )
         return Answering(rendering(manner), await begin(_each(events)), streams)
 
-    def premises(self, connection: HTTPConnection) -> Premises:
+    def premises(self, connection: HTTPConnection | None) -> Premises:
         collections = self.site.catalog.collections
         return Premises(
-            self.base(connection),
+            base_of(connection, self.config.server),
             lambda name: collections[name].type if name in collections else "",
-            widget=self.config.nlweb.widget,
+            self.config.nlweb.actions,
+            self.config.nlweb.widget,
         )
-
-    def base(self, connection: HTTPConnection) -> str:
-        """The address of the site: as configured, or as this client reached it."""
-        server = self.config.server
-        if server.url:
-            return server.url.rstrip("/")
-        host = connection.headers.get("host", "")
-        secure = connection.scope["scheme"] in {"https", "wss"}
-        return f"{'https' if secure else 'http'}://{host if _HOST.match(host) else f'{server.host}:{server.port}'}"
 
     def _streams(self, wish: Wish, got: Received) -> bool:
         # 7.2: what the request says decides, before what its headers say.

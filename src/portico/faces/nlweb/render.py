@@ -1,10 +1,10 @@
 """From events to an answer: frames of a stream as they come, or one object in the end. Pure; sends nothing."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from portico.ask.events import (
     Clarify,
@@ -443,9 +443,14 @@ async def streamed(events: AsyncIterator[Event], answer: Rendering) -> AsyncGene
         yield frame
 
 
-async def folded(events: AsyncIterator[Event], answer: Rendering) -> Whole:
+Hear: TypeAlias = Callable[[Event], Awaitable[None]]
+
+
+async def folded(events: AsyncIterator[Event], answer: Rendering, hear: Hear | None = None) -> Whole:
     async for event in events:
         answer.take(event)
+        if hear:
+            await hear(event)
     return answer.whole()
 
 

@@ -170,6 +170,12 @@ class PostgresLedger:
         # It was there a moment ago: if it has gone since, whoever had it has given it up.
         return Kept(*row) if row else await self.keep(scope, digest, expires)
 
+    async def kept(self, scope: str) -> Kept | None:
+        row = await self._engine.fetchrow(
+            "SELECT digest, task, result FROM kept WHERE scope = $1 AND expires >= clock_timestamp()", scope
+        )
+        return Kept(*row) if row else None
+
     async def settle(self, scope: str, kept: Kept) -> None:
         await self._engine.change(
             "UPDATE kept SET task = $2, result = $3 WHERE scope = $1", scope, kept.task, kept.result

@@ -165,6 +165,14 @@ class SqliteLedger:
 
         return await self._engine.write(work)
 
+    async def kept(self, scope: str) -> Kept | None:
+        def work(db: Database) -> Kept | None:
+            wanted = "SELECT digest, task, result FROM kept WHERE scope = ? AND expires >= ?"
+            row = db.execute(wanted, (scope, _now())).fetchone()
+            return Kept(*row) if row else None
+
+        return await self._engine.read(work)
+
     async def settle(self, scope: str, kept: Kept) -> None:
         def work(db: Database) -> None:
             db.execute("UPDATE kept SET task = ?, result = ? WHERE scope = ?", (kept.task, kept.result, scope))
