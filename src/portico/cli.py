@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -31,7 +31,7 @@ from portico.errors import (
     SourceError,
     Unavailable,
 )
-from portico.terminal import Bar, err, out, plain, print_json, show_table
+from portico.terminal import Bar, err, out, plain, print_json, show_page, show_table
 
 if TYPE_CHECKING:
     from portico.calls import Call, Caller, Outcome, Task
@@ -392,7 +392,7 @@ def query(
         count=True,
     )
     page: Page = _run(_query(_config(site, store), asked, api_key))
-    _show_page(page, asked, as_json)
+    show_page(page, asked, as_json)
 
 
 async def _query(config: Config, asked: "Query", api_key: str | None) -> "Page":
@@ -443,37 +443,6 @@ def _aggregate(raw: list[str] | None, group_by: list[str] | None, having: str | 
     return Aggregate(operations, groups, kept)
 
 
-def _show_page(page: "Page", asked: "Query", as_json: bool) -> None:
-    from portico.operations import shown_page
-
-    found = shown_page(page)
-    if as_json:
-        body: dict[str, Any] = {"rows": list(page.rows)} if asked.aggregate else {"items": found.items}
-        print_json({**body, "total": page.total, "cursor": page.cursor or None, "notes": list(page.notes)})
-        return
-    rows: Sequence[Mapping[str, Any]] = page.rows if asked.aggregate else found.items
-    names = list(rows[0]) if asked.aggregate and rows else _columns(rows, asked)
-    show_table(rows, names)
-    shown = f"{len(rows)} of {page.total}" if page.total is not None else str(len(rows))
-    err.print(f"[dim]{shown}[/]", highlight=False)
-    for note in page.notes:
-        err.print(f"[yellow]{plain(note)}[/]", highlight=False, soft_wrap=True)
-    if page.cursor:
-        err.print(f"[dim]More: --cursor {page.cursor}[/]", highlight=False, soft_wrap=True)
-
-
-def _columns(rows: Sequence[Mapping[str, Any]], asked: "Query") -> list[str]:
-    """The id, a title, and the fields that the query was about."""
-    from portico.query import conditions
-
-    if asked.fields:
-        return ["id", *(name for name in asked.fields if name != "id")]
-    titles = [name for name in ("name", "headline", "title") if any(name in row for row in rows)][:1]
-    named = [*(c.field for c in conditions(asked.where)), *(o.field for o in asked.order)]
-    score = ["_score"] if asked.text else []
-    return list(dict.fromkeys(["id", *titles, *named, *score]))
-
-
 @app.command()
 def ask(
     question: Annotated[
@@ -517,6 +486,30 @@ def ask(
     else:
         opening = asked_here(_config(site, store), collection or (), partial(_caller, api_key=api_key))
     converse(opening, question, options, as_json=as_json)
+
+
+@app.command()
+def mcp(site: SiteOption = None, store: StoreOption = None, api_key: KeyOption = None) -> None:
+    """Serve the site over MCP on standard input and output, for a client that starts it.
+
+    The client acts as a caller without credentials, or as the holder of --api-key.
+
+    portico mcp --site shop/portico.toml
+    """
+    _run(_mcp(_config(site, store), api_key))
+
+
+async def _mcp(config: Config, api_key: str | None) -> None:
+    from portico.faces.mcp.stdio import serve as run_server
+    from portico.identity import Credentials
+    from portico.observe import Log
+    from portico.server import opened_site
+
+    log = Log()
+    async with opened_site(config, observe=log) as parts:
+        await parts.index.start()
+        caller = await parts.site.identity.caller(Credentials(api_key or ""))
+        await run_server(parts.site, config, parts.observe, caller)
 
 
 @app.command()

@@ -26,6 +26,7 @@ from portico.catalog import OPERATIONS
 from portico.config import Config
 from portico.errors import ConfigError, SiteError, Unavailable
 from portico.faces import items, operations
+from portico.faces.mcp import routes as mcp
 from portico.faces.nlweb import routes as nlweb
 from portico.faces.wire import Cors, Late
 from portico.observe import Broke, Observe
@@ -98,6 +99,7 @@ def application(parts: Parts) -> Application:
     async def left(_: Request, __: ClientDisconnect) -> Response:
         return Response(status_code=CLIENT_LEFT)
 
+    mcp_routes, mcp_face = mcp.routes(parts.site, parts.config, parts.observe)
     routes: list[BaseRoute] = [
         Route("/", home),
         Route("/healthz", healthz),
@@ -106,14 +108,16 @@ def application(parts: Parts) -> Application:
         *nlweb.routes(parts.site, parts.config, parts.observe),
         *operations.routes(parts.site),
         *items.routes(parts.site),
+        *mcp_routes,
     ]
-    late: list[Late] = []
     if parts.config.site.images:
         folder = _image_folder(parts.config)
         routes.append(Mount("/images", Images(directory=folder, check_dir=False)))
     handlers: dict[Any, Any] = {SiteError: failed, HTTPException: refused, ClientDisconnect: left, Exception: broke}
     # Outside of everything, so that a page elsewhere can read what went wrong, too.
-    return Application(Cors(Starlette(routes=routes, exception_handlers=handlers), parts.config.server.origins), late)
+    return Application(
+        Cors(Starlette(routes=routes, exception_handlers=handlers), parts.config.server.origins), (mcp_face,)
+    )
 
 
 def _image_folder(config: Config) -> Path:

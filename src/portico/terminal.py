@@ -11,6 +11,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from portico.ingest import Report
+    from portico.query import Page, Query
 
 out = Console(soft_wrap=False)
 err = Console(stderr=True)
@@ -94,3 +95,34 @@ def _cell(value: Any) -> str:
             return str(value)
         case _:
             return _cell(json.dumps(value, ensure_ascii=False))
+
+
+def show_page(page: "Page", asked: "Query", as_json: bool) -> None:
+    from portico.operations import shown_page
+
+    found = shown_page(page)
+    if as_json:
+        body: dict[str, Any] = {"rows": list(page.rows)} if asked.aggregate else {"items": found.items}
+        print_json({**body, "total": page.total, "cursor": page.cursor or None, "notes": list(page.notes)})
+        return
+    rows: Sequence[Mapping[str, Any]] = page.rows if asked.aggregate else found.items
+    names = list(rows[0]) if asked.aggregate and rows else _columns(rows, asked)
+    show_table(rows, names)
+    shown = f"{len(rows)} of {page.total}" if page.total is not None else str(len(rows))
+    err.print(f"[dim]{shown}[/]", highlight=False)
+    for note in page.notes:
+        err.print(f"[yellow]{plain(note)}[/]", highlight=False, soft_wrap=True)
+    if page.cursor:
+        err.print(f"[dim]More: --cursor {page.cursor}[/]", highlight=False, soft_wrap=True)
+
+
+def _columns(rows: Sequence[Mapping[str, Any]], asked: "Query") -> list[str]:
+    """The id, a title, and the fields that the query was about."""
+    from portico.query import conditions
+
+    if asked.fields:
+        return ["id", *(name for name in asked.fields if name != "id")]
+    titles = [name for name in ("name", "headline", "title") if any(name in row for row in rows)][:1]
+    named = [*(c.field for c in conditions(asked.where)), *(o.field for o in asked.order)]
+    score = ["_score"] if asked.text else []
+    return list(dict.fromkeys(["id", *titles, *named, *score]))

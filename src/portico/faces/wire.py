@@ -17,14 +17,16 @@ from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from portico.calls import Caller
-from portico.config import Server
+from portico.config import Config, Server
 from portico.errors import BadRequest, TooLarge, Unauthenticated
-from portico.identity import Credentials
+from portico.identity import RESOURCES, Credentials
 from portico.limits import Limits
 from portico.site import Site
 
 T = TypeVar("T")
 
+BEARER = "Bearer"  # what faces ask for in www-authenticate
+RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
 CALLER = "portico.caller"  # in a scope: who is calling, set by code of this process; a request cannot
 HEARTBEAT_SECONDS = 15.0
 BODY_SECONDS = 20.0  # for a request to arrive
@@ -37,7 +39,7 @@ MAX_NUMBER = 1.7976931348623157e308
 
 
 def credentials(headers: Mapping[str, str], address: str) -> Credentials:
-    """An API key as `authorization: Bearer …` or `x-api-key: …`; header names in lower case. Two must agree."""
+    """A key or token as `authorization: Bearer …` or `x-api-key: …`; header names in lower case. Two must agree."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme and scheme.lower() != "bearer":
         raise Unauthenticated(f"The authorization scheme {scheme!r} is not known", hint="Use Bearer.")
@@ -94,6 +96,48 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+# How to come by credentials
+
+
+def challenge(connection: HTTPConnection, config: Config) -> str:
+    """What to say in www-authenticate to a request that was refused: with an issuer, where tokens come from."""
+    if not config.oauth.issuer:
+        return BEARER
+    path = connection.scope["path"].rstrip("/")
+    door = path if path in RESOURCES else ""
+    said = {
+        "realm": config.site.name,
+        "error": "invalid_token" if {"authorization", "x-api-key"} & set(connection.headers) else "",  # RFC 6750 3.1
+        "scope": " ".join(config.oauth.scopes),
+        "resource_metadata": f"{base_of(connection, config.server)}{RESOURCE_METADATA}{door}",  # RFC 9728 5.1
+    }
+    return f"{BEARER} " + ", ".join(f'{name}="{_UNQUOTABLE.sub("?", value)}"' for name, value in said.items() if value)
+
+
+_UNQUOTABLE = re.compile(r'[^ -~]|["\\]')
+
+
+class Challenges:
+    """Completes what faces ask for in www-authenticate. Without an issuer it does nothing."""
+
+    def __init__(self, app: ASGIApp, config: Config) -> None:
+        self._app = app
+        self._config = config
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self._config.oauth.issuer:
+            return await self._app(scope, receive, send)
+
+        async def sending(message: Message) -> None:
+            if message["type"] in {"http.response.start", "websocket.http.response.start"}:
+                headers = MutableHeaders(scope=message)
+                if headers.get("www-authenticate") == BEARER:
+                    headers["www-authenticate"] = challenge(HTTPConnection(scope), self._config)
+            await send(message)
+
+        return await self._app(scope, receive, sending)
 
 
 # What is sent
@@ -403,7 +447,7 @@ class Cors:
                 answer.add_vary_header("Origin")
                 if allowed:
                     answer["access-control-allow-origin"] = said
-                    answer["access-control-expose-headers"] = "retry-after, www-authenticate, location"
+                    answer["access-control-expose-headers"] = _EXPOSED
             await send(message)
 
         if allowed and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
@@ -412,8 +456,13 @@ class Cors:
         return await self._app(scope, receive, sending)
 
 
+_EXPOSED = "retry-after, www-authenticate, location, mcp-session-id"
+_ACCEPTED = (
+    "content-type, authorization, x-api-key, accept, prefer, idempotency-key, last-event-id,"
+    " mcp-session-id, mcp-protocol-version, mcp-method, mcp-name, a2a-version, a2a-extensions"
+)
 _PREFLIGHT_HEADERS = (
     (b"access-control-allow-methods", b"GET, POST, PUT, PATCH, DELETE"),
-    (b"access-control-allow-headers", b"content-type, authorization, x-api-key, accept, prefer, idempotency-key"),
+    (b"access-control-allow-headers", _ACCEPTED.encode()),
     (b"access-control-max-age", str(PREFLIGHT_SECONDS).encode()),
 )

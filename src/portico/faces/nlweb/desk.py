@@ -35,6 +35,7 @@ class Received:
     accept: str = ""
     language: str = ""
     may_act: bool = True  # nobody but the caller can have sent it
+    may_clarify: bool = True  # the caller has not declined to say more
 
     @property
     def wants_events(self) -> bool:
@@ -74,7 +75,7 @@ class Desk:
         ask = replace(
             ask,
             filters=_elsewhere(ask.filters, got.premises.base),
-            may_clarify=ask.may_clarify and self._may_clarify(wish, ask, streams),
+            may_clarify=got.may_clarify and ask.may_clarify and self._may_clarify(wish, ask, streams),
             may_act=got.may_act,
         )
         answer = rendering(self._manner(wish, ask, talk, got))

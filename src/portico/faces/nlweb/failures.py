@@ -25,6 +25,7 @@ from portico.errors import (
     Unsupported,
 )
 from portico.faces.nlweb.dialects import V54, Dialect, Voice
+from portico.faces.wire import BEARER
 
 
 class NoResults(NotFound):
@@ -129,6 +130,6 @@ def headers_of(error: SiteError | None) -> dict[str, str]:
         case RateLimited():
             return {"retry-after": str(retry_after(error))}
         case Unauthenticated():
-            return {"www-authenticate": "Bearer"}
+            return {"www-authenticate": BEARER}
         case _:
             return {}

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
 
@@ -12,6 +12,7 @@ from portico.config import Asking
 from portico.errors import BadRequest
 from portico.faces.nlweb.dialects import FLAT, V54, Format, Voice
 from portico.faces.nlweb.failures import InvalidAction, MissingField, UnsupportedFormat, UnsupportedMode
+from portico.faces.nlweb.schema import Schema, whole_schema
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -30,43 +31,52 @@ PAGE_HINTS = ("max_results", "limit", "num_results")  # the first that is given 
 _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8})*\Z")
 
 
+def _says(description: str = "", **schema: Any) -> msgspec.Meta:
+    """What is published of a member that is read more leniently."""
+    return msgspec.Meta(description=description or None, extra_json_schema=schema or None)
+
+
 class Query(msgspec.Struct, frozen=True):
     """The rest of its attributes are filters."""
 
-    text: str | None = None
+    text: Annotated[str | None, _says("The question, in plain words")] = None
+    site: Annotated[Any, _says("Collection to look in", type="string")] = None
+    item_type: Annotated[Any, _says("schema.org type, e.g. Recipe", type="string")] = msgspec.field(
+        name="itemType", default=None
+    )
 
 
 class Context(msgspec.Struct, frozen=True):
     """Whatever else it holds belongs to a kind of context of the caller's own."""
 
-    prev: str | list[str] | None = None
-    text: str | None = None
-    memory: str | list[str] | None = None
-    answers: dict[str, Any] | None = None
+    prev: Annotated[str | list[str] | None, _says("Earlier questions, oldest first")] = None
+    text: Annotated[str | None, _says("What the talk is about")] = None
+    memory: Annotated[str | list[str] | None, _says("Lasting wishes: vegetarian")] = None
+    answers: Annotated[dict[str, Any] | None, _says("Answers to an elicitation, by question id")] = None
 
 
 class Prefer(msgspec.Struct, frozen=True):
     streaming: bool | None = None
-    response_format: str | list[str] | None = None
-    mode: str | list[str] | None = None
-    language: str | None = msgspec.field(name="accept-language", default=None)
+    response_format: Annotated[str | list[str] | None, _says("conversational_search or chatgpt_app")] = None
+    mode: Annotated[str | list[str] | None, _says("list, summarize, generate")] = None
+    language: Annotated[str | None, _says("e.g. en")] = msgspec.field(name="accept-language", default=None)
 
 
 class Session(msgspec.Struct, frozen=True):
     """What a client brings back. Untrusted, whatever it says."""
 
-    conversation_id: Any = None
-    state_token: Any = None
+    conversation_id: Annotated[Any, _says(type="string")] = None
+    state_token: Annotated[Any, _says(type="string")] = None
 
 
 class Meta(msgspec.Struct, frozen=True):
     """`user` is a label of the client's and says nothing of who asks, so it is not read."""
 
-    version: str | None = None
-    api_version: str | None = None
-    session_context: Session | None = None
-    remember: bool | None = None
-    start_num: Any = None
+    version: Annotated[str | None, _says("0.55")] = None
+    api_version: Annotated[str | None, _says("0.54")] = None
+    session_context: Annotated[Session | None, _says("As the last answer gave it in _meta")] = None
+    remember: Annotated[bool | None, _says("Keep this for next time")] = None
+    start_num: Annotated[Any, _says("Items to skip", type="integer")] = None
 
 
 class Body(msgspec.Struct, frozen=True):
@@ -77,10 +87,37 @@ class Body(msgspec.Struct, frozen=True):
 
 
 class Awaiting(msgspec.Struct, frozen=True):
-    promise_token: str | None = None
-    action: Any = None
+    promise_token: Annotated[str | None, _says("Of a promise")] = None
+    action: Annotated[Any, _says(type="string", enum=["checkin", "cancel"])] = None
     prefer: Prefer | None = None
     meta: Meta | None = None
+
+
+def ask_schema() -> Schema:
+    """What `ask` takes, in one piece (A.1). Reading it forgives more: a text for an object, null, one for several."""
+    schema = whole_schema(Body)
+    members: dict[str, Schema] = {
+        **schema["properties"],
+        "query": whole_schema(Query, ("text",)),
+        "context": whole_schema(Context),
+    }
+    return {**schema, "properties": {name: {"description": _SECTIONS[name], **each} for name, each in members.items()}}
+
+
+def await_schema() -> Schema:
+    """What `await` takes (A.2). The insides of its sections are those of `ask`, and not said again."""
+    schema = whole_schema(Awaiting, ("promise_token", "action"))
+    members: dict[str, Schema] = schema["properties"]
+    said = {name: {"type": "object"} if name in _SECTIONS else each for name, each in members.items()}
+    return {**schema, "properties": said}
+
+
+_SECTIONS = {
+    "query": "The question; further attributes filter, e.g. price",
+    "context": "What came before",
+    "prefer": "How to answer",
+    "meta": "Version and session",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,14 +285,39 @@ def check_text(text: str) -> None:
 
 # The flat dialect
 
+
+class FlatBody(msgspec.Struct, frozen=True):
+    """The members that mean something by themselves; every other is a filter. In a URL or a form all are texts."""
+
+    query: Annotated[str, _says("The question, in plain words")]
+    prev: Annotated[Any, _says("Earlier questions: a JSON array, or one question", type="string")] = None
+    context: Annotated[Any, _says("What the talk is about", type="string")] = None
+    memory: Annotated[str | list[str] | None, _says("What is known of the person: vegetarian", type="string")] = None
+    streaming: Annotated[Any, _says("Events as they come, unless false", type="boolean")] = None
+    generate_mode: Annotated[str | None, _says("none, list, summarize or generate")] = None
+    mode: Annotated[str | list[str] | None, _says("The same, for who does not say generate_mode", type="string")] = None
+    response_format: Annotated[str | list[str] | None, _says("conversational_search or chatgpt_app", type="string")] = (
+        None
+    )
+    query_id: Annotated[Any, _says("Comes back with every message", type="string")] = None
+    decontextualized_query: Annotated[Any, _says("The question so that it stands alone", type="string")] = None
+    item_to_remember: Annotated[Any, _says("What to remember of the person", type="string")] = None
+    remember: Annotated[Any, _says("Keep this for next time", type="boolean")] = None
+    start_num: Annotated[Any, _says("Items to skip", type="integer")] = None
+
+
 _FLAT_META = frozenset({"remember", "start_num"})
 _NOT_FILTERS = frozenset(
     {
-        *("query", "prev", "context", "memory", "streaming", "generate_mode", "mode", "query_id", "meta", "prefer"),
-        *("decontextualized_query", "item_to_remember", "response_format", *_FLAT_META),
+        *FlatBody.__struct_fields__,
+        *("meta", "prefer"),
         "context_url",  # never fetched: nobody sends Portico anywhere
     }
 )
+
+
+def flat_schema() -> Schema:
+    return whole_schema(FlatBody)
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
