@@ -151,7 +151,8 @@ def _check(template: Template, said: Mapping[str, str], site: Site, caller: Call
 def _check_text(name: str, text: str, most: int) -> None:
     if len(text) > most:
         raise _wrong(f"{name} has {len(text)} characters; {most} are allowed")
-    if problem := text_problem(text):
+    problem = text_problem(text)
+    if problem:
         raise _wrong(f"{name} cannot be used: {problem}")
 
 
