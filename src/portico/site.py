@@ -269,6 +269,10 @@ class Site:
         self._observe(Called(operation.name, _since(started), caller.id))
         return outcome
 
+    async def newest(self) -> int:
+        """The sequence number of the newest change: from here on to watch is to miss nothing."""
+        return await self.finder.store.head()
+
     async def watch(self, watch: Watch, caller: Caller) -> AsyncIterator[Change]:
         """The changes of a collection as they happen. An update that leaves or enters the filter is shown too."""
         await self.gate.admit(watch, caller)

@@ -1,7 +1,7 @@
 """Being told of what changes."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -56,6 +56,12 @@ async def heard(subscription: Subscription) -> str:
 
 async def write(parts: Parts, *writes: Write) -> None:
     await parts.store.write("rooms", writes)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
@@ -229,14 +235,12 @@ async def test_a_slow_reader_is_told_once_of_what_changed_often(parts: Parts) ->
 
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         group.create_task(stream.tell(send))
+        await write(parts, Put("attic", {"beds": 0}))
+        await until(lambda: sent == [ATTIC])
         for number in range(50):
-            await write(parts, Put("attic", {"beds": number}))
-        async for change in parts.site.watch(Watch("rooms", since=since), Caller(scopes=frozenset({"read:*"}))):
-            if change.item.data == {"beds": 49}:
-                break
+            await write(parts, Put("attic", {"beds": f"{number} more"}))
         await write(parts, Put("shed", {}))
-        while len(stream._waiting) < 2:
-            await asyncio.sleep(0)
+        await until(lambda: SHED in stream.waiting)
         may_go_on.set()
     await stream.close()
 
@@ -269,37 +273,31 @@ async def test_a_watch_that_breaks_off_is_taken_up_again(
 async def test_nothing_goes_on_when_clients_have_left(parts: Parts) -> None:
     await parts.store.declare(Collection("guests"))
     followed = [ROOMS, ATTIC, "portico://collections/guests"]
-    counted: list[int] = []
     async with listening(parts) as port:
+        await _come_and_go(port, followed)
+        await until(lambda: not _watching())
+        always = len(asyncio.all_tasks())  # the first time begins what a server has running from then on
         for _ in range(3):
-            async with connected(port, "legacy") as client:
-                for uri in followed:
-                    await client.subscribe_resource(uri)
-                counted.append(_watching())
-            async with connected(port) as client, client.listen(resource_subscriptions=followed):
-                counted.append(_watching())
-            async with asyncio.timeout(10):
-                while _watching() or _serving():
-                    await asyncio.sleep(0.01)
-            counted.append(len(asyncio.all_tasks()))
+            await _come_and_go(port, followed)
+        await until(lambda: len(asyncio.all_tasks()) <= always)
 
-    # The first round begins what a server has running from then on.
-    always = counted[2]
-    assert counted == [2, 2, always] * 3
+        assert _watching() == 0
+
+
+async def _come_and_go(port: int, followed: list[str]) -> None:
+    async with connected(port, "legacy") as client:
+        for uri in followed:
+            await client.subscribe_resource(uri)
+        assert _watching() == 2
+    await until(lambda: not _watching())
+    async with connected(port) as client, client.listen(resource_subscriptions=followed):
+        assert _watching() == 2
 
 
 def _watching() -> int:
     """Watches that run: of one collection there is one, however many of its items are followed."""
-    return _running().count("Following._follow")
-
-
-def _serving() -> bool:
-    """Whether a server still has a request or a session of the protocol under way."""
-    return any(name.startswith(("RequestResponseCycle", "StreamableHTTP", "Stream.")) for name in _running())
-
-
-def _running() -> list[str]:
-    return [getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks()]
+    names = [getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks()]
+    return names.count("Following._follow")
 
 
 async def test_a_server_that_stops_ends_its_streams_in_good_order(parts: Parts) -> None:

@@ -49,6 +49,8 @@ class Door:
         self._inside = inside
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # RFC 9110, 5.5: white space around a value is no part of it. The server before leaves what follows.
+        scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
         request = Request(scope, receive)
         refusal = self._misdirected(request)
         if refusal is None:

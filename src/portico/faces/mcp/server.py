@@ -50,7 +50,7 @@ def made(site: Site, config: Config, observe: Observe, local: Caller | None = No
         return await subscriptions.listen(context, answering.caller(context), params)
 
     lists = CacheHint(CATALOG_MILLISECONDS, "private")
-    server: Server[Any] = Server(
+    server = SiteServer(
         "portico",
         version=__version__,
         title=site.name,
@@ -84,6 +84,17 @@ def made(site: Site, config: Config, observe: Observe, local: Caller | None = No
     server.add_request_handler("tasks/cancel", tasks.TaskParams, answering.cancel_task)
     server.middleware.append(Metered(answering, observe))
     return server
+
+
+class SiteServer(Server[Any]):
+    """Promises no news of lists that change: what can be followed are resources."""
+
+    def get_capabilities(self, *args: Any, **kwargs: Any) -> types.ServerCapabilities:
+        found = super().get_capabilities(*args, **kwargs)
+        for each in (found.tools, found.prompts, found.resources):
+            if each is not None:
+                each.list_changed = None
+        return found
 
 
 def instructions(site: Site) -> str:
@@ -135,7 +146,7 @@ class Answering:
     async def read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        return await resources.read_resource(self.site, self.caller(context), str(params.uri))
+        return await resources.read_resource(self.site, self.caller(context), str(params.uri), context.protocol_version)
 
     async def list_prompts(self, context: Context, _: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
         return prompts.list_prompts(self.site, self.caller(context))

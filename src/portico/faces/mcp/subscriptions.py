@@ -48,7 +48,7 @@ class Subscriptions:
         address = (await self._honoured(caller, [uri])).get(uri)
         if address is None:
             raise not_found(uri, ctx.protocol_version)
-        since = await _newest(self._site)
+        since = await self._site.newest()
         self._session_stream(ctx, caller).add(uri, address, since)
         return types.EmptyResult()
 
@@ -92,7 +92,7 @@ class Subscriptions:
         honoured = await self._honoured(caller, uris)
         stream = self._open(caller)
         try:
-            since = await _newest(self._site)
+            since = await self._site.newest()
             for uri, address in honoured.items():
                 stream.add(uri, address, since)
             await _acknowledge(ctx, list(honoured))
@@ -134,9 +134,9 @@ class Stream:
 
     def __init__(self, site: Site, caller: Caller) -> None:
         self.caller = caller
+        self.waiting: dict[str, None] = {}  # addresses, in the order in which they changed
         self._site = site
         self._following: dict[str, Following] = {}  # by collection
-        self._waiting: dict[str, None] = {}  # addresses, in the order in which they changed
         self._news = asyncio.Event()
         self._is_over = False
         self._telling: asyncio.Task[None] | None = None
@@ -158,7 +158,7 @@ class Stream:
         following.wanted[uri] = address.id
 
     async def remove(self, uri: str) -> None:
-        self._waiting.pop(uri, None)
+        self.waiting.pop(uri, None)
         for name, following in tuple(self._following.items()):
             following.wanted.pop(uri, None)
             if not following.wanted:
@@ -166,7 +166,7 @@ class Stream:
                 await following.stop()
 
     def _changed(self, uri: str) -> None:
-        self._waiting[uri] = None
+        self.waiting[uri] = None
         self._news.set()
 
     def tell_in_background(self, send: Callable[[str], Awaitable[None]]) -> None:
@@ -177,9 +177,9 @@ class Stream:
         while not self._is_over:
             await self._news.wait()
             self._news.clear()
-            while self._waiting:
-                uri = next(iter(self._waiting))
-                del self._waiting[uri]
+            while self.waiting:
+                uri = next(iter(self.waiting))
+                del self.waiting[uri]
                 await send(uri)
 
     def end(self) -> None:
@@ -220,7 +220,7 @@ class Following:
 
     async def _watch(self) -> None:
         if self._since is None:
-            self._since = await _newest(self._site)
+            self._since = await self._site.newest()
             # Nobody knows what was missed. Whoever reads again sees how things are.
             for uri in self.wanted:
                 self._changed(uri)
@@ -242,11 +242,6 @@ class Following:
 async def _stopped(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait([task])
-
-
-async def _newest(site: Site) -> int:
-    """Where a watch begins so that it misses nothing from now on, although it starts a moment later."""
-    return await site.finder.store.head()
 
 
 def _too_many_uris() -> MCPError:

@@ -10,11 +10,13 @@ from typing import Any, cast
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
+from starlette.requests import Request
 
 from portico.calls import Call, Caller, Outcome, Task, TaskState
 from portico.errors import TaskCancelled
 from portico.faces.mcp.elicitation import Context, is_modern
 from portico.faces.mcp.tools import Tools
+from portico.faces.nlweb.failures import INTERNAL
 from portico.site import Site, shown_task
 
 EXTENSION = "io.modelcontextprotocol/tasks"
@@ -23,7 +25,7 @@ STATUSES: Mapping[str, types.TaskStatus] = {
     TaskState.PENDING: "working",
     TaskState.RUNNING: "working",
     TaskState.COMPLETED: "completed",
-    # What a tool could not do is its result, and no failure of the protocol.
+    # What a tool could not do is its result. It failed only if the site did.
     TaskState.FAILED: "completed",
     TaskState.CANCELLED: "cancelled",
 }
@@ -45,34 +47,39 @@ def begun(task: Task) -> dict[str, Any]:
 
 
 async def get(site: Site, tools: Tools, caller: Caller, context: Context, params: TaskParams) -> dict[str, Any]:
-    _check(context)
-    task = await _found(site, caller, params.task_id)
-    told = _shown(task)
+    _check(context, params)
+    told = _shown(await _found(site, caller, params.task_id))
     if told["status"] != "completed":
         return told
     result = await tools.finished(params.task_id, caller, context)
+    error = (result.structured_content or {}).get("error", {})
+    if error.get("code") == INTERNAL.code:
+        return {**told, "status": "failed", "error": {"code": types.INTERNAL_ERROR, "message": error["message"]}}
     return {**told, "result": result.model_dump(by_alias=True, mode="json", exclude_none=True)}
 
 
 async def update(site: Site, caller: Caller, context: Context, params: TaskParams) -> dict[str, Any]:
-    _check(context)
+    _check(context, params)
     await _found(site, caller, params.task_id)
     return {}
 
 
 async def cancel(site: Site, caller: Caller, context: Context, params: TaskParams) -> dict[str, Any]:
-    _check(context)
+    _check(context, params)
     with contextlib.suppress(TaskCancelled):
         await site.awaited(params.task_id, caller, cancel=True)
     return {}
 
 
-def _check(context: Context) -> None:
+def _check(context: Context, params: TaskParams) -> None:
     if not is_modern(context):
         raise MCPError(types.METHOD_NOT_FOUND, "Method not found", context.method)
     if not is_wanted(context):
         needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
         raise MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, f"This needs the extension {EXTENSION}", needed)
+    named = cast("Request", context.request).headers.get("mcp-name") if context.request else None
+    if named is not None and named != params.task_id:
+        raise MCPError(types.HEADER_MISMATCH, "Mcp-Name is another task than the request is about")
 
 
 async def _found(site: Site, caller: Caller, id: str) -> dict[str, Any]:
