@@ -17,6 +17,7 @@ from portico.errors import TaskCancelled
 from portico.faces.mcp.elicitation import Context, is_modern
 from portico.faces.mcp.tools import Tools
 from portico.faces.nlweb.failures import INTERNAL
+from portico.faces.nlweb.shapes import members
 from portico.site import Site, shown_task
 
 EXTENSION = "io.modelcontextprotocol/tasks"
@@ -52,7 +53,7 @@ async def get(site: Site, tools: Tools, caller: Caller, context: Context, params
     if told["status"] != "completed":
         return told
     result = await tools.finished(params.task_id, caller, context)
-    error = (result.structured_content or {}).get("error", {})
+    error: dict[str, Any] = members(result.structured_content).get("error", {})
     if error.get("code") == INTERNAL.code:
         return {**told, "status": "failed", "error": {"code": types.INTERNAL_ERROR, "message": error["message"]}}
     return {**told, "result": result.model_dump(by_alias=True, mode="json", exclude_none=True)}
