@@ -8,7 +8,17 @@ import pytest
 from portico.calls import Caller
 from portico.catalog import Danger, Kind
 from portico.errors import ConfigError, Unauthenticated
-from portico.identity import Credentials, Identity, Key, allows, check_scope, key_digest, local_operator, make_key
+from portico.identity import (
+    Credentials,
+    Holder,
+    Identity,
+    Key,
+    allows,
+    check_scope,
+    key_digest,
+    local_operator,
+    make_key,
+)
 
 
 def knowing(*keys: Key) -> Identity:
@@ -51,6 +61,54 @@ async def test_an_expired_or_revoked_key_is_refused() -> None:
     for token in (expired, revoked):
         with pytest.raises(Unauthenticated):
             await identity.caller(Credentials(token))
+
+
+def vouching(*holders: Holder) -> Identity:
+    """Takes the tokens 0.., 1.. and so on, each of one holder."""
+
+    async def find(token: str) -> Holder:
+        return holders[int(token.partition(".")[0])]
+
+    return replace(knowing(), find_holder=find)
+
+
+def holder(subject: str, name: str = "Ann", issuer: str = "https://login.example") -> Holder:
+    return Holder(issuer, subject, name, frozenset({"ask"}), Danger.REVERSIBLE)
+
+
+async def test_the_holder_of_a_token_is_known_by_issuer_and_subject() -> None:
+    identity = vouching(holder("ann", "Ann\n\x1b[2J"), holder("ann", issuer="https://elsewhere.example"))
+
+    caller = await identity.caller(Credentials("0..", "10.0.0.1"))
+    other = await identity.caller(Credentials("1.."))
+
+    issuer = key_digest("https://login.example")[:12]
+    assert caller == Caller(f"oauth:{issuer}:ann", "Ann??[2J", frozenset({"ask"}), Danger.REVERSIBLE, "10.0.0.1")
+    assert (caller.is_anonymous, caller.is_operator) == (False, False)
+    assert other.id != caller.id
+
+
+async def test_any_subject_makes_an_id_of_its_own_that_is_short_and_plain() -> None:
+    long = holder("x" * 1000, "n" * 1000)
+    subjects = ["x" * 101, "x" * 102, "a\nb", "a\rb", "é", "\ud800", "~", "a b", long.id.rpartition(":")[2]]
+    identity = vouching(long, *map(holder, subjects))
+
+    callers = [await identity.caller(Credentials(f"{number}..")) for number in range(len(subjects) + 1)]
+
+    assert len({each.id for each in callers}) == len(callers)
+    assert all(len(each.id) <= 120 and each.id.isascii() and each.id.isprintable() for each in callers)
+    assert max(len(each.name) for each in callers) == 80
+
+
+@pytest.mark.parametrize("token", ["pk_a.b.c", "0.0", "0.0.0.0", "0"])
+async def test_what_has_not_the_form_of_a_token_is_taken_for_a_key(token: str) -> None:
+    with pytest.raises(Unauthenticated, match="The API key is not valid"):
+        await vouching(holder("ann")).caller(Credentials(token))
+
+
+async def test_without_an_authorization_server_a_token_is_a_wrong_key() -> None:
+    with pytest.raises(Unauthenticated, match="The API key is not valid"):
+        await knowing().caller(Credentials("0.0.0"))
 
 
 def test_a_key_is_stored_only_as_its_hash() -> None:

@@ -12,6 +12,9 @@ from portico.errors import ConfigError, Unauthenticated
 
 PREFIX = "pk_"
 ASK = "ask"
+RESOURCES = ("", "/mcp", "/a2a", "/ask")  # what an access token may be for: the site, or one of its doors
+MAX_SUBJECT = 100
+MAX_NAME = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +47,26 @@ def make_key(
 
 def key_digest(token: str) -> str:
     # A key has 256 random bits: a plain hash cannot be reversed by guessing, and is fast enough for every request.
-    return hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
+    return _digest(token)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 def check_scope(scope: str) -> str:
     """A scope is `ask`, or a kind and a collection or operation: `read:recipes`, `execute:book_table`, `*:*`."""
-    verb, colon, target = scope.partition(":")
-    if scope == ASK or (colon and target and (verb == "*" or verb in set(Kind))):
+    if is_scope(scope):
         return scope
     raise ConfigError(
         f"{scope!r} is not a scope",
         hint=f"Use ask, or one of {', '.join(Kind)} or * with a collection or operation, as in read:recipes.",
     )
+
+
+def is_scope(text: str) -> bool:
+    verb, _, target = text.partition(":")
+    return text == ASK or (bool(target) and (verb == "*" or verb in set(Kind)))
 
 
 def allows(scopes: frozenset[str], kind: Kind, *targets: str) -> bool:
@@ -71,19 +82,52 @@ class Credentials:
     bearer: str = ""
     address: str = ""
 
+    @property
+    def is_token(self) -> bool:
+        """Whether the bearer has the form of a JWT, which no API key has."""
+        return self.bearer.count(".") == 2 and not self.bearer.startswith(PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Whom an authorization server vouches for, in the words of a token that was checked: they may be any text."""
+
+    issuer: str
+    subject: str
+    name: str
+    scopes: frozenset[str]
+    danger: Danger
+
+    @property
+    def id(self) -> str:
+        """The same for every token of one subject of one issuer, and for no other."""
+        subject = self.subject
+        is_plain = subject.isascii() and subject.isprintable() and len(subject) <= MAX_SUBJECT
+        # What begins like a digest is never taken as it is, so that nobody can choose the digest of another.
+        kept = subject if is_plain and not subject.startswith("~") else f"~{_digest(subject)[:32]}"
+        return f"oauth:{_digest(self.issuer)[:12]}:{kept}"
+
+    @property
+    def shown_name(self) -> str:
+        return "".join(each if each.isprintable() else "?" for each in self.name[:MAX_NAME])
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Knows whom to trust: keys of the store, or nobody in particular."""
+    """Knows whom to trust: keys of the store, tokens of an authorization server, or nobody in particular."""
 
     find_key: Callable[[str], Awaitable[Key | None]]
     anonymous: frozenset[str]
     anonymous_danger: Danger = Danger.SAFE
+    find_holder: Callable[[str], Awaitable[Holder]] | None = None  # of an access token; raises if it is wrong
 
     async def caller(self, credentials: Credentials) -> Caller:
         """The caller behind a request; raises if credentials are given but wrong."""
         if not credentials.bearer:
             return self.nobody(credentials.address)
+        if self.find_holder and credentials.is_token:
+            holder = await self.find_holder(credentials.bearer)
+            return Caller(holder.id, holder.shown_name, holder.scopes, holder.danger, credentials.address)
         key = await self.find_key(key_digest(credentials.bearer))
         if key is None or not key.is_valid(datetime.now(UTC)):
             raise Unauthenticated(

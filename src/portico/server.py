@@ -5,7 +5,7 @@ import importlib
 import importlib.util
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from portico.ask.pipeline import Manners
 from portico.catalog import OPERATIONS, Operation
 from portico.config import Config, secret
 from portico.errors import ConfigError
-from portico.identity import Identity
+from portico.identity import Holder, Identity
 from portico.index.memory import MemoryIndex
 from portico.models import Embedder, LanguageModel, open_embedder, open_language_model
 from portico.observe import Metrics, Observe, both, nowhere
@@ -98,9 +98,16 @@ async def _opened_store(config: Config) -> Store:
 
 
 async def _site(config: Config, finder: Finder, observe: Observe, model: LanguageModel | None = None) -> Site:
-    identity = Identity(finder.store.find_key, config.anonymous_scopes, config.anonymous_danger)
+    identity = Identity(finder.store.find_key, config.anonymous_scopes, config.anonymous_danger, _token_holders(config))
     operations = await site_operations(config, finder.store)
     return Site(config.site.name, finder, identity, config.limits, operations, observe, _manners(config), model)
+
+
+def _token_holders(config: Config) -> Callable[[str], Awaitable[Holder]] | None:
+    if not config.oauth.issuer:
+        return None
+    # Half a second to import, for sites that take tokens.
+    return importlib.import_module("portico.oauth").Issuer(config).holder
 
 
 async def embed_everything(config: Config, told: Callable[[int, int, float], None]) -> None:

@@ -11,15 +11,16 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from math import ceil
-from typing import Any, TypeAlias, cast
+from typing import Annotated, Any, TypeAlias, cast
 
 import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from portico.calls import Call, Caller, Outcome, Task
-from portico.catalog import Operation
+from portico.catalog import Kind, Operation
 from portico.errors import (
     BadRequest,
     Conflict,
@@ -37,7 +38,7 @@ from portico.errors import (
     Unsupported,
     VersionMismatch,
 )
-from portico.faces.wire import caller_of, decode, read_body
+from portico.faces.wire import BEARER, caller_of, decode, read_body
 from portico.operations import schema_of
 from portico.site import Site, shown_task
 
@@ -61,6 +62,27 @@ STATUSES: dict[type[SiteError], HTTPStatus] = {
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 _WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Problem details (RFC 9457), with a hint for people and details for machines."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    hint: str | None = None
+    details: dict[str, Any]
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """An operation as the list shows it."""
+
+    name: str
+    kind: Kind
+    danger: str
+    description: str
+    params: Annotated[dict[str, Any], Meta(description="The JSON Schema of its parameters")]
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -99,21 +121,27 @@ def status_of(error: SiteError) -> HTTPStatus:
 def problem(error: SiteError) -> Response:
     """An error as problem details, with the headers its status asks for."""
     name, status = type(error).__name__, status_of(error)
-    body = {
-        "type": f"urn:portico:error:{name}",
-        "title": _WORDS.sub(" ", name).capitalize(),
-        "status": status.value,
-        "detail": error.message,
-        **({"hint": error.hint} if error.hint else {}),
-        "details": error.details,
-    }
+    body = Problem(
+        type=f"urn:portico:error:{name}",
+        title=_WORDS.sub(" ", name).capitalize(),
+        status=status.value,
+        detail=error.message,
+        hint=error.hint or None,
+        details=error.details,
+    )
     return _json(body, status, _headers(error), "application/problem+json")
+
+
+def refusal(status: HTTPStatus, detail: str, headers: Mapping[str, str] | None = None) -> Response:
+    """What no error of the site stands behind: an address or a method that is not there, or a server that failed."""
+    body = Problem(type="about:blank", title=status.phrase, status=status.value, detail=detail, details={})
+    return _json(body, status, headers, "application/problem+json")
 
 
 def _headers(error: SiteError) -> dict[str, str]:
     match error:
         case Unauthenticated():
-            return {"www-authenticate": "Bearer"}
+            return {"www-authenticate": BEARER}
         case RateLimited():
             return {"retry-after": str(ceil(error.details.get("retry_after", 1)))}
         case _:
@@ -159,14 +187,9 @@ def _outcome(outcome: Outcome | Task) -> Response:
     return _json({"operation": outcome.operation, "result": outcome.result})
 
 
-def _shown(operation: Operation) -> dict[str, Any]:
-    return {
-        "name": operation.name,
-        "kind": operation.kind.value,
-        "danger": operation.danger.name.lower(),
-        "description": operation.description,
-        "params": schema_of(operation.params),
-    }
+def _shown(operation: Operation) -> Listed:
+    danger = operation.danger.name.lower()
+    return Listed(operation.name, operation.kind, danger, operation.description, schema_of(operation.params))
 
 
 def _json(
