@@ -16,7 +16,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -26,12 +26,12 @@ from portico.catalog import OPERATIONS
 from portico.config import Config
 from portico.errors import ConfigError, SiteError, Unavailable
 from portico.faces import items, operations
+from portico.faces.discovery import llms, oauth, openapi, sitemap, wellknown
 from portico.faces.mcp import routes as mcp
 from portico.faces.nlweb import routes as nlweb
-from portico.faces.wire import Cors, Late
+from portico.faces.wire import Challenges, Cors, Late
 from portico.observe import Broke, Observe
 from portico.server import Parts, opened_site
-from portico.web import home_page
 from portico.workers import Work, Workers
 
 PING_SECONDS = 20.0  # between signs of life on a WebSocket
@@ -79,9 +79,8 @@ def application(parts: Parts) -> Application:
     async def metrics(_: Request) -> Response:
         return Response(generate_latest(parts.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
-    async def home(_: Request) -> Response:
-        counts = {name: each.items for name, each in parts.index.progress().items()}
-        return HTMLResponse(home_page(parts.site, parts.config.site.description, counts), headers=_PAGE_HEADERS)
+    def counts() -> dict[str, int]:
+        return {name: each.items for name, each in parts.index.progress().items()}
 
     async def failed(_: Request, error: Exception) -> Response:
         message = error.message if isinstance(error, SiteError) else "The server failed"
@@ -101,13 +100,17 @@ def application(parts: Parts) -> Application:
 
     mcp_routes, mcp_face = mcp.routes(parts.site, parts.config, parts.observe)
     routes: list[BaseRoute] = [
-        Route("/", home),
         Route("/healthz", healthz),
         Route("/readyz", readyz),
         Route("/metrics", metrics),
         *nlweb.routes(parts.site, parts.config, parts.observe),
         *operations.routes(parts.site),
-        *items.routes(parts.site),
+        *items.routes(parts.site, parts.config, counts),
+        *sitemap.routes(parts.site, parts.config, counts),
+        *llms.routes(parts.site, parts.config, counts),
+        *openapi.routes(parts.site, parts.config),
+        *wellknown.routes(parts.site, parts.config),
+        *oauth.routes(parts.config),
         *mcp_routes,
     ]
     if parts.config.site.images:
@@ -115,9 +118,8 @@ def application(parts: Parts) -> Application:
         routes.append(Mount("/images", Images(directory=folder, check_dir=False)))
     handlers: dict[Any, Any] = {SiteError: failed, HTTPException: refused, ClientDisconnect: left, Exception: broke}
     # Outside of everything, so that a page elsewhere can read what went wrong, too.
-    return Application(
-        Cors(Starlette(routes=routes, exception_handlers=handlers), parts.config.server.origins), (mcp_face,)
-    )
+    app = Challenges(Starlette(routes=routes, exception_handlers=handlers), parts.config)
+    return Application(Cors(app, parts.config.server.origins), (mcp_face,))
 
 
 def _image_folder(config: Config) -> Path:
@@ -139,11 +141,6 @@ class Images(StaticFiles):
 
 
 _NO_SNIFF = {"x-content-type-options": "nosniff"}
-_PAGE_HEADERS = {
-    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; base-uri 'none'",
-    **_NO_SNIFF,
-    "referrer-policy": "no-referrer",
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,10 @@ from portico.errors import (
     TimedOut,
     Unauthenticated,
     UnknownField,
+    UnknownItem,
 )
 from portico.identity import Credentials, Identity
-from portico.items import Change, content_hash
+from portico.items import Change, Item, content_hash, text_problem
 from portico.limits import Limits, Rates
 from portico.memories import Memories, Memory
 from portico.models import LanguageModel
@@ -254,6 +255,15 @@ class Site:
         shown = len(page.items) + len(page.rows)
         self._observe(Queried(query.collection, _since(started), shown, caller.id))
         return page
+
+    async def item(self, id: str, caller: Caller) -> Item:
+        """The item of this id in a collection that the caller may read. One that the id begins with comes first."""
+        await self.gate.spend(caller)
+        names = [] if text_problem(id) else self.gate.readable(caller)
+        for name in sorted(names, key=lambda name: not id.startswith(f"{name}/")):
+            if found := await self.finder.store.get(name, id):
+                return found
+        raise UnknownItem(f"There is no item {id[:100]!r}", id=id[:100])
 
     async def call(self, call: Call, caller: Caller) -> Outcome | Task:
         """Run an operation now, or start it as a task."""

@@ -1,11 +1,19 @@
-"""Items at their own addresses."""
+"""Items at their own addresses, and the pages that lead there."""
+
+from collections.abc import AsyncIterator
+from urllib.parse import urljoin
 
 import httpx
+import msgspec
 import pytest
-from tests.faces.conftest import asking
+from selectolax.lexbor import LexborHTMLParser
+from tests.faces.conftest import Inn, asking, key_of, listening
 
 from portico.server import Parts
 from portico.store import Put
+from portico.web.addresses import item_path
+
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
 
 
 @pytest.fixture
@@ -29,3 +37,203 @@ async def test_what_is_not_there_is_not_found(client: httpx.AsyncClient, id: str
     answer = await client.get(f"/items/{id}")
 
     assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
+
+
+async def test_a_browser_is_told_on_a_page_that_nothing_is_there(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/items/<script>", headers={"accept": BROWSER})
+
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+    assert "There is no item" in answer.text
+    assert "<script>" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        (None, "application/ld+json"),
+        ("*/*", "application/ld+json"),
+        (BROWSER, "text/html; charset=utf-8"),
+        ("text/*", "text/html; charset=utf-8"),
+        ("text/html, */*", "text/html; charset=utf-8"),
+        ("application/*;q=0.5, text/html;q=0.4", "application/ld+json"),
+        ("application/json", "application/json"),
+        ("application/json;q=0.9, text/html;q=0.95", "text/html; charset=utf-8"),
+        ("application/ld+json;q=0, application/json;q=0.1, text/html;q=0", "application/json"),
+        ('application/ld+json;profile="a,text/html;q=1"', "application/ld+json"),
+        ("APPLICATION/JSON; Q=1", "application/json"),
+        ("image/png", "application/ld+json"),
+        ("text/html;q=nan", "application/ld+json"),
+        (",;=/,", "application/ld+json"),
+    ],
+)
+async def test_a_reader_gets_the_form_that_it_likes_best(
+    client: httpx.AsyncClient, accept: str | None, kind: str
+) -> None:
+    del client.headers["accept"]
+    answer = await client.get("/items/attic", headers={"accept": accept} if accept else {})
+
+    assert (answer.status_code, answer.headers["content-type"]) == (200, kind)
+    assert "accept" in answer.headers["vary"]
+
+
+async def test_plain_json_is_the_item_with_its_collection_and_version(client: httpx.AsyncClient) -> None:
+    found = (await client.get("/items/rooms/loft", headers={"accept": "application/json"})).json()
+
+    assert found.pop("version")
+    assert found == {"id": "rooms/loft", "collection": "rooms", "data": {"@type": "HotelRoom", "name": "The loft"}}
+
+
+async def test_whoever_cannot_say_what_it_accepts_names_a_format(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/items/attic?format=json", headers={"accept": BROWSER})
+
+    assert answer.json()["id"] == "attic"
+
+
+async def test_each_form_has_a_tag_by_which_it_is_not_sent_again(client: httpx.AsyncClient) -> None:
+    forms = ["text/html", "application/json", "application/ld+json"]
+    tags = [(await client.get("/items/attic", headers={"accept": form})).headers["etag"] for form in forms]
+
+    assert len(set(tags)) == 3
+    for form, tag in zip(forms, tags, strict=True):
+        known = {"accept": form, "if-none-match": f'"other", W/{tag}'}
+        again = await client.get("/items/attic", headers=known)
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+
+
+async def test_an_item_names_its_address_and_its_forms(client: httpx.AsyncClient) -> None:
+    answer = await client.head("/items/attic")
+
+    assert answer.headers["link"].split(", ") == [
+        '<http://inn.example/items/attic>; rel="canonical"',
+        '<http://inn.example/items/attic>; rel="alternate"; type="application/ld+json"',
+        '<http://inn.example/items/attic>; rel="alternate"; type="application/json"',
+        '<http://inn.example/items/attic>; rel="alternate"; type="text/html"',
+    ]
+
+
+async def test_what_is_shown_to_a_key_is_for_nobody_else_to_keep(parts: Parts, client: httpx.AsyncClient) -> None:
+    anyone = await client.get("/items/attic")
+    somebody = await client.get("/items/attic", headers={"x-api-key": await key_of(parts)})
+
+    assert anyone.headers["cache-control"] == "public, max-age=60"
+    assert somebody.headers["cache-control"] == "private, no-cache"
+    assert {"authorization", "x-api-key"} <= set(anyone.headers["vary"].split(", "))
+
+
+IDS = [
+    "a b",
+    "a/b",
+    "a//b",
+    "/a",
+    "a/",
+    "a/../b",
+    "./a",
+    ".",
+    "..",
+    "...",
+    "100%",
+    "%2F",
+    "a%2Fb",
+    "a?b=c&d#e",
+    "https://shop.example/a/../b?c=d#e",
+    "ümlaut/日本語/🦀",
+    "a+b",
+    "a\\b",
+    "a\nb\n",
+    "<a href=\"'&amp;",
+]
+
+
+async def test_an_item_is_found_whatever_its_id_holds(parts: Parts) -> None:
+    await parts.store.write("rooms", [Put(id, {"name": id}) for id in IDS])
+    async with listening(parts) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        answers = [await client.get(item_path(id)) for id in IDS]
+
+    assert [answer.json()["@id"] for answer in answers] == IDS
+    assert all(item_path(id).isascii() for id in IDS)
+
+
+async def test_a_page_holds_the_item_as_json_ld(client: httpx.AsyncClient) -> None:
+    page = LexborHTMLParser((await client.get("/items/attic", headers={"accept": BROWSER})).text)
+    linked = (await client.get("/items/attic")).json()
+
+    [script] = page.css("script")
+    assert script.attributes == {"type": "application/ld+json"}
+    assert msgspec.json.decode(script.text()) == linked
+    assert page.css_first("link[rel=canonical]").attributes["href"] == "http://inn.example/items/attic"
+
+
+# Collections
+
+
+@pytest.fixture
+async def large(inn: Inn) -> AsyncIterator[httpx.AsyncClient]:
+    """An inn of many rooms, and a collection that is nobody's business."""
+    async with inn(collections={"ledger": {"private": True}}) as parts:
+        await parts.store.declare(parts.config.collection("ledger"))
+        await parts.store.write("ledger", [Put("debt", {"name": "Debts"})])
+        await parts.store.write("rooms", [Put(f"room {n}", {"name": f"Room <{n}>"}) for n in range(120)])
+        await parts.index.sync(await parts.store.head())
+        async with asking(parts, headers={"accept": BROWSER}) as client:
+            yield client
+
+
+async def test_every_item_is_reached_by_following_links(large: httpx.AsyncClient) -> None:
+    seen: set[str] = set()
+    ahead = ["/"]
+    while ahead:
+        path = ahead.pop()
+        seen.add(path)
+        page = LexborHTMLParser((await large.get(path)).raise_for_status().text)
+        links = {urljoin(path, link.attributes["href"] or "") for link in page.css("main a, footer a[rel=next]")}
+        ahead += sorted(link for link in links - seen if link.startswith(("/collections/", "/?")))
+        seen |= {link for link in links if link.startswith("/items/")}
+
+    assert {path for path in seen if path.startswith("/items/")} == {
+        *(item_path(f"room {n}") for n in range(120)),
+        *map(item_path, ["attic", "cellar", "garden"]),
+    }
+
+
+async def test_a_list_of_items_says_how_many_there_are(large: httpx.AsyncClient) -> None:
+    page = LexborHTMLParser((await large.get("/collections/rooms")).text)
+
+    assert page.css_first("main p.faint").text() == "123 items"
+    assert len(page.css("main li")) == 50
+    assert page.css("main li a")[-1].text() == "Room <32>"  # by id, as text
+
+
+@pytest.mark.parametrize("path", ["/collections/ledger", "/collections/nothing", "/items/debt"])
+async def test_what_is_private_is_not_there(large: httpx.AsyncClient, path: str) -> None:
+    answer = await large.get(path)
+
+    assert answer.status_code == 404
+    assert "ledger" not in (await large.get("/")).text
+
+
+async def test_what_a_caller_may_not_read_is_not_there(inn: Inn) -> None:
+    async with inn(anonymous={"scopes": ["ask"]}) as parts, asking(parts) as client:
+        hidden = [(await client.get(path)).status_code for path in ("/collections/rooms", "/items/attic")]
+        key = {"x-api-key": await key_of(parts, "read:rooms")}
+        shown = [(await client.get(path, headers=key)).status_code for path in ("/collections/rooms", "/items/attic")]
+        homes = [(await client.get("/", headers=headers)).text for headers in ({}, key)]
+
+    assert (hidden, shown) == ([404, 404], [200, 200])
+    assert ["/collections/rooms" in home for home in homes] == [False, True]
+
+
+async def test_a_cursor_of_another_list_is_refused(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/collections/rooms?cursor=abc")
+
+    assert (answer.status_code, answer.json()["type"]) == (400, "urn:portico:error:InvalidCursor")
+
+
+@pytest.mark.parametrize("path", ["/", "/collections/rooms", "/collections/nothing", "/items/attic"])
+async def test_reading_pages_costs_of_the_allowance(inn: Inn, path: str) -> None:
+    async with inn(limits={"anonymous_per_minute": 1}) as parts, asking(parts) as client:
+        await client.get(path)
+        refused = await client.get(path, headers={"accept": BROWSER})
+
+    assert (refused.status_code, refused.headers["content-type"]) == (429, "text/html; charset=utf-8")
+    assert int(refused.headers["retry-after"]) > 0

@@ -324,8 +324,9 @@ async def test_a_preflight_of_an_allowed_page_says_what_it_may_send() -> None:
     assert dict(answer.headers) == {
         "access-control-allow-origin": "https://shop.example",
         "access-control-allow-methods": "GET, POST, PUT, PATCH, DELETE",
-        "access-control-allow-headers": "content-type, authorization, x-api-key, accept, prefer, idempotency-key",
-        "access-control-expose-headers": "retry-after, www-authenticate, location",
+        "access-control-allow-headers": "content-type, authorization, x-api-key, accept, prefer, idempotency-key,"
+        " last-event-id, mcp-session-id, mcp-protocol-version, mcp-method, mcp-name, a2a-version, a2a-extensions",
+        "access-control-expose-headers": "retry-after, www-authenticate, location, mcp-session-id",
         "access-control-max-age": "600",
         "vary": "Origin",
     }

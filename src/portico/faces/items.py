@@ -1,38 +1,137 @@
-"""Items at the addresses that they name themselves: GET /items/{id} gives one as JSON-LD."""
+"""Items at the addresses that they name themselves, and the pages that lead there. Reads; changes nothing.
+
+GET /items/{id}          one item: a page for browsers, JSON-LD for programs, or plain JSON
+GET /collections/{name}  what there is, a page of items at a time
+GET /                    the front of the site
+
+What the caller may not read is not there. Errors are problem details, or a page for those who read pages.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, TypeAlias
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from portico.calls import Caller
-from portico.catalog import ID
-from portico.errors import SiteError, UnknownItem
-from portico.faces.operations import problem
-from portico.faces.wire import caller_of
+from portico.catalog import Collection
+from portico.config import Config
+from portico.errors import SiteError, UnknownCollection
+from portico.faces.documents import document, preferred
+from portico.faces.nlweb.shapes import SCHEMA
+from portico.faces.operations import problem, status_of
+from portico.faces.wire import base_of, caller_of
 from portico.items import Item
-from portico.query import Condition, Query
+from portico.query import Query
 from portico.site import Site
+from portico.web.addresses import item_path
+from portico.web.home import Listing, collection_page, home_page, problem_page
+from portico.web.item import FORMATS, Shelf, item_page
+from portico.web.style import HEADERS
+
+PAGE = 50  # items of a collection that are listed at once
+HTML = "text/html"
+OFFERED = (*FORMATS.values(), HTML)
+
+Counts: TypeAlias = Callable[[], Mapping[str, int]]  # how many items each collection has
+Endpoint: TypeAlias = Callable[[Request, Caller], Awaitable[Response]]
 
 
-def routes(site: Site) -> list[BaseRoute]:
-    async def show(request: Request) -> Response:
+def routes(site: Site, config: Config, counts: Counts) -> list[BaseRoute]:
+    """The addresses of this face."""
+
+    async def show(request: Request, caller: Caller) -> Response:
+        # Of the few ids that no path can carry the query tells.
+        item = await site.item(request.path_params["id"] or request.query_params.get("id", ""), caller)
+        shelf = Shelf(site.name, base_of(request, config.server), site.catalog.collections[item.collection])
+        return _item(request, item, shelf)
+
+    async def browse(request: Request, caller: Caller) -> Response:
+        collection = await _collection(site, request.path_params["name"], caller)
+        cursor = request.query_params.get("cursor", "")
+        found = await site.query(Query(collection.name, limit=PAGE, cursor=cursor), caller)
+        shelf = Shelf(site.name, base_of(request, config.server), collection)
+        listing = Listing(shelf, found, counts().get(collection.name), is_first=not cursor)
+        return document(request, collection_page(listing), HTML, HEADERS)
+
+    async def home(request: Request, caller: Caller) -> Response:
+        await site.gate.spend(caller)
+        readable = [site.catalog.collections[name] for name in site.gate.readable(caller)]
+        return document(request, home_page(site, config.site.description, counts(), readable), HTML, HEADERS)
+
+    return [
+        Route("/", _answering(home, site), methods=["GET"]),
+        Route("/collections/{name}", _answering(browse, site), methods=["GET"]),
+        Route("/items/{id:path}", _answering(show, site), methods=["GET"]),
+    ]
+
+
+def linked_data(item: Item) -> dict[str, Any]:
+    """An item as JSON-LD."""
+    return {"@context": SCHEMA, "@id": item.id, **item.data}
+
+
+def _answering(endpoint: Endpoint, site: Site) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
         try:
-            item = await _found(site, request.path_params["id"], await caller_of(request, site))
+            return await endpoint(request, await caller_of(request, site))
         except SiteError as error:
-            return problem(error)
-        headers = {"etag": f'"{item.version}"', "x-content-type-options": "nosniff"}
-        body = msgspec.json.encode({"@id": item.id, **item.data})
-        return Response(body, headers=headers, media_type="application/ld+json")
+            return _refusal(request, error, site.name)
 
-    return [Route("/items/{id:path}", show, methods=["GET"])]
+    return answer
 
 
-async def _found(site: Site, id: str, caller: Caller) -> Item:
-    """The item of this id in a collection that the caller may read. One that its id begins with is looked at first."""
-    names = sorted(site.gate.readable(caller), key=lambda name: not id.startswith(f"{name}/"))
-    for name in names:
-        page = await site.query(Query(name, where=Condition(ID, "eq", id), limit=1), caller)
-        if page.items:
-            return page.items[0]
-    raise UnknownItem(f"There is no item {id[:100]!r}", id=id[:100])
+def _refusal(request: Request, error: SiteError, site: str) -> Response:
+    told = problem(error)
+    if _wanted(request) != HTML:
+        return told
+    status = status_of(error)
+    detail = f"{error.message}. {error.hint or ''}".strip()
+    kept = {name: told.headers[name] for name in _KEPT if name in told.headers}
+    return HTMLResponse(problem_page(site, status.phrase, detail), status, {**HEADERS, **kept, "vary": "accept"})
+
+
+_KEPT = ("cache-control", "retry-after", "www-authenticate")
+
+
+def _wanted(request: Request) -> str:
+    """The form that a reader asks for: by name in the address, else by what it accepts."""
+    named = FORMATS.get(request.query_params.get("format", ""))
+    return named or preferred(",".join(request.headers.getlist("accept")), OFFERED)
+
+
+def _item(request: Request, item: Item, shelf: Shelf) -> Response:
+    kind = _wanted(request)
+    headers = {"link": _links(f"{shelf.base}{item_path(item.id)}")}
+    answer = partial(document, request, media_type=kind, vary=["accept"])
+    match kind:
+        case "text/html":
+            return answer(item_page(item, shelf, linked_data(item)), headers={**headers, **HEADERS})
+        case "application/json":
+            whole = {"id": item.id, "collection": item.collection, "version": item.version, "data": item.data}
+            return answer(msgspec.json.encode(whole), headers=headers, tag=f"{item.version}.json")
+        case _:
+            return answer(msgspec.json.encode(linked_data(item)), headers=headers, tag=item.version)
+
+
+def _links(address: str) -> str:
+    others = (f'<{address}>; rel="alternate"; type="{kind}"' for kind in OFFERED)
+    return ", ".join([f'<{address}>; rel="canonical"', *others])
+
+
+async def _collection(site: Site, name: str, caller: Caller) -> Collection:
+    """A collection that the caller may read; for anybody else it does not exist."""
+
+    def readable() -> Collection:
+        if name not in site.gate.readable(caller):
+            raise UnknownCollection(f"There is no collection {name[:100]!r}", collection=name[:100])
+        return site.catalog.collections[name]
+
+    try:
+        return await site.gate.settled(readable)
+    except UnknownCollection:
+        await site.gate.spend(caller)
+        raise

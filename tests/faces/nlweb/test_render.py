@@ -79,8 +79,9 @@ def found(id: str, place: int, score: float = 50.0, **more: Any) -> Found:
 
 
 def item(id: str, score: float = 50.0, **more: Any) -> dict:
-    grounds = {"source_urls": [], "citations": [id]}
-    base = {"@type": "Recipe", "@id": id, "name": id.title(), "site": "shop.example", "score": score}
+    url = f"https://shop.example/items/{id}"
+    grounds = {"source_urls": [url], "citations": [id]}
+    base = {"@type": "Recipe", "@id": id, "url": url, "name": id.title(), "site": "shop.example", "score": score}
     return {**base, "grounding": grounds, **more}
 
 

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 from portico.ask.events import Action, Did, Found
 from portico.faces.nlweb.dialects import FLAT, V55, Dialect
 from portico.items import Item
+from portico.web.addresses import absolute, is_own, item_path
 
 Protocol: TypeAlias = Literal["HTTP", "MCP", "A2A"]
 Shown: TypeAlias = dict[str, Any]
@@ -34,19 +35,11 @@ class Premises:
 
     def absolute(self, url: Any) -> str | None:
         """A URL that a page may follow; None for anything but http and https."""
-        if not isinstance(url, str) or not url.strip():
-            return None
-        try:
-            joined = urljoin(f"{self.base}/", url.strip())
-            parts = urlsplit(joined)
-        except ValueError:
-            return None
-        return joined if parts.scheme in {"http", "https"} and parts.hostname else None
+        return absolute(url, self.base)
 
     def is_own(self, url: str) -> bool:
         """Whether a URL leads to this site and nowhere else."""
-        own, other = urlsplit(self.base), urlsplit(url)
-        return (other.scheme, other.netloc.lower()) == (own.scheme, own.netloc.lower())
+        return is_own(url, self.base)
 
 
 def shown_item(found: Found, premises: Premises, dialect: Dialect) -> Shown:
@@ -119,11 +112,11 @@ def _link(value: Any, premises: Premises) -> Any:
             return None
 
 
-def _own_url(item: Item, premises: Premises) -> str | None:
-    for each in several(item.data.get("url")):
-        if url := premises.absolute(each):
-            return url
-    return premises.absolute(item.id) if item.id.startswith(("http://", "https://")) else None
+def _own_url(item: Item, premises: Premises) -> str:
+    """Where an item says that it is; else its page on this site."""
+    said = (premises.absolute(each) for each in several(item.data.get("url")))
+    foreign = premises.absolute(item.id) if item.id.startswith(("http://", "https://")) else None
+    return next(filter(None, (*said, foreign)), f"{premises.base}{item_path(item.id)}")
 
 
 def _name(item: Item) -> str:
@@ -175,7 +168,7 @@ def shortened(text: str, most: int = MAX_FALLBACK) -> str:
 
 def _grounding(found: Found, premises: Premises) -> Shown:
     relied = (found.item, *found.same)
-    urls = [url for each in relied if (url := _own_url(each, premises))]
+    urls = [_own_url(each, premises) for each in relied]
     return {"source_urls": list(dict.fromkeys(urls)), "citations": [each.id for each in relied]}
 
 

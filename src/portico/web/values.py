@@ -1,0 +1,368 @@
+"""Any value of an item as HTML. Everything is escaped, isolated from the text around it, and bounded."""
+
+import html
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from html import escape
+from itertools import islice
+from math import isfinite
+from typing import Any, TypeAlias, cast
+
+from portico.ask.fields import spoken
+from portico.ask.phrasebook import Phrases
+from portico.catalog import instant, seconds
+from portico.items import MAX_ID, title_of
+from portico.web.addresses import absolute, is_own, item_path
+
+MAX_DEPTH = 6  # objects and lists within each other
+MAX_MEMBERS = 100  # of an object
+MAX_ELEMENTS = 50  # of a list
+MAX_TEXT = 20_000  # characters
+MAX_LABEL = 60
+MAX_NAME = 300
+MAX_URL = 2_000
+MAX_INLINE = 40  # characters of texts that are listed on one line
+MAX_LINK = 60  # characters of an address that are shown
+FOREIGN = "nofollow noopener ugc"  # what data links to is not ours to recommend
+
+_SCHEMA = re.compile(r"https?://schema\.org/(\w+)/?\Z")
+_BLOCK = re.compile(
+    r"</?(?:p|div|br|li|ul|ol|h[1-6]|tr|table|section|article|blockquote|pre|hr)\b[^<>]*>", re.IGNORECASE
+)
+_TAG = re.compile(r"<(?:/?[A-Za-z][^<>]*|!--[^<>]*--)>")
+_BIDI = re.compile("[\u202a-\u202e\u2066-\u2069]")
+_SLUG = re.compile(r"[\w-]{1,128}/[a-z][a-z0-9-]{0,80}\Z")
+_EMPTY_LINES = re.compile(r"\n\s*\n\s*")
+
+Members: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a value is shown in: the site's address, the language, the currency, and how deep it lies."""
+
+    base: str
+    phrases: Phrases
+    currency: str = ""
+    depth: int = 0
+
+    def within(self, data: Members) -> "Surroundings":
+        """The surroundings of an object's members."""
+        return replace(self, currency=_currency(data) or self.currency, depth=self.depth + 1)
+
+
+def _currency(data: Members) -> str:
+    """The currency of an object's prices: its own, or that of the first offer."""
+    offers = data.get("offers")
+    first: Any = cast("list[Any]", offers)[:1] if isinstance(offers, list) else [offers]
+    said = [data.get("priceCurrency"), data.get("currency")]
+    said += [cast("Members", each).get("priceCurrency") for each in first if isinstance(each, Mapping)]
+    return next((each for each in said if isinstance(each, str)), "")
+
+
+def label(name: str) -> str:
+    """A field's name for people: `totalTime` is Total time."""
+    return _capital(_CALLED.get(name) or shortened(spoken(name) or name, MAX_LABEL))
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+# Names that say more to programs than to people.
+_CALLED = {
+    "aggregateRating": "Rating",
+    "geo": "Coordinates",
+    "recipeCategory": "Category",
+    "recipeCuisine": "Cuisine",
+    "recipeIngredient": "Ingredients",
+    "recipeInstructions": "Instructions",
+    "recipeYield": "Serves",
+    "articleBody": "Text",
+    "acceptedAnswer": "Answer",
+    "isAccessibleForFree": "Free of charge",
+    "amenityFeature": "Amenities",
+    "offers": "Offer",
+    "openingHoursSpecification": "Opening hours",
+    "step": "Steps",
+    "sku": "SKU",
+    "isbn": "ISBN",
+    "url": "Website",
+    "sameAs": "Elsewhere",
+    "isRelatedTo": "Related",
+    "containedInPlace": "Part of",
+}
+
+
+def readable(text: str) -> str:
+    """A text without the tags that pages leave in their data. It is not yet escaped."""
+    if "<" in text and _TAG.search(text):
+        text = html.unescape(_TAG.sub("", _BLOCK.sub("\n\n", text)))
+    return _EMPTY_LINES.sub("\n\n", text.strip())
+
+
+def one_line(text: str) -> str:
+    """A text for titles and attributes, where nothing isolates it: without line breaks and marks of direction."""
+    return " ".join(_BIDI.sub("", readable(text)).split())
+
+
+def shortened(text: str, most: int) -> str:
+    """The beginning of a text, at a word where there is one."""
+    if len(text) <= most:
+        return text
+    head = text[: most - 1]
+    cut = head.rfind(" ")
+    return f"{head[:cut] if cut > most // 2 else head}…"
+
+
+def isolated(text: str) -> str:
+    return f"<bdi>{escape(text)}</bdi>"
+
+
+def link(url: str, text: str, base: str) -> str:
+    rel = "" if is_own(url, base) else f' rel="{FOREIGN}"'
+    return f'<a href="{escape(url)}"{rel}>{isolated(text)}</a>'
+
+
+def more(count: int) -> str:
+    return f'<span class="faint">… and {count:,} more</span>'
+
+
+# Values
+
+
+def shown(name: str, value: Any, around: Surroundings) -> str:
+    """A value as HTML; empty if there is nothing to see."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return escape(_capital(around.phrases.yes if value else around.phrases.no))
+        case int() | float():
+            return escape(_number(name, value, around))
+        case str():
+            return _text(name, value, around)
+        case list() | tuple():
+            return _list(name, cast("Sequence[Any]", value), around)
+        case Mapping():
+            return _object(cast("Members", value), around)
+        case _:
+            return ""
+
+
+def _number(name: str, value: float, around: Surroundings) -> str:
+    if not isfinite(value) or abs(value) >= 1e15:
+        return str(value)
+    if _is_price(name):
+        return around.phrases.money(value, around.currency)
+    # A year, a postcode or a serial number is no amount: its digits stand together.
+    return str(value) if isinstance(value, int) else around.phrases.number(value)
+
+
+def _is_price(name: str) -> bool:
+    words = spoken(name).split()
+    return bool({"price", "cost", "fee"} & set(words)) and "range" not in words
+
+
+def _text(name: str, text: str, around: Surroundings) -> str:
+    if not text.strip():
+        return ""
+    if term := _SCHEMA.match(text.strip()):
+        return escape(label(term[1]))
+    if written := _measured(name, text.strip(), around):
+        return written
+    if text.strip().startswith(("http://", "https://")) and (url := _followed(text, around.base)):
+        return link(url, shortened(url, MAX_LINK), around.base)
+    return paragraphs(text) if "\n" in text.strip() else isolated(shortened(readable(text), MAX_TEXT))
+
+
+def _measured(name: str, text: str, around: Surroundings) -> str:
+    """Times, lengths of time and prices as people write them; empty for any other text."""
+    if len(text) > 40:
+        return ""
+    if text.startswith("P") and (length := seconds(text)) is not None:
+        return escape(around.phrases.duration(length))
+    if instant(text) is not None:
+        return _moment(text, around.phrases)
+    if _is_price(name) and re.fullmatch(r"\d{1,12}(\.\d{1,4})?", text):
+        return escape(around.phrases.money(float(text), around.currency))
+    return ""
+
+
+def _moment(text: str, phrases: Phrases) -> str:
+    moment = datetime.fromisoformat(text)
+    clock = f", {moment:%H:%M}" if len(text) > len("2026-01-01") else ""
+    return f'<time datetime="{escape(text)}">{escape(phrases.day(moment.date()))}{clock}</time>'
+
+
+def paragraphs(text: str) -> str:
+    """A long text, with its line breaks."""
+    parts = shortened(readable(text), MAX_TEXT).split("\n\n")
+    return "".join(f'<p class="text" dir="auto">{escape(part)}</p>' for part in parts if part.strip())
+
+
+# Lists
+
+
+def _list(name: str, values: Sequence[Any], around: Surroundings) -> str:
+    inner = replace(around, depth=around.depth + 1)
+    if inner.depth > MAX_DEPTH:
+        return "…"
+    if _is_vector(values):
+        return f'<span class="faint">{len(values):,} numbers</span>'
+    parts = [part for value in values[:MAX_ELEMENTS] if (part := shown(name, value, inner))]
+    rest = [more(len(values) - MAX_ELEMENTS)] if len(values) > MAX_ELEMENTS else []
+    if not parts:
+        return ""
+    if len(parts) == 1 and not rest:
+        return parts[0]
+    if all(_is_short(value) for value in values[:MAX_ELEMENTS]):
+        return ", ".join(parts) + "".join(f" {each}" for each in rest)
+    return listed([*parts, *rest])
+
+
+def listed(parts: Sequence[str], tag: str = "ul") -> str:
+    return f"<{tag}>{''.join(f'<li>{part}</li>' for part in parts)}</{tag}>"
+
+
+def _is_vector(values: Sequence[Any]) -> bool:
+    return len(values) > MAX_ELEMENTS and all(type(value) in {int, float} for value in values)
+
+
+def _is_short(value: Any) -> bool:
+    match value:
+        case str():
+            return len(value) <= MAX_INLINE and "\n" not in value
+        case Mapping():
+            return _is_reference(cast("Members", value))
+        case list() | tuple():
+            return False
+        case _:
+            return True
+
+
+# Objects
+
+
+def _object(data: Members, around: Surroundings) -> str:
+    inner = around.within(data)
+    kind = data.get("@type")
+    brief = _BRIEF.get(kind) if isinstance(kind, str) else None
+    if brief and (said := brief(data, inner)):
+        return said
+    if _is_reference(data):
+        return _reference(data, around)
+    return "…" if inner.depth > MAX_DEPTH else definitions(data.items(), inner, len(data))
+
+
+def definitions(members: Iterator[tuple[str, Any]] | Any, around: Surroundings, count: int) -> str:
+    """Names and values in two columns."""
+    few = islice(members, MAX_MEMBERS)
+    pairs = [(name, shown(name, value, around)) for name, value in few if name not in {"@type", "priceCurrency"}]
+    rows = [f"<dt>{isolated(label(name))}</dt><dd>{value}</dd>" for name, value in pairs if value]
+    if count > MAX_MEMBERS:
+        rows.append(f"<dt></dt><dd>{more(count - MAX_MEMBERS)}</dd>")
+    return f"<dl>{''.join(rows)}</dl>" if rows else ""
+
+
+def _is_reference(data: Members) -> bool:
+    """Whether an object only names something: by its id, its name or its address."""
+    told = {name for name, value in data.items() if value not in (None, "", [])}
+    return bool(told & {"@id", "name", "@value", "url"}) and told <= {
+        "@id",
+        "@type",
+        "name",
+        "url",
+        "@value",
+        "@language",
+    }
+
+
+def _reference(data: Members, around: Surroundings) -> str:
+    id, said = data.get("@id"), data.get("@value")
+    if said is not None:
+        return shown("", said, around)
+    url = _followed(data.get("url"), around.base) or (_place_of(id, around.base) if isinstance(id, str) else None)
+    name = title_of(data) or (_name_in(id) if isinstance(id, str) else "") or url or ""
+    text = shortened(one_line(name[:MAX_TEXT]), MAX_NAME)
+    return link(url, text, around.base) if url else isolated(text)
+
+
+def _name_in(id: str) -> str:
+    """What an id such as places/old-harbour calls its item; other ids are shown as they are."""
+    return label(id.rpartition("/")[2]) if _SLUG.match(id) else id
+
+
+def _place_of(id: str, base: str) -> str | None:
+    """Where something of this id is described: at its own address if it has one, else on this site."""
+    if id.startswith(("http://", "https://")):
+        return _followed(id, base)
+    return None if not id or len(id) > MAX_ID or id.startswith("_:") else f"{base}{item_path(id)}"
+
+
+def _followed(url: Any, base: str) -> str | None:
+    """An address that a link may have; None for one that no reader would take."""
+    return absolute(url, base) if isinstance(url, str) and len(url) <= MAX_URL else None
+
+
+# Objects that people write on one line
+
+
+def _rating(data: Members, around: Surroundings) -> str:
+    value = shown("", data.get("ratingValue"), around)
+    if not value:
+        return ""
+    best = shown("", data.get("bestRating"), around) or "5"
+    count = data.get("reviewCount") or data.get("ratingCount")
+    told = f' <span class="faint">({escape(around.phrases.number(count))})</span>' if isinstance(count, int) else ""
+    return f"★ {value} / {best}{told}"
+
+
+def _offer(data: Members, around: Surroundings) -> str:
+    told = {name for name, value in data.items() if value is not None}
+    if not told <= {"@type", "priceCurrency", "url", *_OFFERED}:
+        return ""
+    return " · ".join(part for name in _OFFERED if (part := shown(name, data.get(name), around)))
+
+
+_OFFERED = ("price", "availability", "itemCondition", "seller")
+
+
+def _address(data: Members, around: Surroundings) -> str:
+    names = ("streetAddress", "postOfficeBoxNumber", "addressLocality", "addressRegion", "postalCode", "addressCountry")
+    return ", ".join(part for name in names if (part := shown(name, data.get(name), around)))
+
+
+def _coordinates(data: Members, around: Surroundings) -> str:
+    parts = [shown(name, data.get(name), around) for name in ("latitude", "longitude")]
+    return ", ".join(parts) if all(parts) else ""
+
+
+def _quantity(data: Members, around: Surroundings) -> str:
+    unit = data.get("unitText") or data.get("unitCode")
+    value = shown("value", data.get("value"), around)
+    return f"{value} {isolated(unit)}" if value and isinstance(unit, str) else value
+
+
+def _step(data: Members, around: Surroundings) -> str:
+    text = data.get("text") or title_of(data)
+    return shown("text", text, around) if isinstance(text, str) else ""
+
+
+def _hours(data: Members, around: Surroundings) -> str:
+    days, opens, closes = (shown(name, data.get(name), around) for name in ("dayOfWeek", "opens", "closes"))
+    return f"{days} {opens}–{closes}".strip() if opens and closes else ""
+
+
+_BRIEF: dict[str, Callable[[Members, Surroundings], str]] = {
+    "AggregateRating": _rating,
+    "Rating": _rating,
+    "Offer": _offer,
+    "PostalAddress": _address,
+    "GeoCoordinates": _coordinates,
+    "QuantitativeValue": _quantity,
+    "HowToStep": _step,
+    "OpeningHoursSpecification": _hours,
+}

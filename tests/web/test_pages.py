@@ -1,0 +1,261 @@
+"""The page of an item, whatever the item is."""
+
+import base64
+import hashlib
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from selectolax.lexbor import LexborHTMLParser
+
+from portico.catalog import Collection
+from portico.items import Item
+from portico.web import HEADERS, STYLE, page
+from portico.web.addresses import item_path
+from portico.web.item import Shelf, item_page
+
+BASE = "https://bay.example"
+SHELF = Shelf("Merrow <Bay>", BASE, Collection("things", title="Things", language="en"))
+
+
+def shown(data: dict[str, Any], id: str = "things/one", shelf: Shelf = SHELF) -> LexborHTMLParser:
+    return LexborHTMLParser(item_page(Item(id, "things", data), shelf, {"@id": id, **data}))
+
+
+def facts(page: LexborHTMLParser) -> dict[str, str]:
+    """The names and values of the first table of facts."""
+    table = page.css_first("main dl")
+    rows = [each for each in table.iter() if each.tag in {"dt", "dd"}]
+    return {name.text(): value.text() for name, value in zip(rows[::2], rows[1::2], strict=True)}
+
+
+def test_a_recipe_is_laid_out_for_a_cook() -> None:
+    page = shown(
+        {
+            "@type": "Recipe",
+            "name": "Lemon soup",
+            "description": "Sharp and warm.",
+            "image": "/images/soup.svg",
+            "totalTime": "PT1H10M",
+            "recipeYield": 4,
+            "suitableForDiet": ["vegan", "nut-free"],
+            "aggregateRating": {"@type": "AggregateRating", "ratingValue": 4.7, "reviewCount": 127},
+            "author": {"@type": "Person", "name": "Marigold Osei"},
+            "datePublished": "2025-07-06",
+            "recipeIngredient": ["2 lemons", "2 leeks"],
+            "recipeInstructions": [{"@type": "HowToStep", "text": "Soften."}, "Simmer."],
+        }
+    )
+
+    assert page.css_first("h1").text() == "Lemon soup"
+    assert page.css_first("img").attributes["src"] == f"{BASE}/images/soup.svg"
+    assert [each.text() for each in page.css("section h2")] == ["Ingredients", "Instructions"]
+    assert [each.text() for each in page.css("ul li")] == ["2 lemons", "2 leeks"]
+    assert [each.text() for each in page.css("ol li")] == ["Soften.", "Simmer."]
+    assert facts(page) == {
+        "Rating": "★ 4.7 / 5 (127)",
+        "Total time": "1 hour 10 minutes",
+        "Author": "Marigold Osei",
+        "Date published": "6 July 2025",
+        "Serves": "4",
+        "Suitable for": "vegan, nut-free",
+    }
+
+
+def test_a_product_and_its_shop_are_laid_out_for_a_buyer() -> None:
+    page = shown(
+        {
+            "name": "Kipper",
+            "price": 6.5,
+            "offers": {
+                "@type": "Offer",
+                "price": "6.50",
+                "priceCurrency": "GBP",
+                "availability": "https://schema.org/InStock",
+                "seller": {"@id": "places/old-smokehouse"},
+            },
+            "address": {"@type": "PostalAddress", "streetAddress": "1 Quay", "addressLocality": "Merrow Bay"},
+            "openingHoursSpecification": {
+                "@type": "OpeningHoursSpecification",
+                "dayOfWeek": "https://schema.org/Monday",
+                "opens": "09:00",
+                "closes": "17:00",
+            },
+            "weight": {"@type": "QuantitativeValue", "value": 300, "unitText": "g"},
+            "fresh": True,
+            "startDate": "2026-12-05T08:00:00+00:00",
+        }
+    )
+
+    assert facts(page) == {
+        "Price": "£6.50",
+        "Offer": "£6.50 · In stock · Old smokehouse",
+        "Start date": "5 December 2026, 08:00",
+        "Address": "1 Quay, Merrow Bay",
+        "Opening hours": "Monday 09:00–17:00",
+        "Weight": "300 g",
+        "Fresh": "Yes",
+    }
+    assert page.css_first("main a").attributes["href"] == f"{BASE}/items/places/old-smokehouse"
+
+
+def test_an_answer_stands_before_what_is_known_of_the_question() -> None:
+    data = {
+        "name": "Where?",
+        "text": "Where?",
+        "keywords": "parking",
+        "acceptedAnswer": {"@type": "Answer", "text": "Here."},
+    }
+
+    read = [each.text() for each in shown(data).css("main h1, main h2, main p, main dt, main dd")]
+    assert read == ["Where?", "Answer", "Here.", "Keywords", "parking"]
+
+
+def test_only_a_name_is_enough() -> None:
+    page = shown({"name": "x"})
+
+    assert page.css_first("main").text(strip=True) == "x"
+    assert [(each.text(), each.attributes["href"]) for each in page.css("nav a")] == [
+        ("Merrow <Bay>", "/"),
+        ("Things", "/collections/things"),
+    ]
+
+
+def test_without_a_name_the_id_is_shown() -> None:
+    assert shown({"@type": "Thing"}, "things/4711").css_first("h1").text() == "things/4711"
+
+
+def test_much_is_shown_in_part_and_said_so() -> None:
+    deep: Any = "bottom"
+    for n in range(200):
+        deep = {"further": deep} if n % 3 else [[deep], 1]
+    page = shown(
+        {
+            "name": "Much",
+            "text": "word " * 20_000,
+            "tags": [f"tag {n}" for n in range(62)],
+            "steps": [f"{n} " + "long " * 20 for n in range(70)],
+            "vector": [0.5] * 300,
+            "deep": deep,
+            **{f"field{n}": n for n in range(300)},
+        }
+    )
+    text = page.css_first("main").text(separator=" ")
+
+    assert all(told in text for told in ("… and 12 more", "… and 20 more", "… and 203 more", "300 numbers"))
+    assert "bottom" not in text
+    assert len(page.css_first("section p").text()) <= 20_000
+    assert len(page.html or "") < 200_000
+
+
+def test_a_text_with_tags_is_read_and_a_text_in_lines_keeps_them() -> None:
+    page = shown({"name": "News", "description": "<p>Fish &amp; <b>chips</b></p><p>Today</p>", "note": "one\ntwo"})
+
+    assert [each.text() for each in page.css("main .lead p")] == ["Fish & chips", "Today"]
+    assert facts(page) == {"Note": "one\ntwo"}
+
+
+@pytest.mark.parametrize(
+    ("image", "loaded"),
+    [
+        ("/a.png", f"{BASE}/a.png"),
+        ("https://cdn.example/a.png", "https://cdn.example/a.png"),
+        ({"@type": "ImageObject", "contentUrl": "/b.png"}, f"{BASE}/b.png"),
+        (["http://cdn.example/a.png", {"url": "/c.png"}], f"{BASE}/c.png"),
+        ("http://cdn.example/a.png", None),
+        ("data:image/png;base64,AAAA", None),
+        ("javascript:alert(1)", None),
+        (7, None),
+    ],
+)
+def test_only_pictures_over_https_or_of_this_site_are_loaded(image: Any, loaded: str | None) -> None:
+    pictures = [each.attributes["src"] for each in shown({"name": "x", "image": image}).css("img")]
+
+    assert pictures == ([loaded] if loaded else [])
+
+
+def test_links_of_data_lead_to_pages_and_are_not_recommended() -> None:
+    page = shown(
+        {
+            "name": "x",
+            "sameAs": ["https://elsewhere.example/a?b=1&c=2", "javascript:alert(1)", "ftp://elsewhere.example/"],
+            "about": [{"@id": "places/quay", "name": "The quay"}, {"@id": "https://elsewhere.example/b"}],
+        }
+    )
+
+    assert [(each.attributes["href"], each.attributes.get("rel")) for each in page.css("main a")] == [
+        ("https://elsewhere.example/a?b=1&c=2", "nofollow noopener ugc"),
+        (f"{BASE}/items/places/quay", None),
+        ("https://elsewhere.example/b", "nofollow noopener ugc"),
+    ]
+
+
+def test_the_language_of_the_page_is_that_of_the_item_or_its_collection() -> None:
+    german = Shelf("Bucht", BASE, Collection("dinge", language="de"))
+
+    assert shown({"name": "x"}, shelf=german).css_first("html").attributes["lang"] == "de"
+    assert shown({"name": "x", "inLanguage": "fr"}, shelf=german).css_first("html").attributes["lang"] == "fr"
+    assert shown({"name": "x", "inLanguage": '"><script>'}).css_first("html").attributes["lang"] == "en"
+
+
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "javascript:alert(1)",
+    "\u202eesrever",
+]
+TEXTS = st.one_of(st.sampled_from(HOSTILE), st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
+NAMES = st.one_of(
+    TEXTS, st.sampled_from(["@type", "@id", "name", "description", "url", "image", "offers", "text", "step"])
+)
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), TEXTS),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(NAMES, inner, max_size=4)),
+    max_leaves=12,
+)
+ELEMENTS = {
+    "html", "head", "meta", "title", "link", "script", "style", "body", "nav", "main", "section", "footer", "div",
+    "span", "p", "h1", "h2", "ul", "ol", "li", "dl", "dt", "dd", "a", "bdi", "img", "time",
+}  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.dictionaries(NAMES, VALUES, max_size=6), TEXTS.filter(bool))
+def test_no_item_puts_anything_of_its_own_on_the_page(data: dict[str, Any], id: str) -> None:
+    page = shown(data, id)
+
+    scripts = page.css("script")
+    assert [each.attributes for each in scripts] == [{"type": "application/ld+json"}]
+    assert msgspec.json.decode(scripts[0].text()) == msgspec.json.decode(msgspec.json.encode({"@id": id, **data}))
+    assert {each.tag for each in page.css("*")} <= ELEMENTS
+    assert not [name for each in page.css("*") for name in each.attributes if name.startswith("on")]
+    places = [each.attributes.get("href") or each.attributes["src"] or "" for each in page.css("[href], [src]")]
+    assert all(place.startswith(("/", "http://", "https://")) for place in places)
+
+
+def test_the_style_is_the_one_thing_that_a_browser_may_use() -> None:
+    digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+
+    assert HEADERS["content-security-policy"] == (
+        f"default-src 'none'; style-src 'sha256-{digest}'; img-src 'self' https:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    [style] = LexborHTMLParser(page("<Title>", "<p>Body")).css("style")
+    assert style.text() == STYLE
+
+
+@pytest.mark.parametrize(
+    ("id", "path"),
+    [
+        ("recipes/soup", "/items/recipes/soup"),
+        ("a b?c#d%", "/items/a%20b%3Fc%23d%25"),
+        ("a//b", "/items/a%2F%2Fb"),
+        ("https://shop.example/a", "/items/https:%2F%2Fshop.example%2Fa"),
+        ("..", "/items/?id=.."),
+        ("a\nb", "/items/?id=a%0Ab"),
+    ],
+)
+def test_the_address_of_an_item_is_readable_where_it_can_be(id: str, path: str) -> None:
+    assert item_path(id) == path
