@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.faces.conftest import Endless, Inn, listening, scripted, soon
+from tests.faces.conftest import Endless, Inn, key_of, listening, scripted, soon
 from tests.faces.mcp.conftest import ERAS, Era, connected
 from tests.faces.mcp.test_door import HEADERS, INITIALIZE, META, MODERN
 
@@ -83,16 +83,19 @@ async def test_clients_that_come_and_go_leave_nothing(parts: Parts, era: Era) ->
                     await client.call_tool("ask", {"query": {"text": "a room"}})
 
 
-async def test_there_are_only_so_many_sessions(inn: Inn) -> None:
+async def test_there_are_only_so_many_sessions_and_nobody_has_them_all(inn: Inn) -> None:
     async with (
-        inn(mcp={"sessions": 2}) as parts,
+        inn(mcp={"sessions": 3}) as parts,
         listening(parts) as port,
         httpx.AsyncClient(headers=HEADERS) as client,
     ):
-        opened = [await client.post(f"http://127.0.0.1:{port}/mcp", json=INITIALIZE) for _ in range(3)]
-        session = {"mcp-session-id": opened[0].headers["mcp-session-id"]}
-        ended = await client.delete(f"http://127.0.0.1:{port}/mcp", headers=session)
-        after = await client.post(f"http://127.0.0.1:{port}/mcp", json=INITIALIZE)
+        url = f"http://127.0.0.1:{port}/mcp"
+        names = [{"authorization": f"Bearer {await key_of(parts)}"} for _ in range(4)]
+        opened = [await client.post(url, json=INITIALIZE, headers=name) for name in names]
+        another = await client.post(url, json=INITIALIZE, headers=names[0])
+        session = {"mcp-session-id": opened[0].headers["mcp-session-id"], **names[0]}
+        ended = await client.delete(url, headers=session)
+        after = await client.post(url, json=INITIALIZE, headers=names[0])
 
-    assert [answer.status_code for answer in opened] == [200, 200, 503]
-    assert (ended.status_code, after.status_code) == (200, 200)
+    assert [answer.status_code for answer in opened] == [200, 200, 200, 503]
+    assert (another.status_code, ended.status_code, after.status_code) == (429, 200, 200)

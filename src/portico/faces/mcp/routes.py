@@ -8,8 +8,10 @@ import asyncio
 import importlib
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -17,7 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from portico.config import Config
 from portico.errors import BadRequest, RateLimited, SiteError, TooLarge, Unauthenticated
-from portico.faces.wire import CALLER, Late, caller_of, decode, is_from_elsewhere, is_own_host, read_body
+from portico.faces.nlweb.shapes import members
+from portico.faces.wire import BEARER, CALLER, Late, caller_of, decode, is_from_elsewhere, is_own_host, read_body
 from portico.identity import ASK
 from portico.observe import Observe
 from portico.site import Site
@@ -86,7 +89,9 @@ class Door:
         if kind != "application/json":
             raise WrongKind("Requests are JSON", hint="Send `content-type: application/json`.")
         body = await read_body(request, self._site.limits.payload_bytes)
-        decode(body, self._site.limits)
+        said = decode(body, self._site.limits)
+        if is_plain(request.method, request.headers):
+            body = _completed(said)
         waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def again() -> Message:
@@ -97,7 +102,7 @@ class Door:
     def _refused(self, error: SiteError, request: Request) -> Response:
         match error:
             case Unauthenticated():
-                return refusal(401, str(error), headers={"www-authenticate": "Bearer"})
+                return refusal(401, str(error), headers={"www-authenticate": BEARER})
             case RateLimited():
                 seconds = max(1, round(error.details.get("retry_after", 1)))
                 return refusal(429, str(error), headers={"retry-after": str(seconds)})
@@ -112,6 +117,20 @@ class Door:
 
 
 class WrongKind(BadRequest): ...
+
+
+def is_plain(method: str, headers: Headers) -> bool:
+    """Whether this is a client that reads no streams, opens no session and names no revision: front ends of before."""
+    named = {"mcp-session-id", "mcp-protocol-version"}.intersection(headers)
+    return method == "POST" and not named and "text/event-stream" not in headers.get("accept", "")
+
+
+def _completed(said: Any) -> bytes:
+    """A request of such a client. It introduces itself without saying what it can do."""
+    message, params = members(said), members(members(said).get("params"))
+    if message.get("method") == "initialize":
+        return msgspec.json.encode({**message, "params": {"capabilities": {}, **params}})
+    return msgspec.json.encode(said)
 
 
 def refusal(status: int, message: str, code: int = REFUSED, headers: dict[str, str] | None = None) -> Response:
