@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from portico.ask.events import Constraint, Cost, Question
 from portico.faces.nlweb.dialects import V54, Format, ResponseType
+from portico.faces.nlweb.models import Session
 from portico.faces.nlweb.schema import Schema, whole_schema
 
 
@@ -46,13 +47,8 @@ class Understanding(msgspec.Struct):
     constraints: list[Constraint]
 
 
-class Session(msgspec.Struct):
-    conversation_id: str | None = None
-    state_token: str | None = None
-
-
-class Told(msgspec.Struct):
-    """What an answer tells of itself, in every dialect that has a place for it."""
+class AnswerMeta(msgspec.Struct):
+    """What an answer tells of itself."""
 
     response_type: ResponseType
     version: str
@@ -70,7 +66,7 @@ class Told(msgspec.Struct):
 class Answer(msgspec.Struct):
     """Of 0.55. Which members it has depends on the response type and format."""
 
-    meta: Told = msgspec.field(name="_meta")
+    meta: AnswerMeta = msgspec.field(name="_meta")
     results: list[Item] | None = None
     content: Annotated[list[Text] | None, Meta(description="Of chatgpt_app")] = None
     structured: Annotated[list[Item] | None, Meta(description="Of chatgpt_app")] = msgspec.field(

@@ -49,16 +49,20 @@ class Query(msgspec.Struct, frozen=True):
 class Context(msgspec.Struct, frozen=True):
     """Whatever else it holds belongs to a kind of context of the caller's own."""
 
-    prev: Annotated[str | list[str] | None, _says("Earlier questions, oldest first")] = None
+    prev: Annotated[
+        str | list[str] | None, _says("Earlier questions, oldest first", type="array", items={"type": "string"})
+    ] = None
     text: Annotated[str | None, _says("What the talk is about")] = None
-    memory: Annotated[str | list[str] | None, _says("Lasting wishes: vegetarian")] = None
+    memory: Annotated[str | list[str] | None, _says("Lasting wishes: vegetarian", type="string")] = None
     answers: Annotated[dict[str, Any] | None, _says("Answers to an elicitation, by question id")] = None
 
 
 class Prefer(msgspec.Struct, frozen=True):
     streaming: bool | None = None
-    response_format: Annotated[str | list[str] | None, _says("conversational_search or chatgpt_app")] = None
-    mode: Annotated[str | list[str] | None, _says("list, summarize, generate")] = None
+    response_format: Annotated[str | list[str] | None, _says("conversational_search or chatgpt_app", type="string")] = (
+        None
+    )
+    mode: Annotated[str | list[str] | None, _says("list, summarize, generate", type="string")] = None
     language: Annotated[str | None, _says("e.g. en")] = msgspec.field(name="accept-language", default=None)
 
 

@@ -39,8 +39,5 @@ def _simple(schema: Schema, parts: Mapping[str, Schema]) -> Schema:
 
 
 def _one(options: list[Schema]) -> Schema:
-    """Options, which differ in their type, as one schema."""
-    if len(options) == 1:
-        return options[0]
-    merged = {name: value for each in options for name, value in each.items()}
-    return {**merged, "type": [each["type"] for each in options]}
+    """Options as one schema. Not every reader knows lists of types, so of several nothing is said but that."""
+    return options[0] if len(options) == 1 else {}

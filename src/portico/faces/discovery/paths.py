@@ -1,0 +1,434 @@
+"""The paths that every site has, as OpenAPI describes them: schemas from the wire types, statuses from the tables of
+errors. Knows nothing of a site; `openapi.py` adds its operations.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from portico.calls import TaskState
+from portico.config import Config
+from portico.faces.discovery.sitemap import XML
+from portico.faces.discovery.wellknown import DOCUMENTS, PROTOCOLS, Document, ai_catalog, api_catalog, server_card
+from portico.faces.nlweb.answers import Answer, FlatAnswer, earlier_schema
+from portico.faces.nlweb.failures import CODES
+from portico.faces.nlweb.models import ask_schema, await_schema, flat_schema
+from portico.faces.nlweb.routes import FORM
+from portico.faces.nlweb.schema import whole_schema
+from portico.faces.operations import STATUSES, Listed, Problem
+from portico.faces.wire import RESOURCE_METADATA
+from portico.identity import RESOURCES
+from portico.web.item import FORMATS
+
+Described: TypeAlias = dict[str, Any]
+
+JSON = "application/json"
+EVENTS = "text/event-stream"
+PROBLEM = "application/problem+json"
+HANDSHAKE = PROTOCOLS[-2]  # the last revision of MCP that begins with one
+
+TAGS: Mapping[str, str] = {
+    "Questions": "Ask in plain words (NLWeb). The same requests go over WebSocket, at the same addresses.",
+    "Operations": "What can be done here, one address each. Errors are problem details (RFC 9457).",
+    "Tasks": "Work that takes longer. Only who began it can see it.",
+    "Items": "Everything public that the site has, one address each.",
+    "Agents": "The same site over MCP and A2A.",
+    "Discovery": "What there is, for browsers, crawlers and agents.",
+    "Health": "For who runs the site. A server with too much to do answers any request with 503 and a line of text.",
+}
+
+
+# What is answered and has no type where it is made
+
+
+class TaskShown(msgspec.Struct):
+    id: str
+    operation: str
+    state: TaskState
+    progress: Annotated[float, Meta(description="0 to 1")]
+    message: str
+    created: str
+    updated: str
+    estimate: Annotated[Any, Meta(description="Seconds in all", extra_json_schema={"type": ["number", "null"]})]
+    result: Any
+    error: Annotated[Any, Meta(extra_json_schema={"type": ["object", "null"]})]
+
+
+class TaskHeld(msgspec.Struct):
+    task: TaskShown
+
+
+class Operations(msgspec.Struct):
+    operations: list[Listed]
+
+
+class Health(msgspec.Struct):
+    status: Literal["ok"]
+    version: str
+
+
+class Readiness(msgspec.Struct):
+    ready: Annotated[bool, Meta(description="Whether questions are answered")]
+    current: Annotated[bool, Meta(description="Whether everything stored is found")]
+    behind: Annotated[int | None, Meta(description="Changes that are not found yet")] = None
+    collections: dict[str, Any] | None = None
+    reason: str | None = None
+
+
+class Event(msgspec.Struct):
+    """One of a stream."""
+
+    data: Annotated[str, Meta(description="JSON", extra_json_schema={"contentMediaType": "application/json"})]
+    event: Annotated[str | None, Meta(description="Of 0.55: start, result, error or complete")] = None
+
+
+class RpcRequest(msgspec.Struct):
+    jsonrpc: Literal["2.0"]
+    method: str
+    id: str | int | None = None
+    params: dict[str, Any] | None = None
+
+
+class RpcError(msgspec.Struct):
+    code: int
+    message: str
+
+
+class RpcResponse(msgspec.Struct):
+    jsonrpc: Literal["2.0"]
+    id: Any = None
+    result: Any = None
+    error: RpcError | None = None
+
+
+# Building blocks
+
+
+def reference(part: str, name: str) -> Described:
+    return {"$ref": f"#/components/{part}/{name}"}
+
+
+def content(schema: Described, *kinds: str) -> Described:
+    return {kind: {"schema": schema} for kind in kinds}
+
+
+def answer(description: str, content: Described | None = None, **headers: str) -> Described:
+    """What comes back with a status. Headers are named with _ for -."""
+    told = {name.replace("_", "-"): {"description": says, "schema": _TEXT} for name, says in headers.items()}
+    said = {"description": description, "headers": told, "content": content}
+    return {name: value for name, value in said.items() if value}
+
+
+def step(id: str, tag: str, summary: str, answers: Mapping[int, Described], **more: Any) -> Described:
+    """One method of a path."""
+    responses = {str(status): each for status, each in sorted(answers.items())}
+    return {"operationId": id, "tags": [tag], "summary": summary, **more, "responses": responses}
+
+
+def problems(*statuses: int) -> dict[int, Described]:
+    return {status: reference("responses", f"Problem{status}") for status in statuses}
+
+
+def _failures() -> dict[int, Described]:
+    return {status: reference("responses", f"Failure{status}") for status in _FAILURES}
+
+
+def _parameter(name: str, place: str, schema: Described, *, required: bool = False) -> Described:
+    told = {key: value for key, value in schema.items() if key != "description"}
+    said = {"name": name, "in": place, "required": required, "description": schema.get("description"), "schema": told}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+_TEXT: Described = {"type": "string"}
+_ID = _parameter("id", "path", {**_TEXT, "minLength": 1}, required=True)
+_PAGE = content(_TEXT, "text/html")
+_DOCUMENT = content({"type": "object"}, JSON)
+_EVENTS = content(reference("schemas", "Event"), EVENTS)
+_FAILURES = sorted({code.status for code in CODES.values() if code.status != HTTPStatus.OK})
+OPERATION_PROBLEMS = tuple(sorted({status.value for status in STATUSES.values()}))
+_READING_PROBLEMS = (400, 401, 403, 404, 422, 429, 503, 504)
+
+
+# The paths
+
+
+def paths(config: Config, question: str) -> dict[str, Described]:
+    """Every path of the HTTP faces but those of single operations. The question is one that the site can answer."""
+    return {
+        **_questions(question),
+        **_tasks(),
+        **_items(config),
+        **_agents(question),
+        **_discovery(config),
+        **_health(),
+    }
+
+
+def _questions(question: str) -> dict[str, Described]:
+    whole = content({"anyOf": [reference("schemas", name) for name in ("Answer", "EarlierAnswer", "FlatAnswer")]}, JSON)
+    answers = {
+        200: answer("An answer, a question back, or a failure of what was asked", {**whole, **_EVENTS}),
+        202: answer("A promise: look at it with /await", whole),
+        **_failures(),
+    }
+    asked = {"anyOf": [reference("schemas", "AskRequest"), reference("schemas", "FlatRequest")]}
+    body = {
+        JSON: {"schema": asked, "example": {"query": {"text": question}}},
+        FORM: {"schema": reference("schemas", "FlatRequest"), "example": {"query": question, "streaming": False}},
+    }
+    awaited = {"schema": reference("schemas", "AwaitRequest"), "example": {"promise_token": "…", "action": "checkin"}}
+    return {
+        "/ask": {
+            "post": step(
+                "post_ask",
+                "Questions",
+                "Ask a question",
+                answers,
+                description="`prefer.streaming` chooses between one JSON object and events; else `Accept` does.",
+                requestBody={"required": True, "content": body},
+            ),
+            "get": step(
+                "get_ask",
+                "Questions",
+                "Ask a question in a URL",
+                answers,
+                description="Streams unless `streaming=false`. Parameters that are not listed are filters.",
+                parameters=_in_url(question),
+            ),
+        },
+        "/await": {
+            "post": step(
+                "post_await",
+                "Questions",
+                "Look at a promise, or cancel it",
+                answers,
+                requestBody={"required": True, "content": {JSON: awaited}},
+            )
+        },
+    }
+
+
+def _in_url(question: str) -> list[Described]:
+    schema = flat_schema()
+    told = {
+        name: _parameter(name, "query", each, required=name in schema["required"])
+        for name, each in schema["properties"].items()
+    }
+    told["query"]["example"] = question
+    told["streaming"]["example"] = False
+    return list(told.values())
+
+
+def _tasks() -> dict[str, Described]:
+    held = {200: answer("The task", content(reference("schemas", "TaskHeld"), JSON))}
+    answers = {**held, **problems(*_READING_PROBLEMS)}
+    return {
+        "/operations": {
+            "get": step(
+                "get_operations",
+                "Operations",
+                "What can be done here",
+                {
+                    200: answer("All operations", content(reference("schemas", "Operations"), JSON)),
+                    **problems(401, 403, 429, 503),
+                },
+            )
+        },
+        "/tasks/{id}": {
+            "parameters": [_ID],
+            "get": step("get_task", "Tasks", "How a task is getting on", answers),
+            "delete": step("delete_task", "Tasks", "Stop a task", {**answers, **problems(409)}),
+        },
+    }
+
+
+def _items(config: Config) -> dict[str, Described]:
+    forms = {**_PAGE, **content({"type": "object"}, *FORMATS.values())}
+    form = _parameter("format", "query", {"enum": list(FORMATS), "description": "Instead of what Accept says"})
+    cursor = _parameter("cursor", "query", {**_TEXT, "description": "Where the page before ended"})
+    shown = {
+        "/collections/{name}": {
+            "parameters": [_parameter("name", "path", {**_TEXT, "minLength": 1}, required=True)],
+            "get": step("get_collection", "Items", "A list of items, for people", _kept(_PAGE), parameters=[cursor]),
+        },
+        "/items/{id}": {
+            "parameters": [_ID],
+            "get": step(
+                "get_item",
+                "Items",
+                "One item",
+                _kept(forms),
+                description="A page, JSON-LD or JSON, as `Accept` says.",
+                parameters=[form],
+            ),
+        },
+    }
+    pictures = {
+        "/images/{path}": {
+            "parameters": [_parameter("path", "path", {**_TEXT, "minLength": 1}, required=True)],
+            "get": step("get_image", "Items", "A picture", {**_found(content({}, "*/*")), **problems(404)}),
+        }
+    }
+    return {**shown, **pictures} if config.site.images else shown
+
+
+def _found(forms: Described) -> dict[int, Described]:
+    """Something that a reader may keep, and ask whether it has changed."""
+    return {200: answer("Found", forms, etag="Of this version"), 304: answer("Nothing has changed since")}
+
+
+def _kept(forms: Described) -> dict[int, Described]:
+    """The same, of what is not there for everybody. Who reads pages is told so on a page."""
+    refusals = {status: reference("responses", f"Refusal{status}") for status in _READING_PROBLEMS}
+    return {**_found(forms), **refusals}
+
+
+def _agents(question: str) -> dict[str, Described]:
+    spoken = content(reference("schemas", "RpcResponse"), JSON)
+    refused = {status: answer(HTTPStatus(status).phrase, spoken) for status in _RPC_REFUSALS}
+    client = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": {"name": "somebody", "version": "1"}}
+    words = {"messageId": "1", "role": "user", "parts": [{"kind": "text", "text": question}]}
+    said = {200: answer("The response", {**spoken, **_EVENTS}), **refused}
+    taken = {202: answer("Taken note of")}
+    return {
+        "/mcp": {
+            "post": step(
+                "post_mcp",
+                "Agents",
+                "MCP: a message of the client",
+                {**said, **taken},
+                requestBody=_rpc("initialize", client),
+            ),
+            "get": step(
+                "get_mcp", "Agents", "MCP: messages of the server", {200: answer("Messages", _EVENTS), **refused}
+            ),
+            "delete": step("delete_mcp", "Agents", "MCP: end a session", {200: answer("Ended"), **refused}),
+        },
+        "/a2a": {
+            "post": step(
+                "post_a2a",
+                "Agents",
+                "A2A: a message to the agent",
+                said,
+                requestBody=_rpc("message/send", {"message": words}),
+            ),
+        },
+    }
+
+
+def _rpc(method: str, params: Described) -> Described:
+    example = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    return {"required": True, "content": {JSON: {"schema": reference("schemas", "RpcRequest"), "example": example}}}
+
+
+def _discovery(config: Config) -> dict[str, Described]:
+    """Documents at addresses that are known beforehand."""
+    refused = problems(401, 429, 503)
+    text, xml = {**_found(content(_TEXT, "text/plain")), **refused}, {**_found(content({}, XML)), **refused}
+    file = _parameter("name", "path", {**_TEXT, "description": "A collection and a number"}, required=True)
+    documents = [
+        _read("/", "What this site is, for people", _kept(_PAGE)),
+        _read("/docs", "This description, for people", _found(_PAGE)),
+        _read("/openapi.json", "This description, for programs", _found(_DOCUMENT)),
+        _read("/llms.txt", "What this site is, for language models", text),
+        _read("/robots.txt", "What crawlers may read", text),
+        _read("/sitemap.xml", "The sitemaps of all items", xml),
+        _read("/sitemap-{name}.xml", "A sitemap", {**xml, **problems(*_READING_PROBLEMS)}, file),
+        _read("/.well-known/agent-card.json", "What the A2A agent can do", _found(_DOCUMENT)),
+    ]
+    for path, (made, kind) in DOCUMENTS.items():
+        shown = content({"type": "object"}, kind.partition(";")[0])
+        documents.append(_read(path, _CARDS[made], {**_found(shown), **refused}))
+    for door in RESOURCES if config.oauth.issuer else ():
+        documents.append(_read(f"{RESOURCE_METADATA}{door}", "Who gives out access tokens", _found(_DOCUMENT)))
+    return {path: item for each in documents for path, item in each.items()}
+
+
+def _read(path: str, summary: str, answers: Mapping[int, Described], *parameters: Described) -> Described:
+    """A document that is there to be read."""
+    id = re.sub(r"[^a-z0-9]+", "_", path.lower()).strip("_") or "home"
+    shown = step(f"get_{id}", "Discovery", summary, answers)
+    return {path: {"parameters": list(parameters), "get": shown} if parameters else {"get": shown}}
+
+
+_CARDS: Mapping[Document, str] = {
+    server_card: "How to connect over MCP",
+    ai_catalog: "Where the cards are",
+    api_catalog: "The interfaces of the site",
+}
+
+
+def _health() -> dict[str, Described]:
+    ready = content(reference("schemas", "Readiness"), JSON)
+    health = content(reference("schemas", "Health"), JSON)
+    return {
+        "/healthz": {"get": step("get_health", "Health", "Whether the server runs", {200: answer("It does", health)})},
+        "/readyz": {
+            "get": step(
+                "get_readiness",
+                "Health",
+                "Whether the site answers questions",
+                {200: answer("It does", ready), 503: answer("Not yet", ready)},
+            )
+        },
+        "/metrics": {
+            "get": step(
+                "get_metrics", "Health", "Figures for Prometheus", {200: answer("Text", content(_TEXT, "text/plain"))}
+            )
+        },
+    }
+
+
+_RPC_REFUSALS = (400, 401, 403, 404, 405, 406, 413, 415, 421, 429, 500, 503)
+
+
+# What the paths refer to
+
+
+def components() -> dict[str, Described]:
+    problem = content(reference("schemas", "Problem"), PROBLEM)
+    failures = [reference("schemas", "Answer"), reference("schemas", "EarlierAnswer")]
+    return {
+        "schemas": {
+            "AskRequest": ask_schema(),
+            "FlatRequest": flat_schema(),
+            "AwaitRequest": await_schema(),
+            "EarlierAnswer": earlier_schema(),
+            **{kind.__name__: whole_schema(kind) for kind in _PUBLISHED},
+        },
+        "responses": {
+            "Begun": answer("A task", content(reference("schemas", "TaskHeld"), JSON), location="Where the task is"),
+            **_refusals("Problem", OPERATION_PROBLEMS, problem),
+            **_refusals("Refusal", _READING_PROBLEMS, {**problem, **_PAGE}),
+            **_refusals("Failure", _FAILURES, content({"anyOf": failures}, JSON)),
+        },
+        "parameters": {
+            "Prefer": _parameter(
+                "prefer", "header", {**_TEXT, "description": "respond-async: begin a task, and answer at once"}
+            ),
+            "IdempotencyKey": _parameter(
+                "idempotency-key", "header", {**_TEXT, "description": "The same key again does nothing again"}
+            ),
+        },
+        "securitySchemes": {
+            "bearer": {"type": "http", "scheme": "bearer", "description": "An API key or an access token"},
+            "key": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "An API key"},
+        },
+    }
+
+
+_PUBLISHED = (Answer, FlatAnswer, Problem, Operations, TaskHeld, Health, Readiness, Event, RpcRequest, RpcResponse)
+_HEADERS: Mapping[int, dict[str, str]] = {
+    401: {"www_authenticate": "How to say who asks"},
+    429: {"retry_after": "Seconds to wait"},
+}
+
+
+def _refusals(name: str, statuses: Iterable[int], shown: Described) -> dict[str, Described]:
+    return {
+        f"{name}{status}": answer(HTTPStatus(status).phrase, shown, **_HEADERS.get(status, {})) for status in statuses
+    }

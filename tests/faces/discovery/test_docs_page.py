@@ -1,0 +1,106 @@
+"""`/docs`: everything that the document says, for people; nothing runs in it."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from selectolax.lexbor import LexborHTMLParser
+from tests.faces.conftest import Inn, asking
+
+OWN = '''
+from typing import Annotated
+from msgspec import Meta
+from portico.operations import Context, operation
+
+Words = Annotated[str, Meta(description="Say <b>what</b>", examples=["it's <i>"])]
+
+@operation(danger="safe")
+async def shout(context: Context, text: Words) -> str:
+    """Make <script>alert(1)</script> loud."""
+    return text.upper()
+'''
+
+
+@pytest.fixture
+async def client(inn: Inn, tmp_path: Path):
+    (tmp_path / "own.py").write_text(OWN)
+    anybody = {"scopes": ["ask", "read:*", "execute:*"], "danger": "safe"}
+    said = {"operations": ["own.py"], "site": {"name": "Inn & <Bar>"}, "anonymous": anybody}
+    async with inn(**said) as parts, asking(parts) as client:
+        yield client
+
+
+async def page(client: httpx.AsyncClient, **headers: str) -> LexborHTMLParser:
+    return LexborHTMLParser((await client.get("/docs", headers=headers)).text)
+
+
+async def test_every_method_of_every_path_is_shown(client: httpx.AsyncClient) -> None:
+    document = (await client.get("/openapi.json")).json()
+    told = {
+        (method.upper(), path, step["summary"])
+        for path, item in document["paths"].items()
+        for method, step in item.items()
+        if method != "parameters"
+    }
+
+    found = (await page(client)).css("summary")
+
+    shown = [tuple(each.text(strip=True) for each in summary.iter()) for summary in found]
+    assert sorted(shown) == sorted(told)
+
+
+async def test_what_an_operation_takes_is_a_table(client: httpx.AsyncClient) -> None:
+    shout = (await page(client)).css_first("#call_shout")
+    members = next(each for each in shout.css("table") if "Member" in each.text())
+
+    rows = [[cell.text() for cell in row.css("td")] for row in members.css("tr")[1:]]
+    assert rows == [["text", "string", "Required. Say <b>what</b>"]]
+
+
+async def test_nothing_in_it_runs_or_comes_from_elsewhere(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/docs")
+    found = LexborHTMLParser(answer.text)
+    policy = answer.headers["content-security-policy"]
+
+    assert not found.css("script, link, img, iframe, [style], [onclick], .rows b ~ b")
+    assert "Inn & <Bar>" in found.css_first("h1").text()
+    assert "Make <script>alert(1)</script> loud." in found.css_first("#call_shout").text()
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+    assert all(each.attributes["href"][0] in "/#" for each in found.css("a"))
+
+
+async def test_its_examples_name_the_site_as_it_was_reached(client: httpx.AsyncClient) -> None:
+    named = await page(client, host="inn.example:8000")
+    odd = await page(client, host='inn.example"><script>')
+
+    assert "curl http://inn.example:8000/healthz" in named.text()
+    assert "curl http://127.0.0.1:8000/healthz" in odd.text()
+
+
+async def test_its_examples_do_what_they_say(client: httpx.AsyncClient) -> None:
+    found = await page(client)
+
+    answers = {
+        id: await _run(client, found, id) for id in ("call_shout", "call_list_rooms", "get_ask", "get_operations")
+    }
+
+    assert {id: each.status_code for id, each in answers.items()} == dict.fromkeys(answers, 200)
+    assert answers["call_shout"].json() == {"operation": "shout", "result": "IT'S <I>"}
+    assert len(answers["call_list_rooms"].json()["result"]["items"]) == 3
+
+
+async def _run(client: httpx.AsyncClient, found: LexborHTMLParser, id: str) -> httpx.Response:
+    """Do what the line for a shell would do."""
+    match shlex.split(found.css_first(f"#{id} pre").text().replace("\\\n", "")):
+        case ["curl", url]:
+            return await client.get(url)
+        case ["curl", "-X", "POST", url, "-H", header, "-d", body]:
+            name, _, value = header.partition(": ")
+            sent: Any = json.loads(body)
+            return await client.post(url, json=sent, headers={name: value})
+        case line:
+            raise AssertionError(line)
