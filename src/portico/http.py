@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -26,6 +27,7 @@ from portico.catalog import OPERATIONS
 from portico.config import Config
 from portico.errors import ConfigError, SiteError, Unavailable
 from portico.faces import items, operations
+from portico.faces.a2a import routes as a2a
 from portico.faces.discovery import llms, oauth, openapi, sitemap, wellknown
 from portico.faces.mcp import routes as mcp
 from portico.faces.nlweb import routes as nlweb
@@ -83,13 +85,14 @@ def application(parts: Parts) -> Application:
         return {name: each.items for name, each in parts.index.progress().items()}
 
     async def failed(_: Request, error: Exception) -> Response:
-        message = error.message if isinstance(error, SiteError) else "The server failed"
-        return JSONResponse({"error": type(error).__name__, "message": message}, 500)
+        if isinstance(error, SiteError):
+            return operations.problem(error)
+        return operations.refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "The server failed")
 
     async def refused(request: Request, error: HTTPException) -> Response:
         if request.scope["path"] in nlweb.PATHS:
             return nlweb.refusal(error)
-        return PlainTextResponse(error.detail, error.status_code, error.headers)
+        return operations.refusal(HTTPStatus(error.status_code), error.detail, error.headers)
 
     async def broke(request: Request, error: Exception) -> Response:
         parts.observe(Broke(request.scope["path"][:100], type(error).__name__))
@@ -99,6 +102,7 @@ def application(parts: Parts) -> Application:
         return Response(status_code=CLIENT_LEFT)
 
     mcp_routes, mcp_face = mcp.routes(parts.site, parts.config, parts.observe)
+    a2a_routes, a2a_face = a2a.routes(parts.site, parts.config, parts.callbacks, parts.observe)
     routes: list[BaseRoute] = [
         Route("/healthz", healthz),
         Route("/readyz", readyz),
@@ -112,6 +116,7 @@ def application(parts: Parts) -> Application:
         *wellknown.routes(parts.site, parts.config),
         *oauth.routes(parts.config),
         *mcp_routes,
+        *a2a_routes,
     ]
     if parts.config.site.images:
         folder = _image_folder(parts.config)
@@ -119,7 +124,7 @@ def application(parts: Parts) -> Application:
     handlers: dict[Any, Any] = {SiteError: failed, HTTPException: refused, ClientDisconnect: left, Exception: broke}
     # Outside of everything, so that a page elsewhere can read what went wrong, too.
     app = Challenges(Starlette(routes=routes, exception_handlers=handlers), parts.config)
-    return Application(Cors(app, parts.config.server.origins), (mcp_face,))
+    return Application(Cors(app, parts.config.server.origins), (mcp_face, a2a_face))
 
 
 def _image_folder(config: Config) -> Path:

@@ -13,6 +13,14 @@ class Face:
 FACES = (
     Face("Home page", "/", "curl {base}/"),
     Face("NLWeb", "/ask", """curl {base}/ask -d '{{"query": {{"text": "a warm soup"}}}}'"""),
+    Face(
+        "MCP",
+        "/mcp",
+        """curl {base}/mcp --json '{{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}}'""",
+    ),
+    Face("A2A", "/a2a", "curl {base}/.well-known/agent-card.json"),
+    Face("Documentation", "/docs", "curl {base}/openapi.json"),
+    Face("For language models", "/llms.txt", "curl {base}/llms.txt"),
     Face("Operations", "/operations", "curl {base}/operations"),
     Face("Health", "/healthz", "curl {base}/healthz"),
     Face("Readiness", "/readyz", "curl {base}/readyz"),

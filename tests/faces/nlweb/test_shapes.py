@@ -189,7 +189,14 @@ def test_whole_numbers_that_json_readers_cannot_hold_become_floats() -> None:
 # Actions
 
 
-@requirement("nlweb:action:required", "nlweb:action:protocol", "nlweb:action:http", "nlweb:action:type")
+@requirement(
+    "nlweb:action:required",
+    "nlweb:action:protocol",
+    "nlweb:action:http",
+    "nlweb:action:mcp",
+    "nlweb:action:a2a",
+    "nlweb:action:type",
+)
 def test_an_action_is_offered_in_the_form_of_each_protocol() -> None:
     common = {
         "@context": "http://schema.org/",
@@ -218,8 +225,8 @@ def test_an_action_is_offered_in_the_form_of_each_protocol() -> None:
         "agent_url": "https://shop.example/a2a",
         "skill": "book_table",
         "message": {
-            "role": "user",
-            "parts": [{"kind": "data", "data": {"operation": "book_table", "params": {"id": "r1"}}}],
+            "role": "ROLE_USER",
+            "parts": [{"data": {"operation": "book_table", "params": {"id": "r1"}}, "mediaType": "application/json"}],
         },
     }
 

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from portico.calls import Caller
 from portico.config import Config
+from portico.errors import RateLimited
 from portico.faces.mcp.routes import is_plain, refusal
 from portico.faces.wire import CALLER
 
@@ -79,7 +80,8 @@ async def opened(server: Server[Any], config: Config) -> AsyncGenerator[ASGIApp]
         if is_plain(scope["method"], headers):
             await plain.handle_request(scope, receive, send)
         elif SESSION not in headers and not sessions.has_room(caller.rate_key):
-            await refusal(429, "You have too many sessions open. End one, or wait until one ends")(scope, receive, send)
+            error = RateLimited("You have too many sessions open", hint="End one, or wait until one ends.")
+            await refusal(error)(scope, receive, send)
         else:
             await manager.handle_request(scope, receive, sessions.noting(caller.rate_key, scope, send))
 

@@ -201,8 +201,9 @@ def shown_action(action: Action, form: Protocol, premises: Premises) -> Shown:
         case "MCP":
             return {**common, "server": f"{premises.base}/mcp", "tool": action.operation, "arguments": params}
         case "A2A":
-            part = {"kind": "data", "data": {"operation": action.operation, "params": params}}
-            message = {"role": "user", "parts": [part]}
+            # As version 1.0 writes it. Whoever sends it gives it an id.
+            part = {"data": {"operation": action.operation, "params": params}, "mediaType": "application/json"}
+            message = {"role": "ROLE_USER", "parts": [part]}
             return {**common, "agent_url": f"{premises.base}/a2a", "skill": action.operation, "message": message}
 
 

@@ -1,0 +1,81 @@
+"""Messages to addresses that callers name. Goes to public addresses alone, follows nothing, waits for nobody long."""
+
+import asyncio
+import importlib
+import ssl
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import urlsplit
+
+from portico.errors import BadRequest, SourceError, Unavailable
+
+THREADS = 8
+SECONDS = 10.0  # for one message
+MAX_ANSWER = 64 << 10  # bytes of an answer, which nobody reads
+MAX_URL = 2000  # characters
+_PORTS = {"http": 80, "https": 443}
+
+
+class Callbacks:
+    """Sends on threads of its own: receivers that do not answer hold up only each other."""
+
+    def __init__(self, allow_hosts: Iterable[str], tls: ssl.SSLContext | None = None) -> None:
+        self._allowed = frozenset(each.lower().removeprefix("[").replace("]", "") for each in allow_hosts)
+        self._tls = tls
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="callback")
+        self._ready: Any = None
+        self._closed = False
+
+    def check(self, url: str) -> None:
+        """Refuse what cannot be a callback, as far as its text tells. Names are looked up when a message is sent."""
+        if len(url) > MAX_URL:
+            raise BadRequest(f"The address of a callback has at most {MAX_URL} characters")
+        try:
+            self._fetch.checked_url(url)
+            parts = urlsplit(url)
+            host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+        except (SourceError, ValueError) as error:
+            raise BadRequest(f"{url[:200]!r} cannot be called back", hint="Name an https address.") from error
+        if host in self._allowed or f"{host}:{port}" in self._allowed:
+            return
+        if parts.scheme != "https":
+            raise BadRequest("Callbacks go over https", hint="The operator can allow a host in `allow_hosts`.")
+        address = self._fetch.literal_address(host)
+        if address is not None and not self._fetch.is_public(address):
+            raise BadRequest(
+                f"{host} is not a public address", hint="The operator can allow it in `allow_hosts`.", host=host
+            )
+
+    async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
+        """The status of the answer to a POST. A redirect is an answer like any other."""
+        self.check(url)
+        if self._closed:
+            raise Unavailable("The server stops")
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._post, url, body, dict(headers))
+
+    def close(self) -> None:
+        """Send nothing more; what is on its way ends by itself."""
+        self._closed = True
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
+        try:
+            with self._fetcher.send("POST", url, body=body, headers=headers, max_bytes=MAX_ANSWER) as answer:
+                return answer.status
+        except SourceError as error:
+            raise Unavailable(f"The callback failed: {error.message}", hint=error.hint) from error
+
+    @property
+    def _fetcher(self) -> Any:
+        if self._ready is None:
+            self._ready = self._fetch.Fetcher(
+                allow_hosts=self._allowed, max_bytes=MAX_ANSWER, timeout=SECONDS, deadline=SECONDS, tls=self._tls
+            )
+        return self._ready
+
+    @property
+    def _fetch(self) -> Any:
+        # Half a second to import, for sites that are asked to call somebody.
+        return importlib.import_module("portico.sources.fetch")

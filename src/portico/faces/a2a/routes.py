@@ -1,0 +1,47 @@
+"""The agent card, and the door of `/a2a`: lets in who may come in, and hands the request to the official SDK.
+
+Loads nothing of the SDK, which takes seconds: that happens in the background once a server runs, or at the first
+message. What is refused here is answered as a JSON-RPC error with the status of its reason.
+"""
+
+import asyncio
+import importlib
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+
+from portico.callbacks import Callbacks
+from portico.config import Config
+from portico.faces.a2a.card import PATH, RPC_PATH, card, tag_of
+from portico.faces.a2a.failures import refusal
+from portico.faces.door import Door
+from portico.faces.wire import Late, base_of
+from portico.observe import Observe
+from portico.site import Site
+
+CARD_SECONDS = 300  # that a card may be kept
+
+
+def routes(site: Site, config: Config, callbacks: Callbacks, observe: Observe) -> tuple[list[BaseRoute], Late]:
+    @asynccontextmanager
+    async def made() -> AsyncGenerator[ASGIApp]:
+        application = await asyncio.to_thread(importlib.import_module, "portico.faces.a2a.application")
+        async with application.opened(site, config, callbacks, observe) as app:
+            yield app
+
+    async def show_card(request: Request) -> Response:
+        body = msgspec.json.encode(card(site, config, base_of(request, config.server)))
+        tag = tag_of(body)
+        headers = {"etag": tag, "cache-control": f"public, max-age={CARD_SECONDS}", "vary": "Host"}
+        if tag in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        return Response(body, headers=headers, media_type="application/json")
+
+    late = Late(made)
+    door = Route(RPC_PATH, Door(site, config, late, refusal), methods=["POST"])
+    return [Route(PATH, show_card), door], late
