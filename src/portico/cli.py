@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
@@ -87,6 +87,7 @@ KeyOption = Annotated[
     typer.Option("--api-key", help="Act as the holder of this key, not as the operator.", show_default=False),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Over = Literal["http", "mcp", "a2a"]
 
 
 def main() -> None:
@@ -457,6 +458,9 @@ def ask(
     prev: Annotated[list[str] | None, typer.Option(help="A question before this one.", show_default=False)] = None,
     language: Annotated[str, typer.Option(help="Of the answer, as in de or pt-BR.", show_default=False)] = "",
     url: Annotated[str | None, typer.Option(help="Ask a server that is running.", show_default=False)] = None,
+    over: Annotated[
+        Over, typer.Option(help="Ask as agents do: the same answer, by MCP's tools or an A2A message.")
+    ] = "http",
     site: SiteOption = None,
     store: StoreOption = None,
     api_key: KeyOption = None,
@@ -467,6 +471,8 @@ def ask(
     portico ask "vegetarian dinner under 30 minutes" --summarize
 
     portico ask "something quicker" --prev "vegetarian dinner" --url http://127.0.0.1:8000
+
+    portico ask "a quiet pub" --url http://127.0.0.1:8000 --over mcp
     """
     from functools import partial
 
@@ -482,9 +488,9 @@ def ask(
         language=language,
     )
     if url:
-        opening = asked_there(url, api_key)
+        opening = asked_there(url, api_key, over)
     else:
-        opening = asked_here(_config(site, store), collection or (), partial(_caller, api_key=api_key))
+        opening = asked_here(_config(site, store), collection or (), partial(_caller, api_key=api_key), over)
     converse(opening, question, options, as_json=as_json)
 
 

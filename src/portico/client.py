@@ -236,15 +236,19 @@ class Options(TypedDict, total=False):
     session: Session | None
 
 
+Path: TypeAlias = Literal["ask", "await"]
+
+
 @dataclass(frozen=True, slots=True)
 class _Post:
-    path: Literal["ask", "await"]
-    body: bytes
+    path: Path
+    body: Mapping[str, Any]
     accept: str = "application/json"
 
     @property
     def sent(self) -> dict[str, Any]:
-        return {"content": self.body, "headers": {"Accept": self.accept, "Accept-Encoding": "identity"}}
+        headers = {"Accept": self.accept, "Accept-Encoding": "identity"}
+        return {"content": msgspec.json.encode(self.body), "headers": headers}
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,13 +286,13 @@ def _ask_post(text: str, options: Options, *, streaming: bool = False) -> _Post:
             ),
         },
     }
-    return _Post("ask", msgspec.json.encode(body), "text/event-stream" if streaming else "application/json")
+    return _Post("ask", body, "text/event-stream" if streaming else "application/json")
 
 
 def _await_post(promise: Promise | str, action: Literal["checkin", "cancel"]) -> _Post:
     token = promise if isinstance(promise, str) else promise.token
     body = {"promise_token": token, "action": action, "meta": {"version": VERSION}}
-    return _Post("await", msgspec.json.encode(body))
+    return _Post("await", body)
 
 
 def _said(**values: Any) -> dict[str, Any]:
@@ -302,6 +306,7 @@ def _said(**values: Any) -> dict[str, Any]:
 class _WireError(msgspec.Struct, frozen=True):
     code: str
     message: str | None = None
+    retry_after: float | None = None
 
 
 class _Body(msgspec.Struct, frozen=True):
@@ -343,7 +348,7 @@ def _refusal(head: _Head, raw: bytes) -> ClientError:
 
 
 def _failure(error: _WireError, status: int) -> AskFailed:
-    return AskFailed(error.code, error.message or "", status)
+    return AskFailed(error.code, error.message or "", status, error.retry_after)
 
 
 def _concluded(
@@ -575,6 +580,27 @@ class _AsyncLine:
         await self._http.aclose()
 
 
+class Carrier(Protocol):
+    """Takes requests to a server in another way than as a POST."""
+
+    async def post(self, path: Path, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The whole answer, as NLWeb has it. Raises a ClientError where there is none."""
+        ...
+
+
+class _CarriedLine(_AsyncLine):
+    """Answers come in one piece, whatever the request prefers."""
+
+    def __init__(self, http: httpx.AsyncClient, carrier: Carrier) -> None:
+        super().__init__(http)
+        self._carrier = carrier
+
+    async def pieces(self, post: _Post) -> AsyncGenerator[_Head | bytes]:
+        answer = await self._carrier.post(post.path, post.body)
+        yield _Head(200, "application/json", "")
+        yield msgspec.json.encode(answer)
+
+
 class _SyncLine:
     """Async in form alone: it blocks, and never gives way."""
 
@@ -770,7 +796,7 @@ class AsyncConversation:
 
 
 class AsyncClient(_Asking):
-    """Asks an NLWeb server, with asyncio."""
+    """Asks an NLWeb server, with asyncio. A carrier is made with the HTTP client that would post otherwise."""
 
     def __init__(
         self,
@@ -780,9 +806,10 @@ class AsyncClient(_Asking):
         timeout: float = TIMEOUT,
         largest: int = LARGEST,
         transport: httpx.AsyncBaseTransport | None = None,
+        carrier: Callable[[httpx.AsyncClient], Carrier] | None = None,
     ) -> None:
         http = httpx.AsyncClient(transport=transport, **_settings(url, api_key, timeout))
-        super().__init__(_AsyncLine(http), largest)
+        super().__init__(_CarriedLine(http, carrier(http)) if carrier else _AsyncLine(http), largest)
 
     def conversation(self) -> AsyncConversation:
         return AsyncConversation(self)

@@ -4,6 +4,8 @@ Both kinds of site are asked in the same way, over NLWeb: one that is opened in 
 """
 
 import asyncio
+import importlib
+import logging
 import re
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -21,6 +23,7 @@ from portico.client import (
     AskFailed,
     AsyncClient,
     BadAnswer,
+    Carrier,
     ClientError,
     Completed,
     Elicitation,
@@ -85,16 +88,31 @@ ERRORS: dict[str, type[SiteError]] = {
 Opening = AbstractAsyncContextManager[AsyncClient]
 
 
-# Whom to ask
+# Whom to ask, and which way
+
+WAYS: Mapping[str, tuple[str, str]] = {
+    "mcp": ("portico.carriers.mcp", "McpCarrier"),
+    "a2a": ("portico.carriers.a2a", "A2aCarrier"),
+}
+
+
+def carrier(over: str) -> Callable[[httpx.AsyncClient], Carrier] | None:
+    """The way to ask by this name; none for plain HTTP. The SDK of a way takes a second to load."""
+    if over == "http":
+        return None
+    # What the SDKs log, without handlers of their own, lands on the terminal; errors tell it better.
+    logging.getLogger(over).addHandler(logging.NullHandler())
+    module, name = WAYS[over]
+    return getattr(importlib.import_module(module), name)
 
 
 @asynccontextmanager
-async def asked_there(url: str, api_key: str | None) -> AsyncGenerator[AsyncClient]:
+async def asked_there(url: str, api_key: str | None, over: str = "http") -> AsyncGenerator[AsyncClient]:
     """A server that is running."""
     if not url.startswith(("http://", "https://")):
         raise ConfigError(f"{url!r} is not the address of a server", hint="Write http://127.0.0.1:8000.")
     try:
-        client = AsyncClient(url, api_key=api_key)
+        client = AsyncClient(url, api_key=api_key, carrier=carrier(over))
     except (httpx.InvalidURL, UnicodeEncodeError) as error:
         raise ConfigError(f"The address or the key cannot be used: {error}") from error
     async with client:
@@ -103,17 +121,22 @@ async def asked_there(url: str, api_key: str | None) -> AsyncGenerator[AsyncClie
 
 @asynccontextmanager
 async def asked_here(
-    config: Config, collections: Sequence[str], caller: Callable[[Parts], Awaitable[Caller]]
+    config: Config, collections: Sequence[str], caller: Callable[[Parts], Awaitable[Caller]], over: str = "http"
 ) -> AsyncGenerator[AsyncClient]:
     """A site that is opened in this process, which does its long work too."""
     async with opened_site(config, serves=False) as parts:
         await parts.index.start()
         for name in collections:
             parts.site.catalog.collection(name)  # raises if there is none
-        line = InProcess(application(parts), await caller(parts))
+        app = application(parts)
+        line = InProcess(app, await caller(parts))
         server = config.server
-        async with AsyncClient(server.url or f"http://{server.host}:{server.port}", transport=line) as client:
-            yield client
+        url = server.url or f"http://{server.host}:{server.port}"
+        try:
+            async with AsyncClient(url, transport=line, carrier=carrier(over)) as client:
+                yield client
+        finally:
+            await app.close()
 
 
 class InProcess(httpx.AsyncBaseTransport):

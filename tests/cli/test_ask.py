@@ -7,6 +7,7 @@ import pty
 import select
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -205,6 +206,24 @@ def test_a_key_that_may_not_ask_is_refused(portico: Portico, tmp_path: Path) -> 
     done = portico("ask", "apple", "--api-key", key, "--store", "sqlite:///s.db")
 
     assert (done.code, done.err.splitlines()[0]) == (4, "Error: The key 'x' has no scope ask")
+
+
+def test_the_answer_is_the_same_over_every_protocol(portico: Portico, examples: Path, tmp_path: Path) -> None:
+    (tmp_path / "portico.toml").write_text('[search]\nembedder = "none:"\n')
+    portico("load", examples / "products.jsonl")
+
+    plain, mcp, a2a = (portico("ask", "brass lamp", "--json", "--over", over) for over in ("http", "mcp", "a2a"))
+
+    assert "lamp-2" in [each["id"] for each in plain.json["items"]]
+    assert mcp.json == a2a.json == plain.json
+    assert mcp.err == a2a.err == plain.err == ""
+    assert portico("ask", "lamp", "--over", "pigeon").code == 2
+
+
+def test_a_protocol_that_is_not_asked_for_is_not_loaded() -> None:
+    check = "import sys, portico.conversation; sys.exit(not {'mcp', 'a2a'}.isdisjoint(sys.modules))"
+
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
 
 
 # A server elsewhere
