@@ -292,6 +292,11 @@ def parse_config(raw: Mapping[str, Any], where: str = FILE) -> Config:
         raise _explained(error, where) from error
     for scope in (*config.anonymous.scopes, *config.oauth.scopes):
         check_scope(scope)
+    if "MCP" in config.nlweb.actions and config.mcp.operations == "none":
+        raise ConfigError(
+            f"{where}: nlweb.actions offers tools of MCP, and there are none",
+            hint='Set mcp.operations to "own" or "all".',
+        )
     for name in (*config.collections, *(each.collection for each in config.source if each.collection)):
         check_collection_name(name)
     return config
