@@ -18,6 +18,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
+from tests.conformance.requirements import requirement
 
 from portico.calls import Caller
 from portico.catalog import Danger
@@ -181,7 +182,6 @@ async def test_a_good_token_makes_a_caller_that_may_what_the_site_and_the_token_
         ({"scope": 7, "scp": {"read:a": True}}, set()),
         ({"scope": "read:\ud800"}, set()),
     ],
-    ids=str,
 )
 async def test_scopes_come_as_text_or_as_a_list(trusting: Trusting, claims: dict[str, Any], scopes: set[str]) -> None:
     caller = await trusting.offline(scopes=[]).caller(Credentials(trusting.authority.token(**claims)))
@@ -212,6 +212,7 @@ async def test_scopes_come_as_text_or_as_a_list(trusting: Trusting, claims: dict
     ],
     ids=lambda said: str(said)[:50],
 )
+@requirement("mcp:auth:audience")
 async def test_a_token_that_is_not_good_here_is_refused(
     trusting: Trusting, claims: dict[str, Any], message: str
 ) -> None:
@@ -477,6 +478,7 @@ def test_settings_that_cannot_work_are_told_at_the_start(
 
 
 @pytest.mark.parametrize("audience", [SITE, f"{SITE}/", f"{SITE}/mcp", f"{SITE}/a2a", f"{SITE}/ask", ["x", SITE]])
+@requirement("mcp:auth:audience")
 async def test_a_token_may_be_for_the_site_or_one_of_its_doors(trusting: Trusting, audience: Any) -> None:
     assert (await trusting.offline().caller(Credentials(trusting.authority.token(aud=audience)))).name == "ann"
 

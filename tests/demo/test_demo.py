@@ -1,6 +1,7 @@
 """Merrow Bay: what is there, and what can be done."""
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -9,12 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 import pytest_asyncio
+from mcp import Client
+from rs_bpe.bpe import openai
+from tests.conformance.requirements import requirement
 
 import portico.demo
 from portico.calls import Call, Task
 from portico.cli import demo_config
 from portico.config import Config, StoreSettings
 from portico.errors import Conflict, InvalidParams, UnknownItem
+from portico.faces.mcp.server import made
 from portico.ingest import load_sources
 from portico.observe import nowhere
 from portico.query import Order, Query, parse_filter
@@ -270,3 +275,14 @@ async def test_the_query_of_the_readme_finds_cheap_products(town: Parts) -> None
     assert len(prices) == 5
     assert prices == sorted(prices)
     assert prices[-1] < 20
+
+
+@requirement("mcp:tools:cost")
+async def test_its_tools_cost_a_model_few_tokens(town: Parts) -> None:
+    server = made(town.site, town.config, nowhere, town.site.identity.nobody())
+    async with Client(server, cache=None) as client:
+        result = await client.list_tools()
+
+    sent = json.dumps(result.model_dump(by_alias=True, mode="json", exclude_none=True), separators=(",", ":"))
+    assert [tool.name for tool in result.tools] == ["ask", "await"]
+    assert len(openai.o200k_base().encode(sent)) < 1500

@@ -12,6 +12,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
+from tests.conformance.requirements import requirement
 from tests.faces.conftest import Inn, asking, listening
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
@@ -76,6 +77,7 @@ async def test_a_token_may_name_scopes_but_never_what_its_holder_may_risk(inn: I
 
 
 @pytest.mark.parametrize(("path", "door"), [("/ask", "/ask"), ("/operations/count_rooms", ""), ("/await", "")])
+@requirement("mcp:auth:challenge")
 async def test_who_brings_no_good_token_is_told_where_to_get_one(
     client: httpx.AsyncClient, path: str, door: str
 ) -> None:
@@ -108,6 +110,7 @@ async def test_a_web_socket_is_told_too(inn: Inn, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("door", ["", "/mcp", "/a2a", "/ask"])
+@requirement("mcp:auth:metadata")
 async def test_metadata_say_who_gives_out_tokens_for_the_site_and_its_doors(
     client: httpx.AsyncClient, door: str
 ) -> None:

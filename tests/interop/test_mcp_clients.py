@@ -135,6 +135,7 @@ def visit_with_older(python: Path, plan: dict[str, Any]) -> Visit:
 # What they see
 
 
+@requirement("mcp:transport:revisions", "mcp:transport:stdio")
 def test_a_client_agrees_on_its_newest_revision_and_finds_the_tools(client: str, seen: Visit) -> None:
     ask, wait = seen["tools"]
 
@@ -219,6 +220,7 @@ AXIOS = {"accept": "application/json, text/plain, */*"}
 
 
 @requirement("nlweb:note:mcp-ui-client")
+@requirement("mcp:transport:revisions")
 def test_a_front_end_that_knows_no_sessions_and_no_streams_is_answered(demo: str) -> None:
     def sent(id: int, method: str, params: dict[str, Any]) -> dict[str, Any]:
         body = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}

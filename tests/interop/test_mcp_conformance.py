@@ -12,6 +12,7 @@ from urllib.error import URLError
 
 import pytest
 import yaml
+from tests.conformance.requirements import requirement
 from tests.interop.conftest import CLIENTS, HERE, running
 from tests.ports import free_port
 from tests.server.conftest import Running
@@ -102,6 +103,7 @@ def required(revision: str) -> set[str]:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("where", LISTED)
+@requirement("mcp:transport:stateless", "mcp:transport:headers")
 def test_every_scenario_passes_or_is_listed(
     where: str, revision: str, node: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import mcp_types as types
 import pytest
+from tests.conformance.requirements import requirement
 from tests.faces.conftest import key_of
 from tests.faces.mcp.conftest import ERAS, Era, visiting
 
@@ -22,6 +23,7 @@ async def proposed(client: Any, ref: Any, name: str, begun: str, **known: str) -
 
 
 @pytest.mark.parametrize("era", ERAS)
+@requirement("mcp:completion")
 async def test_collections_are_proposed_by_their_beginning(parts: Parts, era: Era) -> None:
     await parts.store.declare(Collection("routes"))
     await parts.store.declare(Collection("robes", private=True))
@@ -55,6 +57,7 @@ async def test_ids_are_proposed_by_their_beginning(parts: Parts, era: Era) -> No
     )
 
 
+@requirement("mcp:completion")
 async def test_of_many_ids_a_hundred_are_proposed(parts: Parts) -> None:
     await parts.store.write("rooms", [Put(f"r{number:03}", {}) for number in range(150)])
 

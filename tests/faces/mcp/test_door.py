@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.conformance.requirements import requirement
 from tests.faces.conftest import Inn, asking, key_of, listening
 from tests.faces.mcp.conftest import connected
 
@@ -46,6 +47,7 @@ async def post(client: httpx.AsyncClient, body: Any = INITIALIZE, **headers: str
     "host",
     ["127.0.0.1:8000", "localhost", "localhost:9", "[::1]:8000", "192.168.1.7:80", "inn.test", "INN.test:443"],
 )
+@requirement("mcp:transport:host")
 async def test_a_host_that_is_this_site_is_let_in(inn: Inn, host: str) -> None:
     async with inn(server={"url": "https://inn.test"}) as parts, knocking(parts) as client:
         assert (await post(client, host=host)).status_code == 200
@@ -54,6 +56,7 @@ async def test_a_host_that_is_this_site_is_let_in(inn: Inn, host: str) -> None:
 @pytest.mark.parametrize(
     "host", ["evil.test", "evil.test:8000", "127.0.0.1.evil.test", "localhost.evil.test", "inn.test.evil.test", "[x]"]
 )
+@requirement("mcp:transport:host")
 async def test_a_name_that_was_made_to_lead_here_is_not(inn: Inn, host: str) -> None:
     async with inn(server={"url": "https://inn.test"}) as parts, knocking(parts) as client:
         answer = await post(client, host=host)
@@ -79,12 +82,14 @@ async def test_further_names_can_be_configured(inn: Inn) -> None:
         ("http://127.0.0.1:9", 403),
     ],
 )
+@requirement("mcp:transport:origin")
 async def test_pages_of_other_origins_are_refused_unless_allowed(inn: Inn, origin: str, status: int) -> None:
     async with inn(server={"origins": ["https://app.test"]}) as parts, knocking(parts) as client:
         assert (await post(client, origin=origin)).status_code == status
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "application/jsonp"])
+@requirement("mcp:transport:content-type")
 async def test_a_body_of_another_kind_is_refused(parts: Parts, kind: str) -> None:
     async with knocking(parts) as client:
         answer = await post(client, content_type=kind)
@@ -93,6 +98,7 @@ async def test_a_body_of_another_kind_is_refused(parts: Parts, kind: str) -> Non
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b"[" * 3000, b'{"a":' * 100 + b"1" + b"}" * 100, b"NaN"])
+@requirement("mcp:transport:parse-error")
 async def test_a_body_that_is_no_json_or_too_deep_is_refused(parts: Parts, body: bytes) -> None:
     async with knocking(parts) as client:
         answer = await client.post("/mcp", content=body)
@@ -100,6 +106,7 @@ async def test_a_body_that_is_no_json_or_too_deep_is_refused(parts: Parts, body:
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32700)
 
 
+@requirement("mcp:transport:size")
 async def test_a_body_that_is_too_large_is_refused(inn: Inn) -> None:
     async with inn(limits={"payload_bytes": 10_000}) as parts, knocking(parts) as client:
         answer = await post(client, {**PING, "params": {"x": "y" * 10_000}})
@@ -108,6 +115,7 @@ async def test_a_body_that_is_too_large_is_refused(inn: Inn) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
+@requirement("mcp:session:unknown")
 async def test_a_session_that_is_not_known_is_not_found(parts: Parts, method: str) -> None:
     async with knocking(parts) as client:
         answer = await client.request(
@@ -117,6 +125,7 @@ async def test_a_session_that_is_not_known_is_not_found(parts: Parts, method: st
     assert answer.status_code == 404
 
 
+@requirement("mcp:session:required")
 async def test_a_request_without_a_session_is_told_to_open_one(parts: Parts) -> None:
     async with knocking(parts) as client:
         answer = await post(client, {**PING, "method": "tools/list"})
@@ -124,6 +133,7 @@ async def test_a_request_without_a_session_is_told_to_open_one(parts: Parts) -> 
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32600)
 
 
+@requirement("mcp:session:unknown")
 async def test_a_session_is_of_the_caller_who_opened_it(parts: Parts) -> None:
     mine, yours = await key_of(parts), await key_of(parts)
     async with knocking(parts) as client:
@@ -137,6 +147,7 @@ async def test_a_session_is_of_the_caller_who_opened_it(parts: Parts) -> None:
     assert tried == [200, 404, 404]
 
 
+@requirement("mcp:auth:challenge")
 async def test_where_everybody_must_have_a_name_nobody_is_told_who_has_none(inn: Inn) -> None:
     async with inn(anonymous={"scopes": []}) as parts, listening(parts) as port:
         async with httpx.AsyncClient(headers=HEADERS) as client:
@@ -155,6 +166,7 @@ async def test_where_everybody_must_have_a_name_nobody_is_told_who_has_none(inn:
     assert [tool.name for tool in tools] == ["ask", "await"]
 
 
+@requirement("mcp:rates")
 async def test_listing_and_trying_out_tools_is_counted_like_everything_else(inn: Inn) -> None:
     def of(method: str, **params: Any) -> tuple[dict[str, Any], Mapping[str, str]]:
         name = {"mcp-name": params["name"]} if "name" in params else {}
@@ -181,6 +193,7 @@ async def test_listing_and_trying_out_tools_is_counted_like_everything_else(inn:
     assert asked["result"]["isError"]
 
 
+@requirement("mcp:session:several-processes")
 async def test_a_site_of_several_processes_answers_without_sessions(inn: Inn) -> None:
     async with inn(server={"workers": 2}) as parts, knocking(parts) as client:
         opened = await post(client)

@@ -5,6 +5,7 @@ from typing import Any
 
 import mcp_types as types
 import pytest
+from tests.conformance.requirements import requirement
 from tests.faces.conftest import scripted
 from tests.faces.mcp.conftest import ERAS, Era, structured, visiting
 
@@ -42,6 +43,7 @@ class Person:
 
 
 @pytest.mark.parametrize("era", ERAS)
+@requirement("mcp:elicitation:push", "mcp:elicitation:input-required")
 async def test_a_client_that_shows_forms_gets_one_and_its_answers_count(parts: Parts, era: Era) -> None:
     person = Person("accept", beds=2, view="sea", extras=["bicycle"])
     async with visiting(scripted(parts, host), era, elicitation_callback=person) as client:
@@ -68,6 +70,7 @@ async def test_a_client_that_shows_forms_gets_one_and_its_answers_count(parts: P
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("action", ["decline", "cancel"])
+@requirement("mcp:elicitation:declined")
 async def test_who_declines_to_say_more_gets_an_answer_without(parts: Parts, era: Era, action: str) -> None:
     async with visiting(scripted(parts, host), era, elicitation_callback=Person(action)) as client:
         result = await client.call_tool("ask", ROOM)
@@ -76,6 +79,7 @@ async def test_who_declines_to_say_more_gets_an_answer_without(parts: Parts, era
 
 
 @pytest.mark.parametrize("era", ERAS)
+@requirement("mcp:elicitation:otherwise")
 async def test_a_client_without_forms_is_asked_back_in_the_result_and_answers_by_asking_again(
     parts: Parts, era: Era
 ) -> None:
@@ -89,6 +93,7 @@ async def test_a_client_without_forms_is_asked_back_in_the_result_and_answers_by
     assert [item["name"] for item in result["results"]] == ["{'beds': 3}"]
 
 
+@requirement("mcp:elicitation:state-untrusted")
 async def test_a_state_of_another_making_is_left_aside(parts: Parts) -> None:
     async with visiting(scripted(parts, host)) as client:
         given = {"clarify": types.ElicitResult(action="accept", content={"beds": 1})}

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.conformance.requirements import requirement
 from tests.faces.conftest import Endless, Inn, key_of, listening, scripted, soon
 from tests.faces.mcp.conftest import ERAS, Era, connected
 from tests.faces.mcp.test_door import HEADERS, INITIALIZE, META, MODERN
@@ -43,6 +44,7 @@ async def counted(before: Callable[[], int]) -> AsyncIterator[None]:
             await asyncio.sleep(0.01)
 
 
+@requirement("mcp:cancellation")
 async def test_a_client_of_the_newest_revision_that_leaves_during_a_stream_ends_the_work(parts: Parts) -> None:
     endless = Endless(FOUND)
     async with listening(scripted(parts, endless)) as port, httpx.AsyncClient() as client:
@@ -54,6 +56,7 @@ async def test_a_client_of_the_newest_revision_that_leaves_during_a_stream_ends_
             await soon(endless.stopped)
 
 
+@requirement("mcp:session:bounded")
 async def test_a_client_with_a_session_that_leaves_during_a_stream_ends_with_its_session(inn: Inn) -> None:
     """Leaving is not cancelling in those revisions: the client may come back. Its session ends when it does not."""
     endless = Endless(FOUND)
@@ -73,6 +76,7 @@ async def test_a_client_with_a_session_that_leaves_during_a_stream_ends_with_its
 
 
 @pytest.mark.parametrize("era", ERAS)
+@requirement("mcp:leaving:nothing-left")
 async def test_clients_that_come_and_go_leave_nothing(parts: Parts, era: Era) -> None:
     async with listening(parts) as port:
         async with connected(port, era) as client:
@@ -83,6 +87,7 @@ async def test_clients_that_come_and_go_leave_nothing(parts: Parts, era: Era) ->
                     await client.call_tool("ask", {"query": {"text": "a room"}})
 
 
+@requirement("mcp:session:bounded")
 async def test_there_are_only_so_many_sessions_and_nobody_has_them_all(inn: Inn) -> None:
     async with (
         inn(mcp={"sessions": 3}) as parts,

@@ -9,6 +9,7 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.uri_template import UriTemplate
+from tests.conformance.requirements import requirement
 from tests.faces.conftest import ROOMS, Inn, key_of
 from tests.faces.mcp.conftest import ERAS, Era, visiting
 
@@ -69,6 +70,7 @@ async def refusal(client: Client, uri: str) -> tuple[int, str, Any]:
 
 
 @pytest.mark.parametrize("era", ERAS)
+@requirement("mcp:resources:list")
 async def test_the_list_has_the_catalog_and_every_collection_one_may_read(parts: Parts, era: Era) -> None:
     await parts.store.declare(Collection("diary", private=True))
     await parts.store.declare(Collection("guests", title="Guests", description="Who is here."))
@@ -168,6 +170,7 @@ async def test_a_collection_tells_its_fields_and_how_many_items_it_has(parts: Pa
 
 
 @pytest.mark.parametrize("era", ERAS)
+@requirement("mcp:resources:list")
 async def test_an_item_is_read_at_the_address_that_the_template_gives(parts: Parts, era: Era) -> None:
     await parts.store.write("rooms", [Put(id, {"name": "Odd"}) for id in ODD_IDS])
 
@@ -194,6 +197,7 @@ async def test_an_id_may_keep_its_slashes_and_letters(parts: Parts) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
+@requirement("mcp:resources:not-found")
 async def test_every_address_that_leads_nowhere_is_answered_alike(parts: Parts, era: Era) -> None:
     async with visiting(parts, era) as client:
         answers = {uri: await refusal(client, uri) for uri in HOSTILE}
@@ -201,6 +205,7 @@ async def test_every_address_that_leads_nowhere_is_answered_alike(parts: Parts, 
     assert answers == {uri: (NOT_FOUND[era], "Resource not found", {"uri": uri[:6000]}) for uri in HOSTILE}
 
 
+@requirement("mcp:resources:not-found")
 async def test_what_one_may_not_read_does_not_exist(parts: Parts) -> None:
     await parts.store.declare(Collection("diary", private=True))
     await parts.store.write("diary", [Put("monday", {"name": "Rain"})])

@@ -10,6 +10,7 @@ import pytest
 from mcp import Client
 from mcp.client.subscriptions import ResourceUpdated, Subscription
 from mcp.shared.exceptions import MCPError
+from tests.conformance.requirements import requirement
 from tests.faces.conftest import key_of, listening
 from tests.faces.mcp.conftest import connected, visiting
 
@@ -87,6 +88,7 @@ async def test_a_session_is_told_of_an_item_that_is_made_changed_and_deleted(par
     assert heard == [SHED] * 3
 
 
+@requirement("mcp:resources:listen")
 async def test_a_listener_is_told_of_an_item_that_is_made_changed_and_deleted(parts: Parts) -> None:
     async with visiting(parts) as client, client.listen(resource_subscriptions=[SHED]) as changes:
         told = []
@@ -97,6 +99,7 @@ async def test_a_listener_is_told_of_an_item_that_is_made_changed_and_deleted(pa
     assert told == [SHED] * 3
 
 
+@requirement("mcp:resources:subscribe")
 async def test_a_session_over_http_is_told_on_its_standing_stream(parts: Parts) -> None:
     told = Told()
     async with visiting(parts, "legacy", message_handler=told) as client:
@@ -153,6 +156,7 @@ async def test_an_address_is_told_as_the_client_wrote_it(parts: Parts) -> None:
 # Who may follow what
 
 
+@requirement("mcp:resources:listen")
 async def test_a_listener_is_promised_only_what_it_may_read(parts: Parts) -> None:
     await parts.store.declare(Collection("diary", private=True))
     await parts.store.declare(Collection("guests"))

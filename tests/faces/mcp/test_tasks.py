@@ -12,6 +12,7 @@ from mcp import Client
 from mcp.client.extension import ClientExtension, ResultClaim
 from mcp.shared.exceptions import MCPError
 from pydantic import ConfigDict
+from tests.conformance.requirements import requirement
 from tests.faces.conftest import Inn, key_of, listening
 from tests.faces.mcp.conftest import ERAS, Era, connected, structured
 
@@ -104,6 +105,7 @@ async def asked(client: Client, method: str, id: str) -> dict[str, Any]:
     return (await client.session.send_request(request, Shown)).model_dump(by_alias=True)
 
 
+@requirement("mcp:tasks:extension")
 async def test_a_client_that_knows_tasks_is_given_one_and_finds_the_result_in_it(inn: Inn, tmp_path: Path) -> None:
     extension = Extension()
     async with kitchen(inn, tmp_path) as port, connected(port, extensions=[extension]) as client:
@@ -125,6 +127,7 @@ async def test_a_client_that_knows_tasks_is_given_one_and_finds_the_result_in_it
     assert "result" not in cancelled
 
 
+@requirement("mcp:tasks:undeclared")
 async def test_tasks_are_for_clients_that_say_so_and_for_those_who_began_them(inn: Inn, tmp_path: Path) -> None:
     (tmp_path / "kitchen.py").write_text(BREW)
     async with (

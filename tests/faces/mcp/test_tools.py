@@ -45,6 +45,7 @@ async def test_the_tools_are_those_of_the_specification(parts: Parts, era: Era) 
 
 @requirement("nlweb:mcp:result-meta", "nlweb:mcp:result-text", "nlweb:note:mcp-structured")
 @pytest.mark.parametrize("era", ERAS)
+@requirement("mcp:transport:stateless")
 async def test_an_answer_is_what_ask_gives_over_http(parts: Parts, era: Era) -> None:
     async with listening(parts) as port:
         async with connected(port, era) as client:
@@ -85,6 +86,7 @@ async def test_for_a_chatgpt_app_the_text_is_prose_and_the_widget_is_named(inn: 
 
 @requirement("nlweb:note:mcp-progress")
 @pytest.mark.parametrize("era", ERAS)
+@requirement("mcp:progress")
 async def test_items_are_told_as_progress_while_they_are_found(parts: Parts, era: Era) -> None:
     heard: list[tuple[float, str | None]] = []
 
@@ -112,6 +114,7 @@ async def test_items_are_told_as_progress_while_they_are_found(parts: Parts, era
         {"query": {"text": "x" * 60_000}},
     ],
 )
+@requirement("mcp:tools:errors")
 async def test_what_is_wrong_with_a_question_is_a_result_that_a_model_can_act_on(
     parts: Parts, arguments: dict[str, Any]
 ) -> None:
@@ -131,6 +134,7 @@ async def test_that_nothing_fits_is_an_answer_and_no_mistake(inn: Inn) -> None:
     assert (result.is_error, structured(result)["error"]["code"]) == (False, "NO_RESULTS")
 
 
+@requirement("mcp:tools:errors")
 async def test_a_tool_that_does_not_exist_is_an_error_of_the_protocol(parts: Parts) -> None:
     async with visiting(parts) as client:
         with pytest.raises(MCPError) as refusal:
@@ -140,6 +144,7 @@ async def test_a_tool_that_does_not_exist_is_an_error_of_the_protocol(parts: Par
 
 
 @pytest.mark.parametrize("era", ERAS)
+@requirement("mcp:cancellation")
 async def test_an_ask_that_the_client_cancels_stops(parts: Parts, era: Era) -> None:
     found = Found(Item("attic", "rooms", {"name": "The attic"}, "1"), 0, 90)
     endless = Endless((Understood("a room", ("rooms",)), found))
@@ -155,6 +160,7 @@ async def test_an_ask_that_the_client_cancels_stops(parts: Parts, era: Era) -> N
         await soon(endless.stopped)
 
 
+@requirement("mcp:tools:output-schema")
 async def test_what_is_published_of_answers_holds_for_every_kind(inn: Inn) -> None:
     async with inn() as parts, visiting(parts) as client:
         for arguments in (SOUP, {}, {"query": "a room", "meta": {"api_version": "0.54"}}):
@@ -165,6 +171,7 @@ async def test_what_is_published_of_answers_holds_for_every_kind(inn: Inn) -> No
 # Operations
 
 
+@requirement("mcp:tools:list", "mcp:tools:annotations")
 async def test_operations_are_tools_only_where_the_site_says_so_and_the_caller_may(inn: Inn) -> None:
     async with inn() as parts, listening(parts) as port, connected(port) as client:
         assert [each.name for each in (await client.list_tools()).tools] == ["ask", "await"]
@@ -186,6 +193,7 @@ async def test_operations_are_tools_only_where_the_site_says_so_and_the_caller_m
     assert set(tools) <= with_key
 
 
+@requirement("mcp:tools:errors")
 async def test_an_operation_gives_its_result_and_says_what_is_wrong_with_parameters(inn: Inn) -> None:
     async with inn(mcp={"operations": "all"}) as parts, visiting(parts) as client:
         found = await client.call_tool("get_room", {"id": "attic"})
