@@ -23,7 +23,7 @@ async def proposed(client: Any, ref: Any, name: str, begun: str, **known: str) -
 
 
 @pytest.mark.parametrize("era", ERAS)
-@requirement("mcp:completion")
+@requirement("mcp:completion:proposed")
 async def test_collections_are_proposed_by_their_beginning(parts: Parts, era: Era) -> None:
     await parts.store.declare(Collection("routes"))
     await parts.store.declare(Collection("robes", private=True))
@@ -57,7 +57,7 @@ async def test_ids_are_proposed_by_their_beginning(parts: Parts, era: Era) -> No
     )
 
 
-@requirement("mcp:completion")
+@requirement("mcp:completion:proposed")
 async def test_of_many_ids_a_hundred_are_proposed(parts: Parts) -> None:
     await parts.store.write("rooms", [Put(f"r{number:03}", {}) for number in range(150)])
 

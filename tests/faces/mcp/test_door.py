@@ -166,7 +166,7 @@ async def test_where_everybody_must_have_a_name_nobody_is_told_who_has_none(inn:
     assert [tool.name for tool in tools] == ["ask", "await"]
 
 
-@requirement("mcp:rates")
+@requirement("mcp:limits:counted")
 async def test_listing_and_trying_out_tools_is_counted_like_everything_else(inn: Inn) -> None:
     def of(method: str, **params: Any) -> tuple[dict[str, Any], Mapping[str, str]]:
         name = {"mcp-name": params["name"]} if "name" in params else {}

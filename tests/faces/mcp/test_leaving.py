@@ -44,7 +44,7 @@ async def counted(before: Callable[[], int]) -> AsyncIterator[None]:
             await asyncio.sleep(0.01)
 
 
-@requirement("mcp:cancellation")
+@requirement("mcp:cancellation:stops")
 async def test_a_client_of_the_newest_revision_that_leaves_during_a_stream_ends_the_work(parts: Parts) -> None:
     endless = Endless(FOUND)
     async with listening(scripted(parts, endless)) as port, httpx.AsyncClient() as client:

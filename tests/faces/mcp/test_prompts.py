@@ -32,7 +32,7 @@ def quoted(text: str, name: str) -> str:
 
 
 @pytest.mark.parametrize("era", ERAS)
-@requirement("mcp:prompts")
+@requirement("mcp:prompts:list")
 async def test_a_person_is_offered_to_find_compare_and_have_recommended(parts: Parts, era: Era) -> None:
     async with visiting(parts, era) as client:
         listed = (await client.list_prompts()).prompts
@@ -103,7 +103,7 @@ async def test_who_may_not_ask_is_offered_nothing(parts: Parts) -> None:
         ("find", {"what": "a\0b"}, "what cannot be used: it contains a NUL character"),
     ],
 )
-@requirement("mcp:prompts")
+@requirement("mcp:prompts:list")
 async def test_a_prompt_that_lacks_something_says_what(
     parts: Parts, name: str, said: dict[str, str], told: str
 ) -> None:

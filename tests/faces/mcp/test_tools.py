@@ -86,7 +86,7 @@ async def test_for_a_chatgpt_app_the_text_is_prose_and_the_widget_is_named(inn: 
 
 @requirement("nlweb:note:mcp-progress")
 @pytest.mark.parametrize("era", ERAS)
-@requirement("mcp:progress")
+@requirement("mcp:progress:told")
 async def test_items_are_told_as_progress_while_they_are_found(parts: Parts, era: Era) -> None:
     heard: list[tuple[float, str | None]] = []
 
@@ -144,7 +144,7 @@ async def test_a_tool_that_does_not_exist_is_an_error_of_the_protocol(parts: Par
 
 
 @pytest.mark.parametrize("era", ERAS)
-@requirement("mcp:cancellation")
+@requirement("mcp:cancellation:stops")
 async def test_an_ask_that_the_client_cancels_stops(parts: Parts, era: Era) -> None:
     found = Found(Item("attic", "rooms", {"name": "The attic"}, "1"), 0, 90)
     endless = Endless((Understood("a room", ("rooms",)), found))
