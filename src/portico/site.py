@@ -105,6 +105,12 @@ class Site:
         operations.update({each.name: each for each in (*_own_operations(self), *self._own)})
         return Catalog(schema, operations)
 
+    @property
+    def own_operations(self) -> list[Operation]:
+        """What the site itself offers to do: not what every collection and every site has."""
+        own = (each for each in self.catalog.operations.values() if not each.collection and each.name not in RESERVED)
+        return sorted(own, key=lambda each: each.name)
+
     async def caller(self, credentials: Credentials) -> Caller:
         """Who is calling. Wrong keys cost what a request costs, so that they cannot be tried out."""
         try:
@@ -134,13 +140,11 @@ class Site:
 
         False if the caller has put away too much lately: then it is not kept.
         """
-        store, scope = self.finder.store, _note(name, caller)
+        store = self.finder.store
         meter = await store.spend(f"notes\n{caller.rate_key}", NOTES_PER_MINUTE)
-        if not meter.granted:
-            return False
-        await store.keep(scope, "", datetime.now(UTC) + timedelta(hours=hours))
-        await store.settle(scope, Kept("", result=note))
-        return True
+        if meter.granted:
+            await store.note(_note(name, caller), note, datetime.now(UTC) + timedelta(hours=hours))
+        return meter.granted
 
     async def taken_out(self, name: str, caller: Caller) -> bytes | None:
         """A note that was put away for this caller."""

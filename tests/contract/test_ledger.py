@@ -492,3 +492,15 @@ async def test_a_sound_store_has_nothing_to_report(store: Store) -> None:
     assert await store.check() == []
     assert store.url.partition(":")[0] in {"sqlite", "postgresql"}
     assert len(store.secret) >= 16
+
+
+async def test_a_note_takes_the_place_of_the_one_before_and_its_time(store: Store) -> None:
+    soon, past = datetime.now(UTC) + timedelta(hours=1), datetime.now(UTC) - timedelta(seconds=1)
+    await store.note("a", b"first", past)
+    assert await store.kept("a") is None
+
+    await store.note("a", b"second", soon)
+    assert await store.kept("a") == Kept("", result=b"second")
+
+    await store.note("a", b"third", past)
+    assert await store.kept("a") is None

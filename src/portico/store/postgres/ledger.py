@@ -176,6 +176,17 @@ class PostgresLedger:
         )
         return Kept(*row) if row else None
 
+    async def note(self, scope: str, note: bytes, expires: datetime) -> None:
+        await self._engine.change(
+            "WITH old AS (DELETE FROM kept WHERE scope IN (SELECT scope FROM kept WHERE expires < clock_timestamp()"
+            " AND scope <> $1 LIMIT 100 FOR UPDATE SKIP LOCKED))"
+            " INSERT INTO kept VALUES ($1, '', '', $2, $3) ON CONFLICT (scope) DO UPDATE"
+            " SET digest = '', task = '', result = excluded.result, expires = excluded.expires",
+            scope,
+            note,
+            expires,
+        )
+
     async def settle(self, scope: str, kept: Kept) -> None:
         await self._engine.change(
             "UPDATE kept SET task = $2, result = $3 WHERE scope = $1", scope, kept.task, kept.result

@@ -173,6 +173,13 @@ class SqliteLedger:
 
         return await self._engine.read(work)
 
+    async def note(self, scope: str, note: bytes, expires: datetime) -> None:
+        def work(db: Database) -> None:
+            db.execute("DELETE FROM kept WHERE expires < ?", (_now(),))
+            db.execute("INSERT OR REPLACE INTO kept VALUES (?, '', '', ?, ?)", (scope, note, micros(expires)))
+
+        await self._engine.write(work)
+
     async def settle(self, scope: str, kept: Kept) -> None:
         def work(db: Database) -> None:
             db.execute("UPDATE kept SET task = ?, result = ? WHERE scope = ?", (kept.task, kept.result, scope))
