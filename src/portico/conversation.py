@@ -5,7 +5,6 @@ Both kinds of site are asked in the same way, over NLWeb: one that is opened in 
 
 import asyncio
 import importlib
-import logging
 import re
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -59,6 +58,7 @@ from portico.errors import (
 )
 from portico.faces.wire import CALLER
 from portico.http import application
+from portico.observe import quiet
 from portico.server import Parts, opened_site
 from portico.terminal import Bar, err, out, plain, print_json
 
@@ -101,7 +101,7 @@ def carrier(over: str) -> Callable[[httpx.AsyncClient], Carrier] | None:
     if over == "http":
         return None
     # What the SDKs log, without handlers of their own, lands on the terminal; errors tell it better.
-    logging.getLogger(over).addHandler(logging.NullHandler())
+    quiet(over)
     module, name = WAYS[over]
     return getattr(importlib.import_module(module), name)
 

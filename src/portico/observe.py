@@ -1,5 +1,6 @@
 """What an operator may want to know, as types, and where it goes: a log, counters. Nothing here decides anything."""
 
+import logging
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -121,3 +122,10 @@ def both(*sinks: Observe) -> Observe:
             sink(seen)
 
     return tell
+
+
+def quiet(library: str) -> None:
+    """Keep what a library logs off the terminal, unless somebody has said where it goes. It is told in other ways."""
+    log = logging.getLogger(library)
+    if not log.hasHandlers():
+        log.addHandler(logging.NullHandler())

@@ -54,10 +54,9 @@ class Door:
             caller = scope[CALLER] = await self._caller(request)
             if request.method == "POST":
                 receive = _again(await self._site.unless_refused(self._read(request), caller), receive)
+            await self._inside(scope, receive, send)
         except SiteError as error:
             await self._refused(error)(scope, receive, send)
-            return
-        await self._inside(scope, receive, send)
 
     def _check(self, request: Request) -> None:
         """Refuse what a page sent that had its own name lead here, or that may not ask here."""

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from portico.calls import Caller
 from portico.config import Config, Server
-from portico.errors import BadRequest, TooLarge, Unauthenticated
+from portico.errors import BadRequest, TooLarge, Unauthenticated, Unavailable
 from portico.identity import RESOURCES, Credentials
 from portico.limits import Limits
 from portico.site import Site
@@ -277,7 +277,7 @@ class Late:
 
     def begin(self) -> None:
         """Begin to make it, if nobody has. It is made and closed in a task of its own."""
-        if self._life is None or (self._life.done() and not self._closing.is_set()):
+        if self._life is None or self._life.done():
             self._app = asyncio.get_running_loop().create_future()
             self._life = asyncio.create_task(self._live(self._app))
 
@@ -286,11 +286,14 @@ class Late:
         await app(scope, receive, send)
 
     async def close(self) -> None:
+        """End it, and make none any more. Why one could not be made those who wanted it have been told."""
         self._closing.set()
         if self._life:
-            await self._life
+            await asyncio.gather(self._life, return_exceptions=True)
 
     async def _ready(self) -> ASGIApp:
+        if self._closing.is_set():
+            raise Unavailable("The server stops", hint="Try again in a moment.")
         self.begin()
         app, life = cast("asyncio.Future[ASGIApp]", self._app), cast("asyncio.Task[None]", self._life)
         await asyncio.wait({app, life}, return_when=asyncio.FIRST_COMPLETED)

@@ -187,7 +187,7 @@ async def test_listing_and_trying_out_tools_is_counted_like_everything_else(inn:
         asked = (await client.post("/mcp", json=body, headers=headers)).json()
 
     codes = [answer.json().get("error", {}).get("code") for answer in answers]
-    assert codes == [None, -32602, None, -32005]
+    assert codes == [None, -32602, None, -32029]
     assert answers[-1].json()["error"]["data"]["retry_after"] >= 1
     assert asked["result"]["structuredContent"]["error"]["code"] == "RATE_LIMITED"
     assert asked["result"]["isError"]

@@ -1,5 +1,6 @@
 """Questions back through MCP."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.faces.mcp.conftest import ERAS, Era, structured, visiting
 
 from portico.ask.events import Clarify, Event, Finished, Found, Question, Understood
 from portico.calls import Ask, Caller
+from portico.faces.mcp import elicitation
 from portico.items import Item
 from portico.server import Parts
 
@@ -103,3 +105,17 @@ async def test_a_state_of_another_making_is_left_aside(parts: Parts) -> None:
 
     assert isinstance(result, types.CallToolResult)
     assert "meta.session_context.state_token" in structured(result)["_meta"]["ignored"]
+
+
+async def test_a_form_that_nobody_fills_in_is_declined_in_the_end(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> types.ElicitResult:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(elicitation, "FORM_SECONDS", 0.05)
+    async with visiting(scripted(parts, host), "legacy", elicitation_callback=away) as client:
+        result = await client.call_tool("ask", ROOM)
+
+    assert [item["name"] for item in structured(result)["results"]] == ["{}"]

@@ -10,7 +10,7 @@ import pytest
 from tests.conformance.requirements import requirement
 from tests.faces.conftest import Endless, Inn, key_of, listening, scripted, soon
 from tests.faces.mcp.conftest import ERAS, Era, connected
-from tests.faces.mcp.test_door import HEADERS, INITIALIZE, META, MODERN
+from tests.faces.mcp.test_door import HEADERS, INITIALIZE, LIST, META, MODERN
 
 from portico.ask.events import Found, Understood
 from portico.items import Item
@@ -104,3 +104,17 @@ async def test_there_are_only_so_many_sessions_and_nobody_has_them_all(inn: Inn)
 
     assert [answer.status_code for answer in opened] == [200, 200, 200, 503]
     assert (another.status_code, ended.status_code, after.status_code) == (429, 200, 200)
+
+
+async def test_nobody_takes_more_by_asking_for_many_at_once_and_the_newest_revision_needs_none(inn: Inn) -> None:
+    async with (
+        inn(mcp={"sessions": 20}) as parts,
+        listening(parts) as port,
+        httpx.AsyncClient(headers=HEADERS) as client,
+    ):
+        url = f"http://127.0.0.1:{port}/mcp"
+        opened = await asyncio.gather(*(client.post(url, json=INITIALIZE) for _ in range(12)))
+        modern = await client.post(url, json=LIST, headers=MODERN)
+
+    assert sorted(answer.status_code for answer in opened) == [200] * 2 + [429] * 10
+    assert modern.status_code == 200

@@ -17,6 +17,7 @@ from portico.calls import Caller
 from portico.catalog import Collection, Field, FieldType
 from portico.errors import RateLimited
 from portico.faces.mcp import resources
+from portico.faces.nlweb.shapes import SCHEMA
 from portico.server import Parts
 from portico.store import Put
 
@@ -183,8 +184,12 @@ async def test_an_item_is_read_at_the_address_that_the_template_gives(parts: Par
         ]
 
     assert collection.uri_template == "portico://collections/{collection}"
-    assert attic == ("portico://items/rooms/attic", "application/ld+json", {"@id": "attic", **ROOMS["attic"]})
-    assert odd == [{"@id": id, "name": "Odd"} for id in ODD_IDS]
+    assert attic == (
+        "portico://items/rooms/attic",
+        "application/ld+json",
+        {"@context": SCHEMA, "@id": "attic", **ROOMS["attic"]},
+    )
+    assert odd == [{"@context": SCHEMA, "@id": id, "name": "Odd"} for id in ODD_IDS]
 
 
 async def test_an_id_may_keep_its_slashes_and_letters(parts: Parts) -> None:
@@ -193,7 +198,7 @@ async def test_an_id_may_keep_its_slashes_and_letters(parts: Parts) -> None:
     async with visiting(parts) as client:
         _, _, item = said(await client.read_resource("portico://items/rooms/north/Käse"))
 
-    assert item == {"@id": "north/Käse", "name": "Odd"}
+    assert item == {"@context": SCHEMA, "@id": "north/Käse", "name": "Odd"}
 
 
 @pytest.mark.parametrize("era", ERAS)

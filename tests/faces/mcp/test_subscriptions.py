@@ -13,6 +13,7 @@ from mcp.shared.exceptions import MCPError
 from tests.conformance.requirements import requirement
 from tests.faces.conftest import key_of, listening
 from tests.faces.mcp.conftest import connected, visiting
+from tests.ports import free_port
 
 from portico.calls import Caller, Watch
 from portico.catalog import Collection
@@ -21,6 +22,7 @@ from portico.faces.mcp import subscriptions
 from portico.faces.mcp.resources import Address
 from portico.faces.mcp.server import made
 from portico.faces.mcp.subscriptions import Stream
+from portico.http import Serving, application, server_settings
 from portico.server import Parts
 from portico.store import Put, Remove, Write
 
@@ -305,20 +307,16 @@ def _watching() -> int:
 
 
 async def test_a_server_that_stops_ends_its_streams_in_good_order(parts: Parts) -> None:
-    own = subscriptions.Subscriptions(parts.site)
-    server = made(parts.site, parts.config, parts.observe, Caller(scopes=frozenset({"ask", "read:*"})))
-
-    async def listen(context: Any, params: types.SubscriptionsListenRequestParams) -> Any:
-        return await own.listen(context, Caller(scopes=frozenset({"ask", "read:*"})), params)
-
-    server.add_request_handler("subscriptions/listen", types.SubscriptionsListenRequestParams, listen)
-    async with (
-        asyncio.timeout(10),
-        Client(server, mode="2026-07-28") as client,
-        client.listen(resource_subscriptions=[ATTIC]) as changes,
-    ):
+    app = application(parts)
+    settings = server_settings(parts, app)
+    settings.port, settings.log_level = free_port(), "critical"
+    server = Serving(settings, app)
+    serving = asyncio.create_task(server.serve())
+    await until(lambda: server.started)
+    async with connected(settings.port) as client, client.listen(resource_subscriptions=[ATTIC]) as changes:
         await write(parts, Put("attic", {"beds": 9}))
         first = await heard(changes)
-        own.close()
-
-        assert [first, *[event async for event in changes]] == [ATTIC]
+        server.should_exit = True
+        async with asyncio.timeout(settings.timeout_graceful_shutdown / 2):
+            assert [first, *[event async for event in changes]] == [ATTIC]
+            await serving

@@ -3,6 +3,7 @@
 Answers come from the client. They say what somebody chose, and never that it was a person.
 """
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -15,6 +16,7 @@ from portico.ask.deeds import CONFIRM
 
 ROUND = "clarify"  # the name of the one thing asked for in a round
 MAX_ROUNDS = 3  # forms during one call
+FORM_SECONDS = 300.0  # that a call waits for one
 LISTS_SINCE = "2025-11-25"  # the first revision whose forms can take several choices
 Context = ServerRequestContext[Any, Any]
 
@@ -77,10 +79,14 @@ def _field(question: Mapping[str, Any], version: str) -> dict[str, Any] | None:
 
 
 async def asked(context: Context, wanted: types.ElicitRequestFormParams) -> Reply:
-    """Ask while the call waits."""
-    result = await context.session.elicit_form(
-        wanted.message, wanted.requested_schema, related_request_id=context.request_id
-    )
+    """Ask while the call waits. A form that nobody answers in time is declined."""
+    try:
+        async with asyncio.timeout(FORM_SECONDS):
+            result = await context.session.elicit_form(
+                wanted.message, wanted.requested_schema, related_request_id=context.request_id
+            )
+    except TimeoutError:
+        result = types.ElicitResult(action="cancel")
     return reply(result, wanted.requested_schema["properties"])
 
 

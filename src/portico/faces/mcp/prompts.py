@@ -11,7 +11,7 @@ from portico.calls import Caller
 from portico.catalog import Kind, Operation
 from portico.identity import ASK
 from portico.items import text_problem
-from portico.site import RESERVED, Site
+from portico.site import Site
 
 MAX_NAMED = 12  # collections or operations that a text names
 IN_COLLECTION = "collection"
@@ -102,12 +102,7 @@ def _offered(site: Site, caller: Caller) -> dict[str, Template]:
 
 def _actions(site: Site, caller: Caller) -> list[Operation]:
     """What the site can do of its own, beside reading, if this caller wants it."""
-    return [
-        each
-        for _, each in sorted(site.catalog.operations.items())
-        if each.kind is not Kind.READ and not each.collection and each.name not in RESERVED
-        if site.gate.may(each, caller)
-    ]
+    return [each for each in site.own_operations if each.kind is not Kind.READ and site.gate.may(each, caller)]
 
 
 def _listed(template: Template, site: Site, caller: Caller) -> types.Prompt:

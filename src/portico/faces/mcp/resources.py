@@ -22,6 +22,7 @@ from mcp_types.version import LATEST_PROTOCOL_VERSION, MODERN_PROTOCOL_VERSIONS
 from portico.calls import Caller
 from portico.catalog import ID, Collection, Field, Operation
 from portico.errors import UnknownCollection
+from portico.faces.nlweb.shapes import linked_data
 from portico.items import text_problem
 from portico.query import Condition, Query
 from portico.site import Site
@@ -153,7 +154,7 @@ async def read_resource(
     if not page.items:
         raise not_found(uri, revision)
     item = page.items[0]
-    return _contents(uri, {"@id": item.id, **item.data}, JSON_LD)
+    return _contents(uri, linked_data(item), JSON_LD)
 
 
 def not_found(uri: str, revision: str) -> MCPError:

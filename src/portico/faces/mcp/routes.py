@@ -6,42 +6,25 @@ request. What is refused at the door is answered as a JSON-RPC error with the st
 
 import asyncio
 import importlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from portico.config import Config
-from portico.errors import BadRequest, Denied, RateLimited, SiteError, TooLarge, Unauthenticated
-from portico.faces.door import Door, Unreadable, WrongHost, WrongKind
-from portico.faces.nlweb.failures import headers_of
+from portico.faces.door import Door
+from portico.faces.mcp.failures import refusal
 from portico.faces.nlweb.shapes import members
 from portico.faces.wire import Late
 from portico.observe import Observe
 from portico.site import Site
 
 PATH = "/mcp"
-INVALID_REQUEST, PARSE_ERROR = -32600, -32700
-REFUSED = -32000  # of JSON-RPC's codes that are left to servers
-
-REASONS: Mapping[type[SiteError], tuple[HTTPStatus, int]] = {
-    SiteError: (HTTPStatus.SERVICE_UNAVAILABLE, REFUSED),
-    WrongHost: (HTTPStatus.MISDIRECTED_REQUEST, REFUSED),
-    Denied: (HTTPStatus.FORBIDDEN, REFUSED),
-    Unauthenticated: (HTTPStatus.UNAUTHORIZED, REFUSED),
-    RateLimited: (HTTPStatus.TOO_MANY_REQUESTS, REFUSED),
-    BadRequest: (HTTPStatus.BAD_REQUEST, INVALID_REQUEST),
-    Unreadable: (HTTPStatus.BAD_REQUEST, PARSE_ERROR),
-    WrongKind: (HTTPStatus.UNSUPPORTED_MEDIA_TYPE, INVALID_REQUEST),
-    TooLarge: (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, INVALID_REQUEST),
-}
 
 
 def routes(site: Site, config: Config, observe: Observe) -> tuple[list[BaseRoute], Late]:
@@ -58,12 +41,6 @@ def routes(site: Site, config: Config, observe: Observe) -> tuple[list[BaseRoute
 
 def door(site: Site, config: Config, inside: ASGIApp) -> Door:
     return Door(site, config, inside, refusal, _completed)
-
-
-def refusal(error: SiteError) -> Response:
-    status, code = next(REASONS[kind] for kind in type(error).__mro__ if kind in REASONS)
-    body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": str(error)}}
-    return Response(msgspec.json.encode(body), status, headers_of(error), "application/json")
 
 
 def is_plain(method: str, headers: Headers) -> bool:

@@ -1,5 +1,7 @@
 """The site as a server of the official SDK: which function answers which method, and for whom."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, cast
@@ -34,20 +36,27 @@ UNMETERED = frozenset(
 
 def made(site: Site, config: Config, observe: Observe, local: Caller | None = None) -> Server[Any]:
     """A server for a site. `local` is who calls where requests say nothing of it, as over standard input."""
-    answering = Answering(site, config, local)
+    methods = Methods(site, config, local)
     subscriptions = Subscriptions(site)
     has_sessions = local is not None or config.server.workers == 1
 
     async def subscribe(context: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
-        return await subscriptions.subscribe(context, answering.caller(context), str(params.uri))
+        return await subscriptions.subscribe(context, methods.caller(context), str(params.uri))
 
     async def unsubscribe(context: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
-        return await subscriptions.unsubscribe(context, answering.caller(context), str(params.uri))
+        return await subscriptions.unsubscribe(context, methods.caller(context), str(params.uri))
 
     async def listen(
         context: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        return await subscriptions.listen(context, answering.caller(context), params)
+        return await subscriptions.listen(context, methods.caller(context), params)
+
+    @asynccontextmanager
+    async def lifespan(_: Server[Any]) -> AsyncGenerator[dict[str, Any]]:
+        try:
+            yield {}
+        finally:
+            subscriptions.close()
 
     lists = CacheHint(CATALOG_MILLISECONDS, "private")
     server = SiteServer(
@@ -64,25 +73,26 @@ def made(site: Site, config: Config, observe: Observe, local: Caller | None = No
             "resources/templates/list": lists,
             "server/discover": lists,
         },
+        lifespan=lifespan,
         # No schema here asks for headers, so nothing is looked up for each call.
         get_tool_input_schema=lambda _: None,
-        on_list_tools=answering.list_tools,
-        on_call_tool=answering.call_tool,
-        on_list_resources=answering.list_resources,
-        on_list_resource_templates=answering.list_templates,
-        on_read_resource=answering.read_resource,
+        on_list_tools=methods.list_tools,
+        on_call_tool=methods.call_tool,
+        on_list_resources=methods.list_resources,
+        on_list_resource_templates=methods.list_templates,
+        on_read_resource=methods.read_resource,
         on_subscribe_resource=subscribe if has_sessions else None,
         on_unsubscribe_resource=unsubscribe if has_sessions else None,
         on_subscriptions_listen=listen,
-        on_list_prompts=answering.list_prompts,
-        on_get_prompt=answering.get_prompt,
-        on_completion=answering.complete,
+        on_list_prompts=methods.list_prompts,
+        on_get_prompt=methods.get_prompt,
+        on_completion=methods.complete,
     )
     server.extensions = {tasks.EXTENSION: {}}
-    server.add_request_handler("tasks/get", tasks.TaskParams, answering.get_task)
-    server.add_request_handler("tasks/update", tasks.TaskParams, answering.update_task)
-    server.add_request_handler("tasks/cancel", tasks.TaskParams, answering.cancel_task)
-    server.middleware.append(Metered(answering, observe))
+    server.add_request_handler("tasks/get", tasks.TaskParams, methods.get_task)
+    server.add_request_handler("tasks/update", tasks.TaskParams, methods.update_task)
+    server.add_request_handler("tasks/cancel", tasks.TaskParams, methods.cancel_task)
+    server.middleware.append(Metered(methods, observe))
     return server
 
 
@@ -108,7 +118,7 @@ def instructions(site: Site) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Answering:
+class Methods:
     """One method for each method of the protocol."""
 
     site: Site
@@ -171,18 +181,18 @@ class Answering:
 class Metered:
     """Counts every request that no door of the site counts, and puts errors into the words of the protocol."""
 
-    answering: Answering
+    methods: Methods
     observe: Observe
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        with Told(ctx.method, self.observe):
+        with Translated(ctx.method, self.observe):
             if ctx.request_id is not None and ctx.method not in UNMETERED:
-                await self.answering.site.gate.spend(self.answering.caller(ctx))
+                await self.methods.site.gate.spend(self.methods.caller(ctx))
             return await call_next(ctx)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Translated:
     """Translates the errors of a site. Of what should not happen the operator hears more than the client."""
 
     method: str
@@ -194,7 +204,7 @@ class Told:
     def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
         match error:
             case SiteError():
-                raise told(error) from error
+                raise MCPError(**told(error)) from error
             case None | MCPError() | ValidationError():
                 pass
             case Exception():

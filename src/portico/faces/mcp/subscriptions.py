@@ -20,9 +20,9 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 
 from portico.calls import Caller, Watch
-from portico.errors import FeedExpired, RateLimited, SiteError
-from portico.faces.mcp.failures import CODES
+from portico.errors import Denied, FeedExpired, NotFound, RateLimited, SiteError
 from portico.faces.mcp.resources import Address, address_of, not_found, readable
+from portico.faces.wire import ended
 from portico.items import Change
 from portico.site import Site
 
@@ -115,9 +115,9 @@ class Subscriptions:
     def _open(self, caller: Caller) -> "Stream":
         mine = sum(1 for each in self._streams if each.caller.rate_key == caller.rate_key)
         if mine >= MAX_STREAMS_OF_ONE:
-            raise MCPError(CODES[RateLimited], f"You have {mine} streams of changes; more are not allowed. Close one")
+            raise RateLimited(f"You have {mine} streams of changes; more are not allowed", hint="Close one.")
         if len(self._streams) >= MAX_STREAMS:
-            raise MCPError(CODES[RateLimited], f"All {MAX_STREAMS} streams of changes are taken. Try again later")
+            raise RateLimited(f"All {MAX_STREAMS} streams of changes are taken", hint="Try again later.")
         stream = Stream(self._site, caller)
         self._streams.add(stream)
         return stream
@@ -153,7 +153,7 @@ class Stream:
         if self.uris >= MAX_URIS:
             raise _too_many_uris()
         if following is None:
-            following = Following(self._site, self.caller, address.collection, since, self._changed)
+            following = Following(self._site, self.caller, address.collection, since, self._changed, self.end)
             self._following[address.collection] = following
         following.wanted[uri] = address.id
 
@@ -189,14 +189,22 @@ class Stream:
     async def close(self) -> None:
         stopping = [each.stop() for each in self._following.values()]
         if self._telling is not None:
-            stopping.append(_stopped(self._telling))
+            stopping.append(ended(self._telling))
         await asyncio.gather(*stopping)
 
 
 class Following:
-    """One watch of a collection. The gate has admitted it; what it breaks off with is tried again."""
+    """One watch of a collection. What it breaks off with is tried again; when it may not go on, the stream is over."""
 
-    def __init__(self, site: Site, caller: Caller, collection: str, since: int, changed: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        site: Site,
+        caller: Caller,
+        collection: str,
+        since: int,
+        changed: Callable[[str], None],
+        over: Callable[[], None],
+    ) -> None:
         self.wanted: dict[str, str] = {}  # ids by address, as the client wrote it; none for the collection itself
         self._site = site
         self._caller = caller
@@ -204,10 +212,11 @@ class Following:
         self._since: int | None = since
         self._shape = site.catalog.collections.get(collection)
         self._changed = changed
+        self._over = over
         self._task = asyncio.create_task(self._follow())
 
     async def stop(self) -> None:
-        await _stopped(self._task)
+        await ended(self._task)
 
     async def _follow(self) -> None:
         while True:
@@ -215,6 +224,8 @@ class Following:
                 await self._watch()
             except FeedExpired:
                 self._since = None
+            except (Denied, NotFound):
+                return self._over()
             except SiteError:
                 await asyncio.sleep(PAUSE_SECONDS)
 
@@ -237,11 +248,6 @@ class Following:
         for uri, id in self.wanted.items():
             if id == change.item.id or (not id and is_other):
                 self._changed(uri)
-
-
-async def _stopped(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait([task])
 
 
 def _too_many_uris() -> MCPError:

@@ -22,9 +22,10 @@ from portico.faces.nlweb.desk import Answering, Desk, Received
 from portico.faces.nlweb.dialects import V55, voice_of
 from portico.faces.nlweb.failures import BROKEN, Whole, failure
 from portico.faces.nlweb.models import ask_schema, await_schema, nested
+from portico.faces.nlweb.shapes import members
 from portico.items import title_of
 from portico.operations import schema_of
-from portico.site import RESERVED, Site, shown_task
+from portico.site import Site, shown_task
 
 MAX_NAMED = 12  # collections that the description of `ask` names
 MAX_PROGRESS = 200  # characters of what is told of progress
@@ -68,20 +69,25 @@ class Tools:
             name="ask",
             title=f"Ask {self.site.name}",
             description=f"Ask {self.site.name} in natural language. {about}{has}",
-            input_schema=ask_schema(),
-            output_schema=answer_schema(),
+            input_schema=_ASK,
+            output_schema=_ANSWER,
             # A command in words can have an operation run.
             annotations=types.ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False),
         )
 
     def _operations(self, caller: Caller) -> Iterator[Operation]:
         """The operations that are tools here, as far as this caller may have them run."""
-        offered = self.config.mcp.operations
-        for _, operation in sorted(self.site.catalog.operations.items()):
-            is_own = not operation.collection and operation.name not in RESERVED
-            is_offered = offered == "all" or (offered == "own" and is_own)
-            if is_offered and operation.name not in _TAKEN and self.site.gate.may(operation, caller):
-                yield operation
+        match self.config.mcp.operations:
+            case "none":
+                return
+            case "own":
+                offered = self.site.own_operations
+            case "all":
+                offered = sorted(self.site.catalog.operations.values(), key=lambda each: each.name)
+        yield from (each for each in offered if self._is_offered(each, caller))
+
+    def _is_offered(self, operation: Operation, caller: Caller) -> bool:
+        return operation.name not in _TAKEN and self.site.gate.may(operation, caller)
 
     # What is called
 
@@ -91,7 +97,7 @@ class Tools:
                 return await self._asked(called)
             case "await":
                 return await self._awaited(called)
-            case _ if name in {each.name for each in self._operations(called.caller)}:
+            case _ if any(each.name == name for each in self._operations(called.caller)):
                 return await self._ran(name, called)
             case _:
                 await self.site.gate.spend(called.caller)
@@ -158,12 +164,13 @@ class Tools:
         return Received(raw, voice, called.caller, premises, time.perf_counter())
 
 
+_ASK, _ANSWER = ask_schema(), answer_schema()
 _AWAIT = types.Tool(
     name="await",
     title="Check or cancel a promise",
     description="Check in on, or cancel, what `ask` has promised.",
     input_schema=await_schema(),
-    output_schema=answer_schema(),
+    output_schema=_ANSWER,
     annotations=types.ToolAnnotations(
         read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False
     ),
@@ -237,17 +244,13 @@ def _nested(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def _answered(raw: Mapping[str, Any], reply: Reply, state: str) -> dict[str, Any]:
     """The request again, with what was answered."""
-    context, meta = _members(raw.get("context")), _members(raw.get("meta"))
-    session = {**_members(meta.get("session_context")), "state_token": state}
+    context, meta = members(raw.get("context")), members(raw.get("meta"))
+    session = {**members(meta.get("session_context")), "state_token": state}
     return {
         **raw,
-        "context": {**context, "answers": {**_members(context.get("answers")), **reply.answers}},
+        "context": {**context, "answers": {**members(context.get("answers")), **reply.answers}},
         "meta": {**meta, "session_context": session},
     }
-
-
-def _members(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _result(whole: Whole) -> types.CallToolResult:

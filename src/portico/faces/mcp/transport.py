@@ -1,7 +1,7 @@
 """A server of the official SDK over streamable HTTP, in all revisions it speaks."""
 
-import logging
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -11,14 +11,17 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from portico.calls import Caller
 from portico.config import Config
 from portico.errors import RateLimited
-from portico.faces.mcp.routes import is_plain, refusal
+from portico.faces.mcp.failures import refusal
+from portico.faces.mcp.routes import is_plain
 from portico.faces.wire import CALLER
+from portico.observe import quiet
 
 SESSION = "mcp-session-id"
 SHARES = 10  # nobody has more than one of so many shares of all sessions
@@ -31,30 +34,48 @@ class Sessions:
         self._most = most
         self._idle = idle
         self._used: dict[str, tuple[str, float]] = {}  # by session: whose it is, and when it was last used
+        self._busy: Counter[str] = Counter()  # by session: requests under way
+        self._opening: Counter[str] = Counter()  # by caller: requests that may open one
 
     def has_room(self, caller: str) -> bool:
         alive = time.monotonic() - self._idle
-        self._used = {session: each for session, each in self._used.items() if each[1] >= alive}
-        return sum(1 for owner, _ in self._used.values() if owner == caller) < self._most
+        self._used = {name: each for name, each in self._used.items() if each[1] >= alive or self._busy[name]}
+        own = sum(1 for owner, _ in self._used.values() if owner == caller)
+        return own + self._opening[caller] < self._most
 
-    def noting(self, caller: str, scope: Scope, send: Send) -> Send:
-        """Notes what an answer says of sessions: one was opened, used, or has ended."""
-        named = Headers(scope=scope).get(SESSION)
+    async def serve(self, app: ASGIApp, caller: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have a request served, and note what it does: it opens a session, uses one, or ends one."""
+        session = Headers(scope=scope).get(SESSION)
+        under_way, name = (self._opening, caller) if session is None else (self._busy, session)
+        is_alive = False
 
         async def sending(message: Message) -> None:
+            nonlocal session, is_alive
             if message["type"] == "http.response.start":
-                session = Headers(raw=list(message["headers"])).get(SESSION, named)
+                session = Headers(raw=list(message["headers"])).get(SESSION, session)
                 is_alive = message["status"] < 400 and scope["method"] != "DELETE"
                 self._note(caller, session, is_alive=is_alive)
             await send(message)
 
-        return sending
+        under_way[name] += 1
+        try:
+            await app(scope, receive, sending)
+        finally:
+            under_way[name] -= 1
+            under_way += Counter()  # forgets those of which there are none
+            self._note(caller, session, is_alive=is_alive)
 
     def _note(self, caller: str, session: str | None, *, is_alive: bool) -> None:
         if session and is_alive:
             self._used[session] = caller, time.monotonic()
         elif session and self._used.get(session, ("",))[0] == caller:
             del self._used[session]
+
+
+def opens_session(headers: Headers) -> bool:
+    """Whether a request may open a session: of the revisions that have them, and without one."""
+    revision = headers.get("mcp-protocol-version")
+    return SESSION not in headers and (revision is None or revision in HANDSHAKE_PROTOCOL_VERSIONS)
 
 
 @asynccontextmanager
@@ -79,13 +100,12 @@ async def opened(server: Server[Any], config: Config) -> AsyncGenerator[ASGIApp]
             scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=caller.id, scopes=[]))
         if is_plain(scope["method"], headers):
             await plain.handle_request(scope, receive, send)
-        elif SESSION not in headers and not sessions.has_room(caller.rate_key):
+        elif opens_session(headers) and not sessions.has_room(caller.rate_key):
             error = RateLimited("You have too many sessions open", hint="End one, or wait until one ends.")
             await refusal(error)(scope, receive, send)
         else:
-            await manager.handle_request(scope, receive, sessions.noting(caller.rate_key, scope, send))
+            await sessions.serve(manager.handle_request, caller.rate_key, scope, receive, send)
 
-    # It warns of every host and body it refuses, and every call that failed; whoever sends those gets told.
-    logging.getLogger("mcp").setLevel(logging.CRITICAL)
+    quiet("mcp")
     async with manager.run(), plain.run():
         yield app

@@ -15,7 +15,7 @@ from portico.calls import Ask, Caller
 from portico.config import Config
 from portico.faces.nlweb.dialects import FLAT, V54, Voice
 from portico.faces.nlweb.failures import Whole
-from portico.faces.nlweb.models import Session, Wish, check_text, read_ask, read_await
+from portico.faces.nlweb.models import Checkin, Session, Wish, check_text, read_ask, read_await
 from portico.faces.nlweb.render import Frame, Hear, Manner, Rendering, folded, rendering, streamed
 from portico.faces.nlweb.sessions import Conversation, conversation
 from portico.faces.nlweb.shapes import Premises
@@ -84,8 +84,11 @@ class Desk:
     async def _wish(self, got: Received) -> Wish:
         return read_ask(got.raw, got.voice, self.config.ask, got.language)
 
+    async def _look(self, got: Received) -> Checkin:
+        return read_await(got.raw, got.voice)
+
     async def awaited(self, got: Received) -> Answering:
-        look = read_await(got.raw, got.voice)
+        look = await self.site.unless_refused(self._look(got), got.caller)
         events = await self.site.awaited(look.token, got.caller, cancel=look.cancel)
         streams = got.wants_events if look.streaming is None else look.streaming
         manner = Manner(

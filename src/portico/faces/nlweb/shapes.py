@@ -42,6 +42,11 @@ class Premises:
         return is_own(url, self.base)
 
 
+def linked_data(item: Item) -> Shown:
+    """An item as JSON-LD."""
+    return {"@context": SCHEMA, "@id": item.id, **item.data}
+
+
 def shown_item(found: Found, premises: Premises, dialect: Dialect) -> Shown:
     item = found.item
     data = {name: value for name, value in clean(item.data, premises).items() if name not in _OURS}
