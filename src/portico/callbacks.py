@@ -1,14 +1,14 @@
 """Messages to addresses that callers name. Goes to public addresses alone, follows nothing, waits for nobody long."""
 
 import asyncio
-import importlib
 import ssl
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import cached_property
 from urllib.parse import urlsplit
 
 from portico.errors import BadRequest, SourceError, Unavailable
+from portico.sources.fetch import Fetcher, checked_url, is_public, literal_address
 
 THREADS = 8
 SECONDS = 10.0  # for one message
@@ -24,7 +24,6 @@ class Callbacks:
         self._allowed = frozenset(each.lower().removeprefix("[").replace("]", "") for each in allow_hosts)
         self._tls = tls
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="callback")
-        self._ready: Any = None
         self._closed = False
 
     def check(self, url: str) -> None:
@@ -32,7 +31,7 @@ class Callbacks:
         if len(url) > MAX_URL:
             raise BadRequest(f"The address of a callback has at most {MAX_URL} characters")
         try:
-            self._fetch.checked_url(url)
+            checked_url(url)
             parts = urlsplit(url)
             host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
         except (SourceError, ValueError) as error:
@@ -41,8 +40,8 @@ class Callbacks:
             return
         if parts.scheme != "https":
             raise BadRequest("Callbacks go over https", hint="The operator can allow a host in `allow_hosts`.")
-        address = self._fetch.literal_address(host)
-        if address is not None and not self._fetch.is_public(address):
+        address = literal_address(host)
+        if address is not None and not is_public(address):
             raise BadRequest(
                 f"{host} is not a public address", hint="The operator can allow it in `allow_hosts`.", host=host
             )
@@ -67,15 +66,9 @@ class Callbacks:
         except SourceError as error:
             raise Unavailable(f"The callback failed: {error.message}", hint=error.hint) from error
 
-    @property
-    def _fetcher(self) -> Any:
-        if self._ready is None:
-            self._ready = self._fetch.Fetcher(
-                allow_hosts=self._allowed, max_bytes=MAX_ANSWER, timeout=SECONDS, deadline=SECONDS, tls=self._tls
-            )
-        return self._ready
-
-    @property
-    def _fetch(self) -> Any:
-        # Half a second to import, for sites that are asked to call somebody.
-        return importlib.import_module("portico.sources.fetch")
+    @cached_property
+    def _fetcher(self) -> Fetcher:
+        """Made on a thread that sends: it reads the certificates of the system."""
+        return Fetcher(
+            allow_hosts=self._allowed, max_bytes=MAX_ANSWER, timeout=SECONDS, deadline=SECONDS, tls=self._tls
+        )

@@ -25,10 +25,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from portico import __version__
 from portico.catalog import OPERATIONS
 from portico.config import Config
+from portico.connections import Connection
 from portico.errors import ConfigError, SiteError, Unavailable
 from portico.faces import items, operations
 from portico.faces.a2a import routes as a2a
-from portico.faces.discovery import llms, oauth, openapi, sitemap, wellknown
+from portico.faces.discovery import llms, openapi, sitemap, wellknown
 from portico.faces.mcp import routes as mcp
 from portico.faces.nlweb import routes as nlweb
 from portico.faces.wire import Challenges, Cors, Late
@@ -84,6 +85,33 @@ def application(parts: Parts) -> Application:
     def counts() -> dict[str, int]:
         return {name: each.items for name, each in parts.index.progress().items()}
 
+    mcp_routes, mcp_face = mcp.routes(parts.site, parts.config, parts.observe)
+    a2a_routes, a2a_face = a2a.routes(parts.site, parts.config, parts.observe)
+    routes: list[BaseRoute] = [
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+        Route("/metrics", metrics),
+        *nlweb.routes(parts.site, parts.config, parts.observe),
+        *operations.routes(parts.site, parts.config),
+        *items.routes(parts.site, parts.config, counts),
+        *sitemap.routes(parts.site, parts.config, counts),
+        *llms.routes(parts.site, parts.config, counts),
+        *openapi.routes(parts.site, parts.config),
+        *wellknown.routes(parts.site, parts.config),
+        *mcp_routes,
+        *a2a_routes,
+    ]
+    if parts.config.site.images:
+        folder = _image_folder(parts.config)
+        routes.append(Mount("/images", Images(directory=folder, check_dir=False)))
+    # Outside of everything, so that a page elsewhere can read what went wrong, too.
+    app = Challenges(Starlette(routes=routes, exception_handlers=_handlers(parts.observe)), parts.config)
+    return Application(Cors(app, parts.config.server.origins), (mcp_face, a2a_face))
+
+
+def _handlers(observe: Observe) -> dict[Any, Any]:
+    """What to say of errors that no face has told."""
+
     async def failed(_: Request, error: Exception) -> Response:
         if isinstance(error, SiteError):
             return operations.problem(error)
@@ -95,36 +123,13 @@ def application(parts: Parts) -> Application:
         return operations.refusal(HTTPStatus(error.status_code), error.detail, error.headers)
 
     async def broke(request: Request, error: Exception) -> Response:
-        parts.observe(Broke(request.scope["path"][:100], type(error).__name__))
+        observe(Broke(request.scope["path"][:100], type(error).__name__))
         return nlweb.breakdown(request) if request.scope["path"] in nlweb.PATHS else await failed(request, error)
 
     async def left(_: Request, __: ClientDisconnect) -> Response:
         return Response(status_code=CLIENT_LEFT)
 
-    mcp_routes, mcp_face = mcp.routes(parts.site, parts.config, parts.observe)
-    a2a_routes, a2a_face = a2a.routes(parts.site, parts.config, parts.callbacks, parts.observe)
-    routes: list[BaseRoute] = [
-        Route("/healthz", healthz),
-        Route("/readyz", readyz),
-        Route("/metrics", metrics),
-        *nlweb.routes(parts.site, parts.config, parts.observe),
-        *operations.routes(parts.site),
-        *items.routes(parts.site, parts.config, counts),
-        *sitemap.routes(parts.site, parts.config, counts),
-        *llms.routes(parts.site, parts.config, counts),
-        *openapi.routes(parts.site, parts.config),
-        *wellknown.routes(parts.site, parts.config),
-        *oauth.routes(parts.config),
-        *mcp_routes,
-        *a2a_routes,
-    ]
-    if parts.config.site.images:
-        folder = _image_folder(parts.config)
-        routes.append(Mount("/images", Images(directory=folder, check_dir=False)))
-    handlers: dict[Any, Any] = {SiteError: failed, HTTPException: refused, ClientDisconnect: left, Exception: broke}
-    # Outside of everything, so that a page elsewhere can read what went wrong, too.
-    app = Challenges(Starlette(routes=routes, exception_handlers=handlers), parts.config)
-    return Application(Cors(app, parts.config.server.origins), (mcp_face, a2a_face))
+    return {SiteError: failed, HTTPException: refused, ClientDisconnect: left, Exception: broke}
 
 
 def _image_folder(config: Config) -> Path:
@@ -226,7 +231,7 @@ def server_settings(parts: Parts, app: Application | None = None) -> uvicorn.Con
         app or application(parts),
         lifespan="off",
         log_level="warning",
-        http="httptools",
+        http=Connection,
         timeout_graceful_shutdown=10,
         server_header=False,
         ws="websockets-sansio",

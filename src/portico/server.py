@@ -12,7 +12,6 @@ from pathlib import Path
 from types import ModuleType
 
 from portico.ask.pipeline import Manners
-from portico.callbacks import Callbacks
 from portico.catalog import OPERATIONS, Operation
 from portico.config import Config, secret
 from portico.errors import ConfigError
@@ -36,7 +35,6 @@ class Parts:
     site: Site
     metrics: Metrics
     observe: Observe  # tells the metrics and whoever else wants to know
-    callbacks: Callbacks
 
 
 def open_models(config: Config) -> Embedder | None:
@@ -78,9 +76,7 @@ async def opened_site(
         if background:
             site.tasks.open(only_own=not serves)
             closing.push_async_callback(site.tasks.close)
-        callbacks = Callbacks(config.allow_hosts)
-        closing.callback(callbacks.close)
-        yield Parts(config, store, index, site, metrics, both(metrics, observe), callbacks)
+        yield Parts(config, store, index, site, metrics, both(metrics, observe))
 
 
 @asynccontextmanager
@@ -89,7 +85,7 @@ async def opened_store_only(config: Config) -> AsyncGenerator[Parts]:
     store = await _opened_store(config)
     try:
         site = await _site(config, Finder(store), nowhere)
-        yield Parts(config, store, MemoryIndex(store, None), site, Metrics(), nowhere, Callbacks(config.allow_hosts))
+        yield Parts(config, store, MemoryIndex(store, None), site, Metrics(), nowhere)
     finally:
         await store.close()
 

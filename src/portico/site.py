@@ -260,6 +260,14 @@ class Site:
         self._observe(Queried(query.collection, _since(started), shown, caller.id))
         return page
 
+    async def pages(self, query: Query, caller: Caller) -> AsyncIterator[Page]:
+        """Page after page of what a query finds, to its end. All of them together cost what one costs."""
+        page = await self.query(query, caller)
+        yield page
+        while page.cursor:
+            page = await self.finder.find(replace(query, cursor=page.cursor), self._acknowledged)
+            yield page
+
     async def item(self, id: str, caller: Caller) -> Item:
         """The item of this id in a collection that the caller may read. One that the id begins with comes first."""
         await self.gate.spend(caller)

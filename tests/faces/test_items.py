@@ -112,9 +112,10 @@ async def test_an_item_names_its_address_and_its_forms(client: httpx.AsyncClient
     ]
 
 
-async def test_what_is_shown_to_a_key_is_for_nobody_else_to_keep(parts: Parts, client: httpx.AsyncClient) -> None:
-    anyone = await client.get("/items/attic")
-    somebody = await client.get("/items/attic", headers={"x-api-key": await key_of(parts)})
+async def test_what_is_shown_to_a_key_is_for_nobody_else_to_keep(inn: Inn) -> None:
+    async with inn(server={"hosts": ["inn.example"]}) as parts, asking(parts) as client:
+        anyone = await client.get("/items/attic")
+        somebody = await client.get("/items/attic", headers={"x-api-key": await key_of(parts)})
 
     assert anyone.headers["cache-control"] == "public, max-age=60"
     assert somebody.headers["cache-control"] == "private, no-cache"
@@ -227,6 +228,16 @@ async def test_a_cursor_of_another_list_is_refused(client: httpx.AsyncClient) ->
     answer = await client.get("/collections/rooms?cursor=abc")
 
     assert (answer.status_code, answer.json()["type"]) == (400, "urn:portico:error:InvalidCursor")
+
+
+async def test_the_front_of_the_site_shows_what_only_this_site_does(inn: Inn) -> None:
+    async with inn(operations=["portico.demo.operations"]) as parts, asking(parts) as client:
+        page = LexborHTMLParser((await client.get("/")).text)
+
+    shown = {each.text() for each in page.css("td code")}
+    assert shown == {each.name for each in parts.site.own_operations}
+    assert {"view_cart", "ask", "list_rooms"} & shown == {"view_cart"}
+    assert [link.attributes["href"] for link in page.css("footer a")][:2] == ["/docs", "/openapi.json"]
 
 
 @pytest.mark.parametrize("path", ["/", "/collections/rooms", "/collections/nothing", "/items/attic"])

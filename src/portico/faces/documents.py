@@ -5,11 +5,14 @@ import re
 from collections.abc import Mapping, Sequence
 from math import isfinite
 
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 
+from portico.config import Server
+from portico.faces.wire import is_own_host
+
 FRESH_SECONDS = 60  # that a document may be shown without asking again
+MAX_ACCEPT = 2000  # characters of an Accept header that are read: finding its quotes costs their square
 MAX_RANGES = 64  # of an Accept header that are read
 
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -31,7 +34,7 @@ def preferred(accept: str, offered: Sequence[str]) -> str:
 def _ranges(accept: str) -> dict[str, float]:
     """Media ranges and their quality. Without any, everything is as good."""
     found: dict[str, float] = {}
-    for part in _QUOTED.sub("", accept).lower().split(",")[:MAX_RANGES]:
+    for part in _QUOTED.sub("", accept[:MAX_ACCEPT]).lower().split(",")[:MAX_RANGES]:
         kind, *parameters = (each.strip() for each in part.split(";"))
         if "/" in kind:
             found[kind] = max(found.get(kind, 0.0), _quality(parameters))
@@ -59,16 +62,22 @@ def document(
     media_type: str,
     headers: Mapping[str, str] | None = None,
     *,
+    server: Server | None,
+    seconds: int = FRESH_SECONDS,
     tag: str = "",
     vary: Sequence[str] = (),
 ) -> Response:
-    """A response that a reader may keep for a moment, or the news that what it keeps still holds."""
+    """A response that a reader may keep for so many seconds, or the news that what it keeps still holds.
+
+    `server` is where addresses in it come from; None for a document that names none.
+    """
     content = body.encode() if isinstance(body, str) else body
-    etag = f'"{tag or hashlib.blake2b(content, digest_size=12).hexdigest()}"'
+    etag = f'"{tag or tag_of(content)}"'
+    is_named_by_host = server is not None and not server.url
     told = {
         "etag": etag,
-        "cache-control": _caching(request.headers),
-        "vary": ", ".join([*vary, *_CREDENTIALS]),
+        "cache-control": _caching(request, server, seconds),
+        "vary": ", ".join([*vary, *(["host"] if is_named_by_host else []), *_CREDENTIALS]),
         "x-content-type-options": "nosniff",
         **(headers or {}),
     }
@@ -77,11 +86,20 @@ def document(
     return Response(content, headers=told, media_type=media_type)
 
 
-def _caching(headers: Headers) -> str:
-    """Who may keep it. What was shown to a name is for nobody else."""
-    if any(name in headers for name in _CREDENTIALS):
+def tag_of(content: bytes) -> str:
+    """What tells two versions of a document apart."""
+    return hashlib.blake2b(content, digest_size=12).hexdigest()
+
+
+def _caching(request: Request, server: Server | None, seconds: int) -> str:
+    """Who may keep it, and for how long."""
+    # Without an address of its own the site goes by the name it was called. A stranger's name must reach nobody else.
+    if server is not None and not server.url and not is_own_host(request, server):
+        return "no-store"
+    # What was shown to a name is for nobody else.
+    if any(name in request.headers for name in _CREDENTIALS):
         return "private, no-cache"
-    return f"public, max-age={FRESH_SECONDS}"
+    return f"public, max-age={seconds}" if seconds else "no-cache"
 
 
 def _is_known(etag: str, known: str) -> bool:

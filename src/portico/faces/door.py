@@ -4,6 +4,7 @@ What comes through has its caller in the scope. What does not is answered by the
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.requests import Request
@@ -12,10 +13,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from portico.calls import Caller
 from portico.config import Config
-from portico.errors import BadRequest, Denied, Forbidden, SiteError, Unauthenticated
+from portico.errors import BadRequest, Denied, Forbidden, SiteError, TooLarge, Unauthenticated
 from portico.faces.wire import CALLER, caller_of, decode, is_from_elsewhere, is_own_host, read_body
 from portico.identity import ASK
 from portico.site import Site
+
+MAX_VALUES = 5000  # of a body, in all depths: an SDK takes its time for each
 
 
 class WrongHost(Denied):
@@ -30,33 +33,58 @@ class Unreadable(BadRequest):
     """A body that is no JSON, or nested too deeply."""
 
 
+class NoMessage(BadRequest):
+    """JSON that is no message of the protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A body as it is to be read inside."""
+
+    body: bytes
+    is_counted: bool = False  # whether it will count against the caller's allowance inside; else it does here
+    id: str | int | None = None  # of the message, for saying what an error is about
+
+
+def as_it_is(_request: Request, _said: Any, body: bytes) -> Read:
+    return Read(body)
+
+
 class Door:
     def __init__(
         self,
         site: Site,
         config: Config,
         inside: ASGIApp,
-        refused: Callable[[SiteError], Response],
-        completed: Callable[[Request, Any, bytes], bytes] = lambda _, __, body: body,
+        refused: Callable[[SiteError, str | int | None], Response],
+        reading: Callable[[Request, Any, bytes], Read] = as_it_is,
+        values: int = MAX_VALUES,
     ) -> None:
         self._site = site
         self._config = config
         self._inside = inside
         self._refused = refused
-        self._completed = completed  # a body as it is to be read inside
+        self._reading = reading
+        self._values = values
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # RFC 9110, 5.5: white space around a value is no part of it. The server before leaves what follows.
         scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
         request = Request(scope, receive)
+        id: str | int | None = None  # of the message
         try:
             self._check(request)
             caller = scope[CALLER] = await self._caller(request)
             if request.method == "POST":
-                receive = _again(await self._site.unless_refused(self._read(request), caller), receive)
+                read = await self._site.unless_refused(self._read(request), caller)
+                receive, id = _again(read.body, receive), read.id
+            else:
+                read = Read(b"")
+            if not read.is_counted:
+                await self._site.gate.spend(caller)
             await self._inside(scope, receive, send)
         except SiteError as error:
-            await self._refused(error)(scope, receive, send)
+            await self._refused(error, id)(scope, receive, send)
 
     def _check(self, request: Request) -> None:
         """Refuse what a page sent that had its own name lead here, or that may not ask here."""
@@ -73,16 +101,27 @@ class Door:
             raise Unauthenticated("This site wants to know who asks", hint="Send an access token or an API key.")
         return caller
 
-    async def _read(self, request: Request) -> bytes:
+    async def _read(self, request: Request) -> Read:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise WrongKind("Requests are JSON", hint="Send `content-type: application/json`.")
         body = await read_body(request, self._site.limits.payload_bytes)
         try:
-            said = decode(body, self._site.limits)
+            said = decode(body, self._site.limits, self._values)
+        except TooLarge:
+            raise
         except BadRequest as error:
             raise Unreadable(error.message, hint=error.hint, **error.details) from error
-        return self._completed(request, said, body)
+        read = self._reading(request, said, body)
+        return replace(read, id=_id_of(said))
+
+
+def _id_of(said: Any) -> str | int | None:
+    match said:
+        case {"id": str() | int() as id} if not isinstance(id, bool):
+            return id
+        case _:
+            return None
 
 
 def _again(body: bytes, receive: Receive) -> Receive:

@@ -7,9 +7,9 @@ GET /                    the front of the site
 What the caller may not read is not there. Errors are problem details, or a page for those who read pages.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 from starlette.requests import Request
@@ -18,12 +18,12 @@ from starlette.routing import BaseRoute, Route
 
 from portico.calls import Caller
 from portico.catalog import Collection
-from portico.config import Config
+from portico.config import Config, Server
 from portico.errors import SiteError, UnknownCollection
 from portico.faces.documents import document, preferred
-from portico.faces.nlweb.shapes import SCHEMA
-from portico.faces.operations import problem, status_of
-from portico.faces.wire import base_of, caller_of
+from portico.faces.nlweb.shapes import linked_data
+from portico.faces.operations import answering, metered, problem, status_of
+from portico.faces.wire import base_of
 from portico.items import Item
 from portico.query import Query
 from portico.site import Site
@@ -37,7 +37,6 @@ HTML = "text/html"
 OFFERED = (*FORMATS.values(), HTML)
 
 Counts: TypeAlias = Callable[[], Mapping[str, int]]  # how many items each collection has
-Endpoint: TypeAlias = Callable[[Request, Caller], Awaitable[Response]]
 
 
 def routes(site: Site, config: Config, counts: Counts) -> list[BaseRoute]:
@@ -47,7 +46,7 @@ def routes(site: Site, config: Config, counts: Counts) -> list[BaseRoute]:
         # Of the few ids that no path can carry the query tells.
         item = await site.item(request.path_params["id"] or request.query_params.get("id", ""), caller)
         shelf = Shelf(site.name, base_of(request, config.server), site.catalog.collections[item.collection])
-        return _item(request, item, shelf)
+        return _item(request, item, shelf, config.server)
 
     async def browse(request: Request, caller: Caller) -> Response:
         collection = await _collection(site, request.path_params["name"], caller)
@@ -55,36 +54,22 @@ def routes(site: Site, config: Config, counts: Counts) -> list[BaseRoute]:
         found = await site.query(Query(collection.name, limit=PAGE, cursor=cursor), caller)
         shelf = Shelf(site.name, base_of(request, config.server), collection)
         listing = Listing(shelf, found, counts().get(collection.name), is_first=not cursor)
-        return document(request, collection_page(listing), HTML, HEADERS)
+        return document(request, collection_page(listing), HTML, HEADERS, server=config.server)
 
     async def home(request: Request, caller: Caller) -> Response:
-        await site.gate.spend(caller)
         readable = [site.catalog.collections[name] for name in site.gate.readable(caller)]
-        return document(request, home_page(site, config.site.description, counts(), readable), HTML, HEADERS)
+        page = home_page(site, config.site.description, counts(), readable)
+        return document(request, page, HTML, HEADERS, server=None)
 
+    refused = partial(_refusal, site.name)
     return [
-        Route("/", _answering(home, site), methods=["GET"]),
-        Route("/collections/{name}", _answering(browse, site), methods=["GET"]),
-        Route("/items/{id:path}", _answering(show, site), methods=["GET"]),
+        Route("/", answering(metered(home, site), site, refused), methods=["GET"]),
+        Route("/collections/{name}", answering(browse, site, refused), methods=["GET"]),
+        Route("/items/{id:path}", answering(show, site, refused), methods=["GET"]),
     ]
 
 
-def linked_data(item: Item) -> dict[str, Any]:
-    """An item as JSON-LD."""
-    return {"@context": SCHEMA, "@id": item.id, **item.data}
-
-
-def _answering(endpoint: Endpoint, site: Site) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(request: Request) -> Response:
-        try:
-            return await endpoint(request, await caller_of(request, site))
-        except SiteError as error:
-            return _refusal(request, error, site.name)
-
-    return answer
-
-
-def _refusal(request: Request, error: SiteError, site: str) -> Response:
+def _refusal(site: str, request: Request, error: SiteError) -> Response:
     told = problem(error)
     if _wanted(request) != HTML:
         return told
@@ -103,10 +88,10 @@ def _wanted(request: Request) -> str:
     return named or preferred(",".join(request.headers.getlist("accept")), OFFERED)
 
 
-def _item(request: Request, item: Item, shelf: Shelf) -> Response:
+def _item(request: Request, item: Item, shelf: Shelf, server: Server) -> Response:
     kind = _wanted(request)
     headers = {"link": _links(f"{shelf.base}{item_path(item.id)}")}
-    answer = partial(document, request, media_type=kind, vary=["accept"])
+    answer = partial(document, request, media_type=kind, server=server, vary=["accept"])
     match kind:
         case "text/html":
             return answer(item_page(item, shelf, linked_data(item)), headers={**headers, **HEADERS})

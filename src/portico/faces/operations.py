@@ -15,17 +15,20 @@ from typing import Annotated, Any, TypeAlias, cast
 
 import msgspec
 from msgspec import Meta
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from portico.calls import Call, Caller, Outcome, Task
 from portico.catalog import Kind, Operation
+from portico.config import Config
 from portico.errors import (
     BadRequest,
+    ConfigError,
     Conflict,
     Denied,
     FeedExpired,
+    Forbidden,
     InvalidParams,
     NotFound,
     RateLimited,
@@ -38,9 +41,12 @@ from portico.errors import (
     Unsupported,
     VersionMismatch,
 )
-from portico.faces.wire import BEARER, caller_of, decode, read_body
+from portico.faces.wire import BEARER, caller_of, decode, is_from_elsewhere, read_body
 from portico.operations import schema_of
 from portico.site import Site, shown_task
+
+PATH = "/operations"
+TASKS_PATH = "/tasks"
 
 STATUSES: dict[type[SiteError], HTTPStatus] = {
     SiteError: HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -60,7 +66,13 @@ STATUSES: dict[type[SiteError], HTTPStatus] = {
     SourceError: HTTPStatus.BAD_GATEWAY,
 }
 
-Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
+INSIDE = (ConfigError, SourceError, Unavailable)  # of these the messages name databases, files and services
+_BROKEN = Unavailable("The site cannot do this at the moment", hint="Try again later.")
+
+Endpoint: TypeAlias = Callable[[Request, Caller], Awaitable[Response]]
+Answer: TypeAlias = Callable[[Request], Awaitable[Response]]
+Refusal: TypeAlias = Callable[[Request, SiteError], Response]
+Who: TypeAlias = Callable[[HTTPConnection, Site], Awaitable[Caller]]
 _WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
@@ -85,33 +97,58 @@ class Listed(msgspec.Struct, frozen=True):
     params: Annotated[dict[str, Any], Meta(description="The JSON Schema of its parameters")]
 
 
-def routes(site: Site) -> list[BaseRoute]:
+def routes(site: Site, config: Config) -> list[BaseRoute]:
     """The addresses of this face."""
 
-    async def list_operations(request: Request) -> Response:
-        await site.gate.spend(await caller_of(request, site))
+    async def list_operations(_: Request, __: Caller) -> Response:
         operations = sorted(site.catalog.operations.values(), key=lambda each: each.name)
         return _json({"operations": [_shown(each) for each in operations]})
 
-    async def call(request: Request) -> Response:
-        caller = await caller_of(request, site)
+    async def call(request: Request, caller: Caller) -> Response:
+        if is_from_elsewhere(request, config.server):
+            await site.gate.spend(caller)
+            raise Forbidden(
+                "Pages of that origin may run nothing here", hint="The operator can add it to server.origins."
+            )
         run = "later" if "respond-async" in _preferences(request) else "auto"
         key = request.headers.get("idempotency-key", "")
-        params = await _params(request, site)
+        params = await site.unless_refused(_params(request, site), caller)
         return _outcome(await site.call(Call(request.path_params["name"], params, run, key), caller))
 
-    async def get_task(request: Request) -> Response:
-        return await _task(site, "get_task", request)
+    async def get_task(request: Request, caller: Caller) -> Response:
+        return await _task(site, "get_task", request, caller)
 
-    async def cancel_task(request: Request) -> Response:
-        return await _task(site, "cancel_task", request)
+    async def cancel_task(request: Request, caller: Caller) -> Response:
+        return await _task(site, "cancel_task", request, caller)
 
     return [
-        Route("/operations", _answering(list_operations), methods=["GET"]),
-        Route("/operations/{name}", _answering(call), methods=["POST"]),
-        Route("/tasks/{id}", _answering(get_task), methods=["GET"]),
-        Route("/tasks/{id}", _answering(cancel_task), methods=["DELETE"]),
+        Route(PATH, answering(metered(list_operations, site), site), methods=["GET"]),
+        Route(f"{PATH}/{{name}}", answering(call, site), methods=["POST"]),
+        Route(f"{TASKS_PATH}/{{id}}", answering(get_task, site), methods=["GET"]),
+        Route(f"{TASKS_PATH}/{{id}}", answering(cancel_task, site), methods=["DELETE"]),
     ]
+
+
+def answering(endpoint: Endpoint, site: Site, refused: Refusal | None = None, who: Who = caller_of) -> Answer:
+    """An endpoint that is told who calls. Its errors are told as problem details, or as `refused` tells them."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await endpoint(request, await who(request, site))
+        except SiteError as error:
+            return refused(request, error) if refused else problem(error)
+
+    return answer
+
+
+def metered(endpoint: Endpoint, site: Site) -> Endpoint:
+    """An endpoint that costs its caller one request, for what no door of the site meters."""
+
+    async def spending(request: Request, caller: Caller) -> Response:
+        await site.gate.spend(caller)
+        return await endpoint(request, caller)
+
+    return spending
 
 
 def status_of(error: SiteError) -> HTTPStatus:
@@ -119,15 +156,19 @@ def status_of(error: SiteError) -> HTTPStatus:
 
 
 def problem(error: SiteError) -> Response:
-    """An error as problem details, with the headers its status asks for."""
+    """An error as problem details, with the headers its status asks for.
+
+    What went wrong inside is told to the operator, not to the caller.
+    """
     name, status = type(error).__name__, status_of(error)
+    told = _BROKEN if isinstance(error, INSIDE) and not isinstance(error, TimedOut) else error
     body = Problem(
         type=f"urn:portico:error:{name}",
         title=_WORDS.sub(" ", name).capitalize(),
         status=status.value,
-        detail=error.message,
-        hint=error.hint or None,
-        details=error.details,
+        detail=told.message,
+        hint=told.hint or None,
+        details=told.details,
     )
     return _json(body, status, _headers(error), "application/problem+json")
 
@@ -148,16 +189,6 @@ def _headers(error: SiteError) -> dict[str, str]:
             return {}
 
 
-def _answering(endpoint: Endpoint) -> Endpoint:
-    async def answer(request: Request) -> Response:
-        try:
-            return await endpoint(request)
-        except SiteError as error:
-            return problem(error)
-
-    return answer
-
-
 async def _params(request: Request, site: Site) -> Mapping[str, Any]:
     # A page elsewhere can make a browser send any other kind without asking first.
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
@@ -174,16 +205,15 @@ def _preferences(request: Request) -> set[str]:
     return {each.partition(";")[0].strip().lower() for each in stated.split(",")}
 
 
-async def _task(site: Site, operation: str, request: Request) -> Response:
+async def _task(site: Site, operation: str, request: Request, caller: Caller) -> Response:
     """Through an operation, so that the gate is asked."""
-    caller: Caller = await caller_of(request, site)
     outcome = await site.call(Call(operation, {"id": request.path_params["id"]}, run="now"), caller)
     return _json({"task": cast("Outcome", outcome).result})
 
 
 def _outcome(outcome: Outcome | Task) -> Response:
     if isinstance(outcome, Task):
-        return _json({"task": shown_task(outcome)}, HTTPStatus.ACCEPTED, {"location": f"/tasks/{outcome.id}"})
+        return _json({"task": shown_task(outcome)}, HTTPStatus.ACCEPTED, {"location": f"{TASKS_PATH}/{outcome.id}"})
     return _json({"operation": outcome.operation, "result": outcome.result})
 
 

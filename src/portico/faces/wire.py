@@ -164,8 +164,8 @@ def _too_large(limit: int) -> TooLarge:
     return TooLarge(f"The request has more than {limit} bytes", limit_type="request_size", limit=limit)
 
 
-def decode(raw: bytes | str, limits: Limits) -> Any:
-    """JSON as it was sent. The last one counts of two members with the same name."""
+def decode(raw: bytes | str, limits: Limits, values: int | None = None) -> Any:
+    """JSON as it was sent, with at most so many values. The last one counts of two members with the same name."""
     if not raw.strip():
         raise BadRequest("The request is empty", hint="Send a JSON object.")
     try:
@@ -177,7 +177,25 @@ def decode(raw: bytes | str, limits: Limits) -> Any:
     except msgspec.DecodeError as error:
         raise BadRequest(f"The request is not JSON: {error}") from error
     _check(value, (), limits.depth)
+    if values is not None and _counted(value, values) > values:
+        raise TooLarge(f"The request has more than {values} values", limit_type="array_length", limit=values)
     return value
+
+
+def _counted(value: Any, most: int) -> int:
+    """How many values there are, in all depths; of what is too many only that it is."""
+    waiting, count = [value], 0
+    while waiting and count <= most:
+        inner = waiting.pop()
+        count += 1
+        match inner:
+            case dict():
+                waiting.extend(cast("dict[str, Any]", inner).values())
+            case list():
+                waiting.extend(cast("list[Any]", inner))
+            case _:
+                pass
+    return count + len(waiting)
 
 
 def _check(value: Any, steps: tuple[str, ...], left: int) -> None:
@@ -288,7 +306,9 @@ class Late:
     async def close(self) -> None:
         """End it, and make none any more. Why one could not be made those who wanted it have been told."""
         self._closing.set()
-        if self._life:
+        if self._life and self._app:
+            if not self._app.done():
+                self._life.cancel()
             await asyncio.gather(self._life, return_exceptions=True)
 
     async def _ready(self) -> ASGIApp:
@@ -417,7 +437,9 @@ def is_from_elsewhere(connection: HTTPConnection, server: Server) -> bool:
     origin = connection.headers.get("origin")
     if origin is None:
         return False
-    own = {connection.headers.get("host", ""), urlsplit(server.url).netloc} - {""}
+    # A name that somebody else has made lead here makes nobody at home.
+    host = connection.headers.get("host", "") if is_own_host(connection, server) else ""
+    own = {host, urlsplit(server.url).netloc} - {""}
     # An origin is a scheme and a host: what follows the slashes is the host, whatever it looks like.
     return origin.partition("://")[2] not in own and not is_allowed(origin, server.origins)
 

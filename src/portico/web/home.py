@@ -12,10 +12,11 @@ from portico.web.addresses import collection_path, item_path
 from portico.web.item import Shelf, item_name, item_summary, trail
 from portico.web.style import page
 
-# What agents and programs come in by, with a word for people who wonder.
+# What tells of the site, and whom.
 DOORS = {
-    "/llms.txt": "for language models",
+    "/docs": "for people who program",
     "/openapi.json": "for programs",
+    "/llms.txt": "for language models",
     "/sitemap.xml": "for crawlers",
 }
 
@@ -27,15 +28,15 @@ def home_page(
     shown = site.catalog.public if collections is None else collections
     rows = "".join(_collection_row(each, counts.get(each.name)) for each in shown)
     operations = "".join(
-        f"<tr><td><code>{escape(name)}</code></td><td>{escape(each.summary)}</td></tr>"
-        for name, each in sorted(site.catalog.operations.items())
-        if not each.collection
+        f"<tr><td><code>{escape(each.name)}</code></td><td>{escape(each.summary)}</td></tr>"
+        for each in site.own_operations
     )
-    doors = "".join(f'<a href="{path}">{path[1:]}</a>' for path in DOORS)
+    table = f"<h2>Operations</h2><table><tr><th>Name</th><th>What it does</th></tr>{operations}</table>"
+    doors = "".join(f'<a href="{path}" title="{whom}">{path[1:]}</a>' for path, whom in DOORS.items())
     body = f"""<main><h1 dir="auto">{escape(site.name)}</h1>
 <p class="lead" dir="auto">{escape(description or "One entrance to everything here, for people and agents.")}</p>
 <h2>Collections</h2><table><tr><th>Name</th><th>What</th><th class="number">Items</th></tr>{rows}</table>
-<h2>Operations</h2><table><tr><th>Name</th><th>What it does</th></tr>{operations}</table></main>
+{table if operations else ""}</main>
 <footer>{doors}</footer>"""
     return page(site.name, body)
 

@@ -39,8 +39,8 @@ async def test_a_client_of_1_0_reads_where_the_agent_is_and_what_it_can_do(house
     assert read["defaultInputModes"] == read["defaultOutputModes"] == ["text/plain", "application/json"]
     assert set(read["securitySchemes"]) == {"bearer", "apiKey"}
     assert "securityRequirements" not in read
-    assert [skill["id"] for skill in read["skills"]] == ["ask", "reserve_room", "close_house", "paint_house"]
-    assert read["skills"][1] == {
+    assert [skill["id"] for skill in read["skills"]] == ["ask", "close_house", "paint_house", "reserve_room"]
+    assert read["skills"][3] == {
         "id": "reserve_room",
         "name": "Reserve room",
         "description": "Reserve a room.",
@@ -68,9 +68,9 @@ async def test_where_tokens_are_taken_it_says_from_whom(house: Inn) -> None:
         config = msgspec.structs.replace(parts.config, oauth=Oauth(issuer="https://login.example/"))
         read = MessageToDict(parse_agent_card(await card_of(replace(parts, config=config))))
 
-    known = {"openIdConnectUrl": "https://login.example/.well-known/openid-configuration"}
-    assert read["securitySchemes"]["openId"] == {"openIdConnectSecurityScheme": known}
-    assert [set(each["schemes"]) for each in read["securityRequirements"]] == [{"bearer"}, {"apiKey"}, {"openId"}]
+    said = "An API key of this site, or an access token of https://login.example/."
+    assert read["securitySchemes"]["bearer"] == {"httpAuthSecurityScheme": {"scheme": "Bearer", "description": said}}
+    assert [set(each["schemes"]) for each in read["securityRequirements"]] == [{"bearer"}, {"apiKey"}]
 
 
 async def test_private_collections_are_not_named(house: Inn) -> None:
@@ -85,14 +85,25 @@ async def test_what_a_client_has_already_is_not_sent_again(house: Inn) -> None:
     async with house() as parts, visiting(parts) as talk:
         first = await talk.http.get(PATH)
         second = await talk.http.get(PATH, headers={"if-none-match": first.headers["etag"]})
-        other = await talk.http.get(PATH, headers={"if-none-match": '"another"'})
+        tag = first.headers["etag"]
+        known = {each: await talk.http.get(PATH, headers={"if-none-match": each}) for each in ("*", f'W/{tag}, "b"')}
+        other = await talk.http.get(PATH, headers={"if-none-match": f'"another", "x{tag[1:]}'})
 
     assert (first.status_code, second.status_code, second.content, other.status_code) == (200, 304, b"", 200)
-    assert first.headers["cache-control"] == "public, max-age=300"
+    assert [each.status_code for each in known.values()] == [304, 304]
+    assert (first.headers["cache-control"], "host" in first.headers["vary"]) == ("public, max-age=300", True)
+
+
+async def test_it_costs_what_a_request_costs(house: Inn) -> None:
+    async with house(limits={"anonymous_per_minute": 1}) as parts, visiting(parts) as talk:
+        first, second = await talk.http.get(PATH), await talk.http.get(PATH)
+
+    assert (first.status_code, second.status_code) == (200, 429)
 
 
 def test_a_server_starts_without_the_sdk() -> None:
-    said = "import sys, portico.http; print('a2a' in sys.modules, 'google.protobuf' in sys.modules)"
+    late = ("a2a", "google.protobuf", "portico.callbacks")
+    said = f"import sys, portico.http; print(*(name in sys.modules for name in {late}))"
     done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True, timeout=60)
 
-    assert done.stdout.split() == ["False", "False"]
+    assert done.stdout.split() == ["False"] * 3

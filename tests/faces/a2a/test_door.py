@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.faces.a2a.conftest import request, sent, text, visiting
-from tests.faces.conftest import Inn
+from tests.faces.conftest import Inn, key_of
 
 ASK = request("SendMessage", sent(text("a quiet room")))
 
@@ -83,6 +83,36 @@ async def test_a_client_of_0_3_is_told_before_its_stream_begins(house: Inn) -> N
         answer = await talk.http.post("/a2a", json=request("message/stream", {"message": message}))
 
     assert told(answer) == (429, -32029, "RATE_LIMITED")
+
+
+GUESSED = sent(text("and now?"), task="guessed")
+WRONG: dict[str, tuple[dict[str, Any], int]] = {
+    "a guessed task": (request("SendMessage", GUESSED), -32001),
+    "a guessed task, as a stream": (request("SendStreamingMessage", GUESSED), -32001),
+    "data of no known kind": (request("SendMessage", sent({"data": {"colour": "red"}})), -32602),
+    "a file": (request("SendMessage", sent({"url": "https://example.org/a.png"})), -32005),
+    "an empty text": (request("SendMessage", sent(text(" "))), -32602),
+    "an unknown method": (request("Dance", {}), -32601),
+    "wrong parameters": (request("GetTask", {"id": [5]}), -32602),
+    "no parameters": (request("GetTask", {}), -32602),
+    "another card": (request("GetExtendedAgentCard", {}), -32007),
+    "no request": ({"id": 7, "text": "hello"}, -32600),
+}
+
+
+async def test_what_is_refused_costs_as_much_as_what_is_not(house: Inn) -> None:
+    first: dict[str, Any] = {}
+    second: dict[str, Any] = {}
+    async with house(limits={"keys_per_minute": 1}) as parts, visiting(parts) as talk:
+        for name, (wrong, _) in WRONG.items():
+            talk.http.headers["x-api-key"] = await key_of(parts)
+            first[name] = (await talk.http.post("/a2a", json=wrong)).json()["error"]["code"]
+            answer = await talk.http.post("/a2a", json=wrong)
+            second[name] = (*told(answer), answer.json()["id"])
+
+    # One that the site itself has refused may have cost more than one, and is told of that.
+    assert first == {name: code for name, (_, code) in WRONG.items()}
+    assert second == dict.fromkeys(WRONG, (429, -32029, "RATE_LIMITED", 7))
 
 
 async def test_a_version_that_is_not_spoken_is_refused(house: Inn) -> None:

@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
-from tests.faces.a2a.conftest import request, sent, state, text
+from tests.faces.a2a.conftest import data, request, sent, state, text
 from tests.faces.conftest import Endless, Inn, listening, scripted, soon
+from tests.ports import free_port
 
 from portico.ask.events import Event, Finished, Understood
 from portico.calls import Ask, Caller
-from portico.http import application
+from portico.http import Serving, application, server_settings
 
 VERSION = {"a2a-version": "1.0"}
 
@@ -104,3 +105,32 @@ async def test_a_server_that_stops_leaves_nothing(house: Inn) -> None:
         await all_ended(before)
 
     assert endless.stopped.is_set()
+
+
+async def test_a_server_that_stops_lets_go_of_who_follows_what_takes_long(house: Inn) -> None:
+    slow = data(operation="paint_house", params={"coats": 1, "pause": 60})
+    async with house() as parts:
+        app = application(parts)
+        settings = server_settings(parts, app)
+        settings.port, settings.log_level = free_port(), "critical"
+        server = Serving(settings, app)
+        serving = asyncio.create_task(server.serve())
+        async with asyncio.timeout(10):
+            while not server.started:
+                await asyncio.sleep(0.01)
+        told: list[Any] = []
+        async with (
+            asyncio.timeout(20) as limit,
+            httpx.AsyncClient(base_url=f"http://127.0.0.1:{settings.port}", headers=VERSION) as http,
+        ):
+            async with http.stream("POST", "/a2a", json=request("SendStreamingMessage", sent(slow))) as answer:
+                async for line in answer.aiter_lines():
+                    if "Coat 1" in line:
+                        server.should_exit = True
+                        # Later than that the server would cut them off.
+                        limit.reschedule(asyncio.get_running_loop().time() + settings.timeout_graceful_shutdown / 2)
+                    told.append(line)
+            await serving
+
+    assert "Coat 1" in told[-2]
+    assert not any("TASK_STATE_FAILED" in line for line in told)

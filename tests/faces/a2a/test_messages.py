@@ -1,17 +1,19 @@
 """What messages want and what comes of them: questions, requests of NLWeb, operations, answers to questions back."""
 
 import asyncio
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.conformance.requirements import requirement
 from tests.faces.a2a.conftest import answer, data, sent, state, text, visiting, words
-from tests.faces.conftest import Inn, scripted, telling
+from tests.faces.conftest import Endless, Inn, scripted, soon, telling
 
 from portico.ask.events import Clarify, Finished, Found, Question, Said, Understood
-from portico.errors import BadRequest, Unavailable
-from portico.faces.a2a.runs import ADMISSION_SECONDS
+from portico.errors import BadRequest, SiteError, Unavailable
 from portico.items import Item
+from portico.observe import Broke
 from portico.server import Parts
 
 GARDEN = Found(Item("garden", "rooms", {"@type": "HotelRoom", "name": "Garden room", "description": "Quiet."}), 90.0)
@@ -138,28 +140,56 @@ async def test_nothing_found_is_a_completed_task_that_says_so(house: Inn) -> Non
     ids=["known", "unknown"],
 )
 async def test_what_breaks_on_the_way_is_not_told(parts: Parts, broken: Exception, code: str) -> None:
-    async with visiting(scripted(parts, telling(Understood("a", ("rooms",)), GARDEN, broken))) as talk:
+    seen: list[Any] = []
+    script = telling(Understood("a", ("rooms",)), GARDEN, broken)
+    async with visiting(replace(scripted(parts, script), observe=seen.append)) as talk:
         task = await talk.send(text("a"))
 
     assert (state(task), words(task)) == ("failed", "The site cannot answer this at the moment. Try again later.")
     assert task["status"]["message"]["parts"][1]["data"]["error"]["code"] == code
+    assert seen == ([] if isinstance(broken, SiteError) else [Broke("/a2a", type(broken).__name__)])
 
 
-async def test_what_is_refused_too_late_for_an_error_is_a_failed_task(parts: Parts) -> None:
+@pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
+async def test_what_is_refused_before_the_answer_begins_is_an_error_however_long_that_takes(
+    parts: Parts, method: str
+) -> None:
     async def script(ask: Any, caller: Any) -> Any:
-        await asyncio.sleep(2 * ADMISSION_SECONDS)
+        await asyncio.sleep(0.3)
         raise BadRequest("That is no question")
         yield
 
     async with visiting(scripted(parts, script)) as talk:
-        first, last = await talk.stream(text("a"))
-        seen = await talk.rpc("GetTask", id=first["task"]["id"])
+        refused = await talk.rpc(method, **sent(text("a")))
 
-    assert (state(first["task"]), state(last["statusUpdate"]), words(seen)) == (
-        "working",
-        "failed",
-        "That is no question",
+    assert (refused["code"], refused["message"]) == (-32602, "That is no question")
+
+
+async def test_what_an_operation_itself_refuses_is_a_failed_task(house: Inn, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "from portico.errors import BadRequest\n"
+        "from portico.operations import Context, operation\n"
+        '@operation(kind="execute", danger="safe")\n'
+        "async def paint_door(context: Context, colour: str) -> None:\n"
+        "    raise BadRequest('There is no such paint')\n"
     )
+    async with house() as parts, visiting(parts) as talk:
+        wrong = await talk.send(data(operation="paint_door", params={"colour": 5}))
+        task = await talk.send(data(operation="paint_door", params={"colour": "plaid"}))
+
+    assert (wrong["code"], state(task), words(task)) == (-32602, "failed", "There is no such paint")
+
+
+async def test_an_answer_that_does_not_begin_is_waited_for_no_longer_than_the_site_has_patience(house: Inn) -> None:
+    endless = Endless(())
+    async with house(ask={"patience": 0.2}) as parts, visiting(scripted(parts, endless)) as talk:
+        task = await talk.send(text("a"))
+        await soon(endless.stopped)
+        async with asyncio.timeout(10):
+            while state(seen := await talk.rpc("GetTask", id=task["id"])) == "working":
+                await asyncio.sleep(0.01)
+
+    assert (state(task), state(seen), words(seen)) == ("working", "failed", "The answer took too long. Ask for less.")
 
 
 async def test_a_stream_tells_items_and_text_as_they_come_and_the_whole_in_the_end(parts: Parts) -> None:

@@ -47,6 +47,17 @@ async def test_a_caller_is_told_of_a_question_back_and_of_the_answer(house: Inn)
     assert (state(first["task"]), state(second["task"])) == ("input_required", "completed")
 
 
+async def test_a_message_that_is_refused_leaves_no_address(house: Inn) -> None:
+    async with hearing() as receiver, named(house, collections={"rooms": {"details": ["beds", "price"]}}) as talk:
+        asked = await talk.send(text("room"))
+        wanted = {"taskPushNotificationConfig": {"url": receiver.url}}
+        refused = await talk.send(data(query={"text": 5}), task=asked["id"], configuration=wanted)
+        seen = await talk.rpc("GetTask", id=asked["id"])
+        listed = await talk.rpc("ListTaskPushNotificationConfigs", taskId=asked["id"])
+
+    assert (refused["code"], seen, listed.get("configs", [])) == (-32602, asked, [])
+
+
 async def test_a_caller_can_ask_to_be_told_later_and_of_a_cancellation(house: Inn) -> None:
     async with hearing(refusals=1) as receiver, named(house) as talk:
         task = await talk.send(SLOW, configuration={"returnImmediately": True})

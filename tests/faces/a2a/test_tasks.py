@@ -15,7 +15,7 @@ from tests.faces.conftest import Endless, Inn, frames_of, key_of, listening, scr
 
 from portico.ask.events import Event, Finished, Understood
 from portico.calls import Ask, Caller
-from portico.faces.a2a.errands import Errand, Errands, Shelf
+from portico.faces.a2a.errands import Cupboard, Errand, Errands
 from portico.site import NOTES_PER_MINUTE
 
 SLOW = data(operation="paint_house", params={"coats": 1, "pause": 60})
@@ -216,6 +216,29 @@ async def test_tasks_are_listed_newest_first_page_by_page(house: Inn) -> None:
     assert wrong["code"] == -32602
 
 
+async def test_what_has_ended_since_is_listed_as_it_is(house: Inn) -> None:
+    async with house() as parts, visiting(parts) as talk:
+        painting = data(operation="paint_house", params={"coats": 1, "pause": 0.2})
+        task = await begun(talk, await talk.send(painting, context="ours", configuration=AT_ONCE))
+        token = task["status"]["message"]["parts"][1]["data"]["promise"]["token"]
+        done = await parts.site.tasks.wait(token, parts.site.identity.nobody("127.0.0.1"), 10)
+        working = await talk.rpc("ListTasks", contextId="ours", status="TASK_STATE_WORKING")
+        completed = await talk.rpc("ListTasks", contextId="ours", status="TASK_STATE_COMPLETED")
+
+    assert done.state == "completed"
+    assert (working["tasks"], working["totalSize"]) == ([], 0)
+    assert [(each["id"], state(each)) for each in completed["tasks"]] == [(task["id"], "completed")]
+
+
+async def test_what_is_being_answered_is_listed(house: Inn) -> None:
+    endless = Endless((Understood("a", ("rooms",)),))
+    async with house() as parts, visiting(scripted(parts, endless)) as talk:
+        task = await talk.send(text("a"), context="ours", configuration=AT_ONCE)
+        listed = await talk.rpc("ListTasks", contextId="ours")
+
+    assert [(each["id"], state(each)) for each in listed["tasks"]] == [(task["id"], "working")]
+
+
 async def test_callers_without_a_name_list_only_what_they_can_name(house: Inn) -> None:
     async with house() as parts, visiting(parts) as talk:
         task = await talk.send(text("a quiet room"))
@@ -294,7 +317,7 @@ async def test_a_run_whose_process_died_is_given_up_in_the_end(house: Inn) -> No
             left = Errand(
                 pb.Task(id=id, context_id="c", status=pb.TaskStatus(state=pb.TASK_STATE_WORKING)), until=until
             )
-            await Errands(Shelf(parts.site)).put(left, nobody)
+            await Errands(Cupboard(parts.site)).put(left, nobody)
         old, new = await talk.rpc("GetTask", id="old"), await talk.rpc("GetTask", id="new")
 
     assert (state(old), state(new)) == ("failed", "working")

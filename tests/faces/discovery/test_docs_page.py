@@ -10,6 +10,8 @@ import pytest
 from selectolax.lexbor import LexborHTMLParser
 from tests.faces.conftest import Inn, asking
 
+from portico.server import Parts
+
 OWN = '''
 from typing import Annotated
 from msgspec import Meta
@@ -50,6 +52,33 @@ async def test_every_method_of_every_path_is_shown(client: httpx.AsyncClient) ->
 
     shown = [tuple(each.text(strip=True) for each in summary.iter()) for summary in found]
     assert sorted(shown) == sorted(told)
+
+
+async def test_what_only_this_site_does_comes_first_and_collections_stand_by_themselves(
+    client: httpx.AsyncClient,
+) -> None:
+    body = (await page(client)).css_first("body")
+    groups: dict[str, list[str]] = {}
+    for each in body.css("h2, details"):
+        if each.tag == "h2":
+            groups[each.text()] = []
+        else:
+            groups[list(groups)[-1]].append(each.attributes["id"] or "")
+
+    assert list(groups)[:4] == ["Own operations", "Questions", "Items", "Collection rooms"]
+    assert groups["Own operations"] == ["call_shout"]
+    assert [id.partition("_")[2] for id in groups["Collection rooms"]] == [
+        *("count_rooms", "create_room", "delete_room", "get_room", "list_rooms", "search_rooms", "update_room")
+    ]
+    assert {"get_operations", "call_ask", "call_get_task"} <= set(groups["Operations"])
+
+
+async def test_a_site_without_operations_of_its_own_has_no_heading_for_them(parts: Parts) -> None:
+    async with asking(parts) as client:
+        found = await page(client)
+
+    assert found.css_first("h2").text() == "Questions"
+    assert "Own operations" not in found.text()
 
 
 async def test_what_an_operation_takes_is_a_table(client: httpx.AsyncClient) -> None:

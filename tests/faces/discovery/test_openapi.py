@@ -241,6 +241,19 @@ async def test_a_task_is_what_is_published(parts: Parts, client: httpx.AsyncClie
     assert begun.status_code == 202
     assert fits(begun.json(), "TaskHeld", found)
     assert fits(seen.json(), "TaskHeld", found)
+    published = found["components"]["schemas"]["TaskHeld"]["properties"]["task"]["properties"]
+    assert seen.json()["task"].keys() == published.keys()
+
+
+async def test_health_is_what_is_published(client: httpx.AsyncClient) -> None:
+    found = await document(client)
+    health, readiness = (await client.get("/healthz")).json(), (await client.get("/readyz")).json()
+
+    schemas = found["components"]["schemas"]
+    assert fits(health, "Health", found)
+    assert fits(readiness, "Readiness", found)
+    assert health.keys() == schemas["Health"]["properties"].keys()
+    assert {*readiness, "reason"} == schemas["Readiness"]["properties"].keys()
 
 
 # What tools publish of the same types

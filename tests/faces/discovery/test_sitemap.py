@@ -9,6 +9,7 @@ from starlette.applications import Starlette
 from tests.faces.conftest import Inn, asking, key_of
 
 from portico.faces.discovery import sitemap
+from portico.query import MAX_LIMIT
 from portico.server import Parts
 from portico.store import Put, Remove
 from portico.web.addresses import item_path
@@ -129,6 +130,16 @@ async def test_a_sitemap_is_of_what_anybody_may_read_also_for_those_who_may_read
 
     assert "rooms" not in index.text
     assert rooms.status_code == 404
+
+
+async def test_a_sitemap_costs_one_request_however_many_items_it_holds(inn: Inn) -> None:
+    async with inn(limits={"anonymous_per_minute": 1}) as parts, asking(parts) as client:
+        rooms = [Put(f"room/{n:04}", {"name": f"Room {n}"}) for n in range(2 * MAX_LIMIT)]
+        await parts.store.write("rooms", rooms)
+        answer, refused = [await client.get("/sitemap-rooms-1.xml") for _ in range(2)]
+
+    assert len(ElementTree.fromstring(answer.text)) == 1 + 3 + 2 * MAX_LIMIT
+    assert refused.status_code == 429
 
 
 async def test_where_sitemaps_begin_is_kept_also_from_those_who_read_too_fast(inn: Inn) -> None:

@@ -188,9 +188,56 @@ async def test_listing_and_trying_out_tools_is_counted_like_everything_else(inn:
 
     codes = [answer.json().get("error", {}).get("code") for answer in answers]
     assert codes == [None, -32602, None, -32029]
-    assert answers[-1].json()["error"]["data"]["retry_after"] >= 1
+    assert (answers[-1].status_code, int(answers[-1].headers["retry-after"]) >= 1) == (429, True)
     assert asked["result"]["structuredContent"]["error"]["code"] == "RATE_LIMITED"
     assert asked["result"]["isError"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [PING],
+        {"id": 1, "method": "ping"},
+        {"jsonrpc": "2.0", "id": 1, "method": "x" * 900},
+        {"jsonrpc": "2.0", "id": 1, "method": {}},
+        {"jsonrpc": "2.0", "id": 1},
+        7,
+    ],
+)
+async def test_what_is_no_message_is_refused_in_plain_words(parts: Parts, body: Any) -> None:
+    async with knocking(parts) as client:
+        answer = await post(client, body)
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32600)
+    assert answer.json()["error"]["message"].startswith("This is no message of JSON-RPC 2.0")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [PING],
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 1, "result": {}},
+        {"jsonrpc": "2.0", "id": 1, "method": "dance"},
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"arguments": []}},
+        {"jsonrpc": "2.0", "id": None, "method": "tools/call", "params": {"name": "ask"}},
+        {"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": {"taskId": "x"}},
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "await", "arguments": {}}},
+    ],
+)
+async def test_whatever_is_sent_counts(inn: Inn, body: Any) -> None:
+    async with inn(limits={"anonymous_per_minute": 2}) as parts, knocking(parts) as client:
+        for _ in range(3):
+            answer = await client.post("/mcp", json=body, headers={"accept": "application/json"})
+
+    assert answer.status_code == 429 or "RATE_LIMITED" in answer.text
+
+
+async def test_a_body_of_very_many_values_is_refused(parts: Parts) -> None:
+    async with knocking(parts) as client:
+        answer = await post(client, {**PING, "params": {"x": [0] * 20_001}})
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, -32600)
 
 
 @requirement("mcp:session:several-processes")

@@ -7,12 +7,12 @@ from typing import Any
 import mcp_types as types
 import pytest
 from tests.conformance.requirements import requirement
-from tests.faces.conftest import scripted
+from tests.faces.conftest import scripted, soon
 from tests.faces.mcp.conftest import ERAS, Era, structured, visiting
 
 from portico.ask.events import Clarify, Event, Finished, Found, Question, Understood
 from portico.calls import Ask, Caller
-from portico.faces.mcp import elicitation
+from portico.faces.mcp import elicitation, server
 from portico.items import Item
 from portico.server import Parts
 
@@ -119,3 +119,23 @@ async def test_a_form_that_nobody_fills_in_is_declined_in_the_end(
         result = await client.call_tool("ask", ROOM)
 
     assert [item["name"] for item in structured(result)["results"]] == ["{}"]
+
+
+async def test_only_so_many_forms_wait_for_one_caller(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown, done = asyncio.Event(), asyncio.Event()
+
+    async def slow(*_: object) -> types.ElicitResult:
+        shown.set()
+        await done.wait()
+        return types.ElicitResult(action="decline")
+
+    monkeypatch.setattr(server, "MAX_FORMS", 1)
+    async with visiting(scripted(parts, host), "legacy", elicitation_callback=slow) as client:
+        waiting = asyncio.create_task(client.call_tool("ask", ROOM))
+        await soon(shown)
+        second = structured(await client.call_tool("ask", ROOM))
+        done.set()
+        first = structured(await waiting)
+
+    assert second["elicitation"]["text"] == "Tell me more:"
+    assert len(first["results"]) == 1

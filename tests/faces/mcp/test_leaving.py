@@ -49,7 +49,7 @@ async def test_a_client_of_the_newest_revision_that_leaves_during_a_stream_ends_
     endless = Endless(FOUND)
     async with listening(scripted(parts, endless)) as port, httpx.AsyncClient() as client:
         url, headers = f"http://127.0.0.1:{port}/mcp", {**MODERN, "mcp-method": "tools/call", "mcp-name": "ask"}
-        await client.post(url, json={}, headers=HEADERS)  # so that the face is there
+        await client.post(url, json=LIST, headers=MODERN)  # so that the face is there
         async with counted(under_way):
             async with client.stream("POST", url, json=CALL, headers=headers) as answer:
                 assert "The attic" in await anext(answer.aiter_text())
@@ -118,3 +118,21 @@ async def test_nobody_takes_more_by_asking_for_many_at_once_and_the_newest_revis
 
     assert sorted(answer.status_code for answer in opened) == [200] * 2 + [429] * 10
     assert modern.status_code == 200
+
+
+async def test_a_share_of_sessions_cannot_be_talked_away(inn: Inn) -> None:
+    """Neither by being refused with one, nor by naming those that are not there, nor by another caller's doing."""
+    async with (
+        inn(mcp={"sessions": 10}) as parts,
+        listening(parts) as port,
+        httpx.AsyncClient(headers=HEADERS) as client,
+    ):
+        url, other = f"http://127.0.0.1:{port}/mcp", {"authorization": f"Bearer {await key_of(parts)}"}
+        session = await session_of(client, url)
+        refused = await client.post(url, json=CALL, headers={**session, "accept": "text/plain"})
+        foreign = await client.delete(url, headers={**session, **other})
+        invented = await client.post(url, json=LIST, headers={**MODERN, "mcp-session-id": "f" * 32})
+        more = await client.post(url, json=INITIALIZE)
+
+    assert (refused.status_code, foreign.status_code, invented.status_code) == (406, 404, 200)
+    assert more.status_code == 429

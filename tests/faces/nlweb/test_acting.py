@@ -88,7 +88,7 @@ async def rung(parts: Parts) -> int:
 
 @pytest.mark.parametrize("origin", [None, "http://inn.example", "https://shop.example", "http://localhost:5173"])
 async def test_a_command_that_only_the_caller_can_have_sent_is_done(house: Any, origin: str | None) -> None:
-    server = {"origins": ["http://localhost:*"], "url": "https://shop.example"}
+    server = {"origins": ["http://localhost:*"], "url": "https://shop.example", "hosts": ["inn.example"]}
     async with house(server=server) as (parts, client):
         answer = await ask(client, COMMAND, {"origin": origin} if origin else {})
 
@@ -262,3 +262,26 @@ async def test_a_confirmation_that_is_sent_twice_is_acted_on_once(house: Any) ->
 
     assert [question["id"] for question in asked["elicitation"]["questions"]] == ["confirm"]
     assert (once, again, later) == (1, 1, 2)
+
+
+async def test_a_yes_counts_only_with_the_question_it_was_asked_for(house: Any) -> None:
+    async with house() as (parts, client):
+        sure = {"context": {"answers": {"confirm": True}}}
+        unasked = await ask(client, "strike the gong", **sure)
+        forged = await ask(client, "strike the gong", **sure, meta={"session_context": {"state_token": "forged"}})
+        other = (await ask(client, "something quiet"))["_meta"]["session_context"]
+        elsewhere = await ask(client, "strike the gong", **sure, meta={"session_context": other})
+
+        assert await rung(parts) == 0
+    for answer in (unasked, forged, elsewhere):
+        assert [question["id"] for question in answer["elicitation"]["questions"]] == ["confirm"]
+
+
+async def test_a_page_whose_name_was_made_to_lead_here_has_nothing_done(house: Any) -> None:
+    rebound = {"host": "evil.example", "origin": "http://evil.example"}
+    async with house() as (parts, client):
+        await ask(client, COMMAND, rebound)
+        called = await client.post("/operations/ring_bell", json={}, headers=rebound)
+
+        assert await rung(parts) == 0
+    assert called.status_code == 403

@@ -2,8 +2,9 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Generator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import aclosing, contextmanager, suppress
+from math import inf
 from typing import Any
 
 from a2a.server.context import ServerCallContext
@@ -21,7 +22,7 @@ from a2a.utils.proto_utils import validate_proto_required_fields
 from a2a.utils.task import apply_history_length, validate_history_length, validate_page_size
 
 from portico.errors import SiteError
-from portico.faces.a2a.errands import MAX_HISTORY, Errand, Errands, Event
+from portico.faces.a2a.errands import MAX_HISTORY, Entry, Errand, Errands, Event
 from portico.faces.a2a.messages import Asking, Wanted, accepted, read, skill_of
 from portico.faces.a2a.push import Push
 from portico.faces.a2a.runs import Run, Runs, Visitor
@@ -54,12 +55,15 @@ class Agent(RequestHandler):
     # Messages
 
     async def on_message_send(self, params: pb.SendMessageRequest, context: ServerCallContext) -> pb.Task:
-        started = asyncio.get_running_loop().time()
+        until = asyncio.get_running_loop().time() + self._patience
         with refusing(context):
             visitor = _visitor(params, context)
-            run = await self._begun(params, visitor)
-            if not params.configuration.return_immediately:
-                await self._settled(run, visitor, started + self._patience)
+            if params.configuration.return_immediately:
+                run = await self._begun(params, context)
+            else:
+                with self._runs.listening(visitor.caller):
+                    run = await self._begun(params, context)
+                    await self._settled(run, visitor, until)
             return apply_history_length(run.errand.snapshot(), params.configuration)
 
     async def on_message_send_stream(
@@ -67,56 +71,54 @@ class Agent(RequestHandler):
     ) -> AsyncGenerator[Event]:
         with refusing(context):
             visitor = _visitor(params, context)
-            run = await self._begun(params, visitor)
-            async with aclosing(self._runs.follow(run, visitor)) as events:
-                async for event in events:
-                    yield apply_history_length(event, params.configuration) if isinstance(event, pb.Task) else event
+            with self._runs.listening(visitor.caller):
+                run = await self._begun(params, context)
+                async with aclosing(self._runs.follow(run, visitor)) as events:
+                    async for event in events:
+                        yield apply_history_length(event, params.configuration) if isinstance(event, pb.Task) else event
 
     async def on_subscribe_to_task(
         self, params: pb.SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
         with refusing(context):
             visitor = _visitor(params, context)
-            errand = await self._looked_at(params.id, visitor)
-            if errand.is_final:
-                raise UnsupportedOperationError("The task has ended; get it instead")
-            async with aclosing(self._runs.resume(errand, visitor)) as events:
-                async for event in events:
-                    yield event
+            with self._runs.listening(visitor.caller):
+                errand = await self._looked_at(params.id, visitor)
+                if errand.is_final:
+                    raise UnsupportedOperationError("The task has ended; get it instead")
+                async with aclosing(self._runs.resume(errand, visitor)) as events:
+                    async for event in events:
+                        yield event
 
-    async def _begun(self, params: pb.SendMessageRequest, visitor: Visitor) -> Run:
-        message, wishes = params.message, params.configuration
-        validate_history_length(wishes)
+    async def _begun(self, params: pb.SendMessageRequest, context: ServerCallContext) -> Run:
+        visitor, message = _visitor(params, context), params.message
+        validate_history_length(params.configuration)
         wanted = read(message, skill_of(message.metadata, params.metadata))
-        modes = accepted(wishes.accepted_output_modes)
-        known = await self._waiting(message, visitor) if message.task_id else None
-        errand = known or _new_errand(message.context_id)
-        errand.modes = modes
-        errand.heard(message, MAX_HISTORY)
-        if wishes.HasField("task_push_notification_config"):
-            config = wishes.task_push_notification_config
-            await self._push.add(errand.task.id, config, visitor.caller, earlier=visitor.earlier)
+        if message.task_id:
+            async with self._runs.claimed(message.task_id, visitor.caller) as known:
+                run = await self._begin(_going_on(known, message), wanted, params, visitor)
+        else:
+            run = await self._begin(_new_errand(message.context_id), wanted, params, visitor)
+        return run
+
+    async def _begin(self, errand: Errand, wanted: Wanted, params: pb.SendMessageRequest, visitor: Visitor) -> Run:
+        wishes, caller = params.configuration, visitor.caller
+        told = wishes.task_push_notification_config if wishes.HasField("task_push_notification_config") else None
+        errand.modes = accepted(wishes.accepted_output_modes)
+        errand.heard(params.message, MAX_HISTORY)
+        if told is not None:
+            await self._push.check(errand.task.id, told, caller)
             errand.notifies = True
         if isinstance(wanted, Asking):
             wanted = await self._in_context(wanted, errand, visitor)
         run = await self._runs.begin(errand, wanted, visitor)
+        if told is not None:
+            await self._push.add(errand.task.id, told, caller, earlier=visitor.earlier)
         if errand.notifies:
-            self._push.follow(errand, visitor.caller, lambda: self._runs.follow(run, visitor))
-        if wishes.return_immediately and self._runs.is_running(errand):
-            await self._errands.put(errand, visitor.caller)  # whoever asks for it may reach another process
+            self._push.follow(errand, caller, lambda: self._runs.follow(run, visitor))
+        if wishes.return_immediately and self._runs.is_running(errand, caller):
+            await self._errands.put(errand, caller)  # whoever asks for it may reach another process
         return run
-
-    async def _waiting(self, message: pb.Message, visitor: Visitor) -> Errand:
-        """The errand that a message goes on with."""
-        errand = await self._runs.find(message.task_id, visitor.caller)
-        if errand is None:
-            raise TaskNotFoundError
-        if message.context_id and message.context_id != errand.task.context_id:
-            raise InvalidParamsError("The task belongs to another context")
-        if errand.state != pb.TASK_STATE_INPUT_REQUIRED:
-            raise UnsupportedOperationError("The task does not wait for a message; send one without its taskId")
-        errand.heard(errand.task.status.message, MAX_HISTORY)
-        return errand
 
     async def _in_context(self, wanted: Asking, errand: Errand, visitor: Visitor) -> Wanted:
         """The question as one of its conversation, and in the manner its errand was given in."""
@@ -152,12 +154,14 @@ class Agent(RequestHandler):
             validate_history_length(params)
             size = params.page_size if params.HasField("page_size") else PAGE
             validate_page_size(size)
-            await self._site.gate.spend(visitor.caller)
-            found = await self._listed(params, visitor)
-            start = _start(params.page_token)
-            page = [_without_artifacts(task, params) for task in found[start : start + size]]
-            more = str(start + size) if len(found) > start + size else ""
-            return pb.ListTasksResponse(tasks=page, next_page_token=more, page_size=size, total_size=len(found))
+            before = _place(params.page_token)
+            known = [each for each in await self._entries(params, visitor) if _may_fit(each, params)]
+            rest = sorted((each for each in known if each.place < before), key=lambda each: each.place, reverse=True)
+            page = rest[:size]
+            tasks = await self._shown(page, params, visitor)
+            more = _token(page[-1]) if len(rest) > size else ""
+            total = len(known) - len(page) + len(tasks)
+            return pb.ListTasksResponse(tasks=tasks, next_page_token=more, page_size=size, total_size=total)
 
     async def on_cancel_task(self, params: pb.CancelTaskRequest, context: ServerCallContext) -> pb.Task:
         with refusing(context):
@@ -165,31 +169,34 @@ class Agent(RequestHandler):
             errand = await self._looked_at(params.id, visitor)
             if errand.is_final:
                 raise TaskNotCancelableError("The task has ended already")
-            await self._runs.cancel(errand, visitor)
-            return errand.snapshot()
+            return (await self._runs.cancel(errand, visitor)).snapshot()
 
     async def _looked_at(self, id: str, visitor: Visitor) -> Errand:
         """An errand as it is by now."""
-        await self._site.gate.spend(visitor.caller)
         errand = await self._runs.find(id, visitor.caller)
         if errand is None:
             raise TaskNotFoundError
         await self._runs.look(errand, visitor)
         return errand
 
-    async def _listed(self, params: pb.ListTasksRequest, visitor: Visitor) -> list[pb.Task]:
-        """The tasks of a context or of a caller, newest first."""
-        caller = visitor.caller
+    async def _entries(self, params: pb.ListTasksRequest, visitor: Visitor) -> Sequence[Entry]:
+        """What is noted of the tasks of a context or of a caller."""
         if params.context_id:
-            ids = list((await self._errands.context(params.context_id, caller)).tasks)
-        elif caller.is_anonymous:
+            return (await self._errands.context(params.context_id, visitor.caller)).tasks
+        if visitor.caller.is_anonymous:
             # Several who have no name may look like one.
             raise UnsupportedOperationError("Callers without a name list the tasks of one context; name its contextId")
-        else:
-            ids = await self._errands.tasks_of(caller)
-        found = [await self._runs.find(id, caller) for id in ids]
-        tasks = [errand.snapshot() for errand in found if errand is not None and _fits(errand.task, params)]
-        return sorted(tasks, key=lambda each: each.status.timestamp.ToNanoseconds(), reverse=True)
+        return await self._errands.entries_of(visitor.caller)
+
+    async def _shown(self, entries: Sequence[Entry], params: pb.ListTasksRequest, visitor: Visitor) -> list[pb.Task]:
+        """The tasks of a page as they are by now, without those that do not fit any more."""
+        tasks: list[pb.Task] = []
+        for each in entries:
+            with suppress(TaskNotFoundError):
+                errand = await self._looked_at(each.id, visitor)
+                if _fits(errand.entry, params):
+                    tasks.append(_without_artifacts(errand.snapshot(), params))
+        return sorted(tasks, key=lambda task: task.status.timestamp.ToNanoseconds(), reverse=True)
 
     # Callbacks
 
@@ -199,6 +206,7 @@ class Agent(RequestHandler):
         with refusing(context):
             visitor = _visitor(params, context)
             errand = await self._looked_at(params.task_id, visitor)
+            await self._push.check(params.task_id, params, visitor.caller)
             added = await self._push.add(params.task_id, params, visitor.caller, earlier=visitor.earlier)
             errand.notifies = True
             await self._errands.put(errand, visitor.caller)
@@ -234,6 +242,8 @@ class Agent(RequestHandler):
     async def on_get_extended_agent_card(
         self, params: pb.GetExtendedAgentCardRequest, context: ServerCallContext
     ) -> pb.AgentCard:
+        with refusing(context):
+            _visitor(params, context)
         raise ExtendedAgentCardNotConfiguredError("There is one card, and everybody may read it")
 
 
@@ -247,17 +257,40 @@ def _new_errand(context_id: str) -> Errand:
     return Errand(pb.Task(id=str(uuid.uuid4()), context_id=context_id or str(uuid.uuid4())))
 
 
-def _start(token: str) -> int:
-    if token and not (token.isdecimal() and len(token) < 6):
+def _going_on(errand: Errand | None, message: pb.Message) -> Errand:
+    """The errand that a message goes on with."""
+    if errand is None:
+        raise TaskNotFoundError
+    if message.context_id and message.context_id != errand.task.context_id:
+        raise InvalidParamsError("The task belongs to another context")
+    if errand.state != pb.TASK_STATE_INPUT_REQUIRED:
+        raise UnsupportedOperationError("The task does not wait for a message; send one without its taskId")
+    errand.heard(errand.task.status.message, MAX_HISTORY)
+    return errand
+
+
+# A page goes on after the place of its last task: what has changed meanwhile comes before it, so that none is skipped.
+
+
+def _token(entry: Entry) -> str:
+    return f"{entry.updated}.{entry.id}"
+
+
+def _place(token: str) -> tuple[float, str]:
+    updated, _, id = token.partition(".")
+    if token and not (updated.isdecimal() and updated.isascii() and len(updated) < 20):
         raise InvalidParamsError("The page token is not one of this agent")
-    return int(token or 0)
+    return (int(updated), id) if token else (inf, "")
 
 
-def _fits(task: pb.Task, params: pb.ListTasksRequest) -> bool:
-    after = params.status_timestamp_after if params.HasField("status_timestamp_after") else None
-    return params.status in {pb.TASK_STATE_UNSPECIFIED, task.status.state} and (
-        after is None or task.status.timestamp.ToNanoseconds() >= after.ToNanoseconds()
-    )
+def _may_fit(entry: Entry, params: pb.ListTasksRequest) -> bool:
+    """Whether a task is wanted, or is by now: what worked when it was noted may have ended."""
+    return entry.state == pb.TASK_STATE_WORKING or _fits(entry, params)
+
+
+def _fits(entry: Entry, params: pb.ListTasksRequest) -> bool:
+    after = params.status_timestamp_after.ToNanoseconds() if params.HasField("status_timestamp_after") else 0
+    return params.status in {pb.TASK_STATE_UNSPECIFIED, entry.state} and entry.updated >= after
 
 
 def _without_artifacts(task: pb.Task, params: pb.ListTasksRequest) -> pb.Task:

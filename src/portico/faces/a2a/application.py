@@ -1,10 +1,10 @@
 """The application behind the door: the official SDK's dispatcher, for 1.0 and 0.3, and its answers as HTTP."""
 
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, closing
 from typing import Any, cast
 
+import msgspec
 from a2a.server.context import ServerCallContext
 from a2a.server.routes.common import DefaultServerCallContextBuilder
 from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
@@ -16,33 +16,35 @@ from portico.callbacks import Callbacks
 from portico.config import Config
 from portico.errors import SiteError
 from portico.faces.a2a.agent import REFUSAL, VISITOR, Agent
-from portico.faces.a2a.errands import Errands, Shelf
+from portico.faces.a2a.errands import Cupboard, Errands
 from portico.faces.a2a.failures import refusal
 from portico.faces.a2a.push import Push
 from portico.faces.a2a.runs import Runs, Visitor
 from portico.faces.nlweb.desk import Desk
 from portico.faces.wire import CALLER, Begun, EventStream, begin, while_connected
-from portico.observe import Observe
+from portico.observe import Observe, quiet
 from portico.site import Site
 
+MAX_ERROR = 2000  # bytes of an error that the SDK tells
+MAX_MESSAGE = 300  # characters of one that is longer
+JSON = "application/json"
 CONTEXT = "portico.a2a.context"  # in a scope: the SDK's context of the call
 
 
 @asynccontextmanager
-async def opened(site: Site, config: Config, callbacks: Callbacks, observe: Observe) -> AsyncGenerator[ASGIApp]:
-    # The SDK warns of every wrong request; where nobody wants its log, that goes to standard error.
-    if not logging.getLogger("a2a").hasHandlers():
-        logging.getLogger("a2a").addHandler(logging.NullHandler())
-    desk, shelf = Desk(site, config), Shelf(site)
-    errands = Errands(shelf)
+async def opened(site: Site, config: Config, observe: Observe) -> AsyncGenerator[ASGIApp]:
+    quiet("a2a")
+    desk, cupboard = Desk(site, config), Cupboard(site)
+    errands = Errands(cupboard)
     runs = Runs(desk, errands, observe)
-    push = Push(shelf, callbacks if config.a2a.push else None, site.limits.tasks_per_caller)
-    dispatcher = JsonRpcDispatcher(Agent(desk, errands, runs, push), Contexts(desk), enable_v0_3_compat=True)
-    try:
-        yield Inside(dispatcher)
-    finally:
-        await push.close()
-        await runs.close()
+    with closing(Callbacks(config.allow_hosts)) as callbacks:
+        push = Push(cupboard, callbacks if config.a2a.push else None, site.limits.tasks_per_caller)
+        dispatcher = JsonRpcDispatcher(Agent(desk, errands, runs, push), Contexts(desk), enable_v0_3_compat=True)
+        try:
+            yield Inside(dispatcher)
+        finally:
+            await push.close()
+            await runs.close()
 
 
 class Contexts(DefaultServerCallContextBuilder):
@@ -74,20 +76,42 @@ class Inside:
     async def _told(self, request: Request, response: Response, receive: Receive) -> ASGIApp:
         """An answer of the SDK; a refusal of the site in its own words instead of the SDK's."""
         if not hasattr(response, "body_iterator"):
-            return _refused(request) or response
+            return await self._refused(request) or _brief(response)
         frames = _encoded(cast("AsyncIterator[dict[str, str]]", cast("Any", response).body_iterator))
         begun = await while_connected(receive, begin(frames))
-        refused = _refused(request)
+        refused = await self._refused(request)
         if refused is None:
             return EventStream(_each(begun), work=begun)
         await begun.aclose()
         return refused
 
+    async def _refused(self, request: Request) -> Response | None:
+        """Why the site does not do it, if so."""
+        context: ServerCallContext | None = request.scope.get(CONTEXT)
+        error: SiteError | None = context.state.get(REFUSAL) if context else None
+        return refusal(error, await _id_of(request)) if error else None
 
-def _refused(request: Request) -> Response | None:
-    context: ServerCallContext | None = request.scope.get(CONTEXT)
-    error: SiteError | None = context.state.get(REFUSAL) if context else None
-    return refusal(error, cast("ServerCallContext", context).state.get("request_id")) if error else None
+
+def _brief(response: Response) -> Response:
+    """An answer of the SDK; of what was wrong with a request it may say much more than was sent."""
+    body = bytes(response.body)
+    if b'"error"' not in body[:MAX_ERROR] or len(body) <= MAX_ERROR:
+        return response
+    match msgspec.json.decode(body):
+        case {"error": {"code": int() as code, "message": str() as message}, **rest}:
+            error = {"code": code, "message": message[:MAX_MESSAGE]}
+            return Response(msgspec.json.encode({**rest, "error": error}), response.status_code, media_type=JSON)
+        case _:
+            return response
+
+
+async def _id_of(request: Request) -> str | int | None:
+    """The id of a JSON-RPC request, if it is one."""
+    match await request.json():
+        case {"id": str() | int() as id} if not isinstance(id, bool):
+            return id
+        case _:
+            return None
 
 
 async def _encoded(events: AsyncIterator[dict[str, str]]) -> AsyncGenerator[bytes]:

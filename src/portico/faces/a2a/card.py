@@ -3,8 +3,7 @@
 Members that only one of the two versions knows stand side by side; both leave aside what they do not know.
 """
 
-import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -14,11 +13,12 @@ from portico.catalog import Catalog, Danger, Operation
 from portico.config import Config
 from portico.identity import ASK
 from portico.operations import schema_of
-from portico.site import RESERVED, Site
+from portico.site import Site
 
 PATH = "/.well-known/agent-card.json"
 RPC_PATH = "/a2a"
-VERSIONS = ("1.0", "0.3")  # of the protocol; what a client likes best comes first
+EARLIER = "0.3"
+VERSIONS = ("1.0", EARLIER)  # of the protocol; what a client likes best comes first
 TEXT, JSON = "text/plain", "application/json"
 MAX_SKILLS = 100  # operations that a card names
 MAX_EXAMPLES = 5
@@ -34,7 +34,7 @@ def card(site: Site, config: Config, base: str) -> Shown:
         "name": site.name,
         "description": about.description or f"Answers questions about {site.name}.",
         "version": __version__,
-        "protocolVersion": "0.3.0",
+        "protocolVersion": f"{EARLIER}.0",  # 0.3 names versions in three parts
         "url": url,
         "preferredTransport": "JSONRPC",
         "supportedInterfaces": [
@@ -46,26 +46,21 @@ def card(site: Site, config: Config, base: str) -> Shown:
         "defaultOutputModes": [TEXT, JSON],
         "securitySchemes": _schemes(config),
         **_requirements(config),
-        "skills": [_ask_skill(site.catalog), *_operation_skills(site.catalog)],
+        "skills": [_ask_skill(site.catalog), *_operation_skills(site)],
     }
-
-
-def tag_of(body: bytes) -> str:
-    return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
 
 def _schemes(config: Config) -> Mapping[str, Shown]:
     """How a caller may say who it is, each in the words of 1.0 and of 0.3."""
-    bearer = {"scheme": "Bearer", "description": "An API key of this site, or an access token where it takes them."}
+    issuer = config.oauth.issuer
+    # Not a scheme of its own: those name an address for metadata, and an issuer may have them at either of two.
+    token = f", or an access token of {issuer}" if issuer else ""
+    bearer = {"scheme": "Bearer", "description": f"An API key of this site{token}."}
     key = {"name": "x-api-key", "description": "An API key of this site."}
-    schemes: dict[str, Shown] = {
+    return {
         "bearer": {"type": "http", **bearer, "httpAuthSecurityScheme": bearer},
         "apiKey": {"type": "apiKey", "in": "header", **key, "apiKeySecurityScheme": {"location": "header", **key}},
     }
-    if config.oauth.issuer:
-        known = {"openIdConnectUrl": f"{config.oauth.issuer.rstrip('/')}/.well-known/openid-configuration"}
-        schemes["openId"] = {"type": "openIdConnect", **known, "openIdConnectSecurityScheme": known}
-    return schemes
 
 
 def _requirements(config: Config) -> Shown:
@@ -97,15 +92,9 @@ def _ask_skill(catalog: Catalog) -> Shown:
     }
 
 
-def _operation_skills(catalog: Catalog) -> list[Shown]:
-    return [_skill(each) for each, _ in zip(own_operations(catalog), range(MAX_SKILLS), strict=False)]
-
-
-def own_operations(catalog: Catalog) -> Iterator[Operation]:
-    """What this site can do that not every site can."""
-    for each in catalog.operations.values():
-        if not each.collection and each.name not in RESERVED and each.danger != Danger.FORBIDDEN:
-            yield each
+def _operation_skills(site: Site) -> list[Shown]:
+    offered = [each for each in site.own_operations if each.danger != Danger.FORBIDDEN]
+    return [_skill(each) for each in offered[:MAX_SKILLS]]
 
 
 def _skill(operation: Operation) -> Shown:

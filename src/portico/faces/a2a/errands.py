@@ -5,10 +5,12 @@ What one caller keeps, no other can see. Whoever keeps too much in a minute has 
 
 import hashlib
 import uuid
+from asyncio import Lock
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
 
 import msgspec
 from a2a.types import a2a_pb2 as pb
@@ -25,7 +27,20 @@ MAX_IN_MEMORY = 500  # notes
 MAX_MEMORY = 32 << 20  # bytes of them
 MAX_CONTEXTS = 50  # of a caller, that are listed
 MAX_TASKS = 50  # of a context, that are listed
+CONTEXTS = "a2a/contexts"  # the name of the note that lists them
 ANSWER = "answer"  # the id of the one artifact that a task has
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """What a list of tasks needs to know of one."""
+
+    updated: int  # nanoseconds since 1970
+    id: str
+    state: int
+
+    @property
+    def place(self) -> tuple[int, str]:
+        return self.updated, self.id
 
 
 @dataclass(slots=True)
@@ -50,6 +65,10 @@ class Errand:
     @property
     def is_working(self) -> bool:
         return self.state == pb.TASK_STATE_WORKING
+
+    @property
+    def entry(self) -> Entry:
+        return Entry(self.task.status.timestamp.ToNanoseconds(), self.task.id, self.state)
 
     def snapshot(self) -> pb.Task:
         task = pb.Task()
@@ -131,15 +150,23 @@ class Context(msgspec.Struct, frozen=True):
     """What is known of a conversation: the session of NLWeb, and its tasks, oldest first."""
 
     session: dict[str, Any] = {}
-    tasks: tuple[str, ...] = ()
+    tasks: tuple[Entry, ...] = ()
 
 
-class Shelf:
+class Cupboard:
     """Notes of callers, by name."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._memory: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._locks: WeakValueDictionary[tuple[str, str], Lock] = WeakValueDictionary()
+
+    def changing(self, name: str, caller: Caller) -> Lock:
+        """To be held while a note is read, changed and put back, so that nothing gets lost between.
+
+        It holds for this process. Of two processes that change a note at the same time, the last one wins.
+        """
+        return self._locks.setdefault((caller.rate_key, name), Lock())
 
     async def put(self, name: str, note: bytes, caller: Caller) -> None:
         key = (caller.rate_key, name)
@@ -157,45 +184,57 @@ class Shelf:
 class Errands:
     """The errands and conversations of callers."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def __init__(self, cupboard: Cupboard) -> None:
+        self._cupboard = cupboard
 
     async def get(self, id: str, caller: Caller) -> Errand | None:
-        note = await self._shelf.get(_named("task", id), caller)
+        note = await self._cupboard.get(_named("task", id), caller)
         if note is None:
             return None
         said = msgspec.msgpack.decode(note, type=Note)
         task = pb.Task.FromString(said.task)
         return Errand(task, said.promise, said.origin, said.modes, said.until, said.notifies)
 
-    async def put(self, errand: Errand, caller: Caller) -> None:
-        task = errand.task.SerializeToString()
-        note = Note(task, errand.promise, errand.origin, errand.modes, errand.until, errand.notifies)
-        await self._shelf.put(_named("task", errand.task.id), msgspec.msgpack.encode(note), caller)
+    async def put(self, errand: Errand, caller: Caller, session: Shown | None = None) -> None:
+        """Keep an errand as it is by then, and how its conversation stands after it."""
+        name = _named("task", errand.task.id)
+        async with self._cupboard.changing(name, caller):
+            task = errand.task.SerializeToString()
+            note = Note(task, errand.promise, errand.origin, errand.modes, errand.until, errand.notifies)
+            await self._cupboard.put(name, msgspec.msgpack.encode(note), caller)
+        await self._put_entry(errand, session, caller)
 
     async def context(self, id: str, caller: Caller) -> Context:
-        note = await self._shelf.get(_named("context", id), caller)
+        note = await self._cupboard.get(_named("context", id), caller)
         return Context() if note is None else msgspec.msgpack.decode(note, type=Context)
 
-    async def put_context(self, errand: Errand, session: Shown, caller: Caller) -> None:
-        """Note how a conversation stands after an errand of it."""
-        id, task = errand.task.context_id, errand.task.id
-        known = await self.context(id, caller)
-        tasks = (*(each for each in known.tasks if each != task), task)[-MAX_TASKS:]
-        context = Context(session or known.session, tasks)
-        if context == known:
-            return
-        await self._shelf.put(_named("context", id), msgspec.msgpack.encode(context), caller)
-        if not known.tasks and not caller.is_anonymous:
-            contexts = (*await self._contexts(caller), id)[-MAX_CONTEXTS:]
-            await self._shelf.put("a2a/contexts", msgspec.msgpack.encode(contexts), caller)
+    async def _put_entry(self, errand: Errand, session: Shown | None, caller: Caller) -> None:
+        id = errand.task.context_id
+        name = _named("context", id)
+        async with self._cupboard.changing(name, caller):
+            known = await self.context(id, caller)
+            entry = errand.entry
+            tasks = (*(each for each in known.tasks if each.id != entry.id), entry)[-MAX_TASKS:]
+            context = Context(session or known.session, tasks)
+            if context == known:
+                return
+            await self._cupboard.put(name, msgspec.msgpack.encode(context), caller)
+        if not caller.is_anonymous:
+            await self._put_context(id, caller)
 
-    async def tasks_of(self, caller: Caller) -> list[str]:
-        """The ids of a caller's latest tasks, oldest first."""
+    async def _put_context(self, id: str, caller: Caller) -> None:
+        """Note which conversations a caller has; the latest is the last. To note it again is to keep it longer."""
+        async with self._cupboard.changing(CONTEXTS, caller):
+            known = await self._contexts(caller)
+            contexts = (*(each for each in known if each != id), id)[-MAX_CONTEXTS:]
+            await self._cupboard.put(CONTEXTS, msgspec.msgpack.encode(contexts), caller)
+
+    async def entries_of(self, caller: Caller) -> list[Entry]:
+        """A caller's latest tasks, in no order."""
         return [task for id in await self._contexts(caller) for task in (await self.context(id, caller)).tasks]
 
     async def _contexts(self, caller: Caller) -> tuple[str, ...]:
-        note = await self._shelf.get("a2a/contexts", caller)
+        note = await self._cupboard.get(CONTEXTS, caller)
         return () if note is None else msgspec.msgpack.decode(note, type=tuple[str, ...])
 
 

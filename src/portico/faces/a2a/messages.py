@@ -19,6 +19,7 @@ from portico.faces.nlweb.shapes import members, plain, shortened
 TEXT, DATA = "text", "data"
 MODES = {"text/plain": TEXT, "text": TEXT, "text/*": TEXT, "application/json": DATA, "application/*": DATA}
 MAX_LINE = 200  # characters of what the text says of one item
+MAX_WHOLE = 2**53 - 1  # up to here every whole number is a float of its own (RFC 8259, 6)
 MAX_RESULT = 2000  # characters of what the text says of an operation's result
 
 Shown: TypeAlias = dict[str, Any]
@@ -95,7 +96,7 @@ def _whole_numbers(value: Any) -> Any:
             return {name: _whole_numbers(each) for name, each in cast("Shown", value).items()}
         case list():
             return [_whole_numbers(each) for each in cast("list[Any]", value)]
-        case float() if value.is_integer() and abs(value) < 2**53:
+        case float() if value.is_integer() and abs(value) <= MAX_WHOLE:
             return int(value)
         case _:
             return value

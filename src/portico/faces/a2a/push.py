@@ -18,7 +18,7 @@ from google.protobuf import json_format
 from portico.callbacks import Callbacks
 from portico.calls import Caller
 from portico.errors import BadRequest, RateLimited, SiteError, Unauthenticated, Unavailable
-from portico.faces.a2a.errands import Errand, Event, Shelf
+from portico.faces.a2a.errands import Cupboard, Errand, Event
 from portico.faces.wire import ended
 
 MAX_CONFIGS = 5  # addresses of a task
@@ -59,14 +59,14 @@ class Address(msgspec.Struct, frozen=True):
 class Push:
     """The addresses of tasks, and the messages to them. Without callbacks there are none."""
 
-    def __init__(self, shelf: Shelf, callbacks: Callbacks | None, most: int) -> None:
-        self._shelf = shelf
+    def __init__(self, cupboard: Cupboard, callbacks: Callbacks | None, most: int) -> None:
+        self._cupboard = cupboard
         self._callbacks = callbacks
         self._most = most  # tasks of one caller that are told of at the same time
         self._followed: set[str] = set()  # tasks whose end somebody waits for
         self._telling: dict[asyncio.Task[None], str] = {}  # who waits or tells, and for which caller
 
-    def _check(self, config: pb.TaskPushNotificationConfig, caller: Caller) -> None:
+    async def check(self, task: str, config: pb.TaskPushNotificationConfig, caller: Caller) -> None:
         """Refuse an address that must not be used, or a caller whom nobody could hold to account for it."""
         if caller.is_anonymous:
             raise Unauthenticated("Only callers with a name are called back", hint="Send an API key.")
@@ -74,25 +74,31 @@ class Push:
         for text in (config.id, config.token, config.authentication.scheme, config.authentication.credentials):
             if len(text) > MAX_HEADER or not (text.isascii() and text.isprintable()):
                 raise BadRequest("Ids, tokens and credentials of callbacks are plain text, and short")
+        if list(self._telling.values()).count(caller.rate_key) >= self._most:
+            raise RateLimited(f"{self._most} tasks are told of already", hint="Wait for one to finish.")
+        await self._others(task, config.id, caller)
 
     async def add(
         self, task: str, config: pb.TaskPushNotificationConfig, caller: Caller, *, earlier: bool
     ) -> pb.TaskPushNotificationConfig:
-        self._check(config, caller)
-        if list(self._telling.values()).count(caller.rate_key) >= self._most:
-            raise RateLimited(f"{self._most} tasks are told of already", hint="Wait for one to finish.")
-        said = config.authentication
-        id = config.id or str(uuid.uuid4())
+        """Keep an address that was checked."""
+        said, id = config.authentication, config.id or str(uuid.uuid4())
         address = Address(id, config.url, config.token, said.scheme, said.credentials, earlier)
-        known = [each for each in await self.addresses(task, caller) if each.id != id]
-        if len(known) >= MAX_CONFIGS:
-            raise InvalidParamsError(f"A task has at most {MAX_CONFIGS} addresses")
-        await self._put(task, [*known, address], caller)
+        async with self._cupboard.changing(_name(task), caller):
+            await self._put(task, [*await self._others(task, id, caller), address], caller)
         return address.shown(task)
 
     async def remove(self, task: str, id: str, caller: Caller) -> None:
-        known = await self.addresses(task, caller)
-        await self._put(task, [each for each in known if each.id != id], caller)
+        async with self._cupboard.changing(_name(task), caller):
+            known = await self.addresses(task, caller)
+            await self._put(task, [each for each in known if each.id != id], caller)
+
+    async def _others(self, task: str, id: str, caller: Caller) -> list[Address]:
+        """The addresses of a task beside one, for which there must be room."""
+        others = [each for each in await self.addresses(task, caller) if each.id != id]
+        if len(others) >= MAX_CONFIGS:
+            raise InvalidParamsError(f"A task has at most {MAX_CONFIGS} addresses")
+        return others
 
     async def one(self, task: str, id: str, caller: Caller) -> pb.TaskPushNotificationConfig:
         found = next((each for each in await self.addresses(task, caller) if each.id == id), None)
@@ -102,7 +108,7 @@ class Push:
 
     async def addresses(self, task: str, caller: Caller) -> list[Address]:
         self._allowed()
-        note = await self._shelf.get(f"a2a/push/{task}", caller)
+        note = await self._cupboard.get(_name(task), caller)
         return [] if note is None else msgspec.msgpack.decode(note, type=list[Address])
 
     def follow(self, errand: Errand, caller: Caller, following: Following) -> None:
@@ -140,12 +146,16 @@ class Push:
                 await asyncio.sleep(pause)
 
     async def _put(self, task: str, addresses: list[Address], caller: Caller) -> None:
-        await self._shelf.put(f"a2a/push/{task}", msgspec.msgpack.encode(addresses), caller)
+        await self._cupboard.put(_name(task), msgspec.msgpack.encode(addresses), caller)
 
     def _allowed(self) -> Callbacks:
         if self._callbacks is None:
             raise PushNotificationNotSupportedError("This agent calls nobody back")
         return self._callbacks
+
+
+def _name(task: str) -> str:
+    return f"a2a/push/{task}"
 
 
 async def _ended(events: AsyncGenerator[Event]) -> None:

@@ -15,11 +15,13 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from portico.callbacks import Callbacks
+from portico.calls import Caller
 from portico.config import Config
-from portico.faces.a2a.card import PATH, RPC_PATH, card, tag_of
+from portico.faces.a2a.card import PATH, RPC_PATH, card
 from portico.faces.a2a.failures import refusal
+from portico.faces.documents import document
 from portico.faces.door import Door
+from portico.faces.operations import answering, metered
 from portico.faces.wire import Late, base_of
 from portico.observe import Observe
 from portico.site import Site
@@ -27,21 +29,17 @@ from portico.site import Site
 CARD_SECONDS = 300  # that a card may be kept
 
 
-def routes(site: Site, config: Config, callbacks: Callbacks, observe: Observe) -> tuple[list[BaseRoute], Late]:
+def routes(site: Site, config: Config, observe: Observe) -> tuple[list[BaseRoute], Late]:
     @asynccontextmanager
     async def made() -> AsyncGenerator[ASGIApp]:
         application = await asyncio.to_thread(importlib.import_module, "portico.faces.a2a.application")
-        async with application.opened(site, config, callbacks, observe) as app:
+        async with application.opened(site, config, observe) as app:
             yield app
 
-    async def show_card(request: Request) -> Response:
+    async def show_card(request: Request, _: Caller) -> Response:
         body = msgspec.json.encode(card(site, config, base_of(request, config.server)))
-        tag = tag_of(body)
-        headers = {"etag": tag, "cache-control": f"public, max-age={CARD_SECONDS}", "vary": "Host"}
-        if tag in request.headers.get("if-none-match", ""):
-            return Response(status_code=304, headers=headers)
-        return Response(body, headers=headers, media_type="application/json")
+        return document(request, body, "application/json", server=config.server, seconds=CARD_SECONDS)
 
     late = Late(made)
     door = Route(RPC_PATH, Door(site, config, late, refusal), methods=["POST"])
-    return [Route(PATH, show_card), door], late
+    return [Route(PATH, answering(metered(show_card, site), site)), door], late

@@ -6,20 +6,22 @@ task of the site: the run ends with its promise, and whoever wants to know more 
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, suppress
+from collections import Counter
+from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from a2a.types import a2a_pb2 as pb
-from a2a.utils.errors import TaskNotCancelableError
+from a2a.utils.errors import TaskNotCancelableError, UnsupportedOperationError
 
 from portico.ask.events import Did, Found, Promised, Said
 from portico.ask.events import Event as AskEvent
 from portico.ask.events import Finished as AskFinished
 from portico.calls import Call, Caller, Task, TaskState
+from portico.catalog import Operation
 from portico.errors import (
     BadRequest,
     Denied,
@@ -53,13 +55,16 @@ from portico.faces.nlweb.render import Manner, Rendering, Told, promise, renderi
 from portico.faces.nlweb.shapes import Premises, members
 from portico.faces.wire import ended
 from portico.observe import Broke, Observe
+from portico.operations import checked_params
 
-ADMISSION_SECONDS = 0.25  # in which a run may still be refused instead of failing
 OVERDUE_SECONDS = 400.0  # after which a run of a process that died is given up; no run takes as long
 FOLLOW_SECONDS = 1.0  # between two looks at a task of the site; its end is noticed at once
 PAUSE_SECONDS = 0.5  # between two looks at a run of another process
+MAX_LISTENERS = 32  # requests of a caller that follow an errand at the same time
 REFUSALS = (BadRequest, Denied, RateLimited, UnknownOperation)
 STOPPED = Interrupted("The server stopped while this was answered", hint="Ask again.")
+
+Key: TypeAlias = tuple[str, str]  # of an errand: whose it is, and its id
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +116,7 @@ class Run:
     """An errand that this process works on."""
 
     errand: Errand
-    owner: str
+    key: Key
     log: Log = field(default_factory=Log)
     admitted: asyncio.Event = field(default_factory=asyncio.Event)  # it will not be refused any more
     refused: SiteError | None = None
@@ -132,38 +137,70 @@ class Runs:
         self._site = desk.site
         self._errands = errands
         self._observe = observe
-        self._running: dict[str, Run] = {}
+        self._running: dict[Key, Run] = {}
+        self._claimed: set[Key] = set()
+        self._listeners: Counter[str] = Counter()
+        self._closing = asyncio.Event()
 
     async def find(self, id: str, caller: Caller) -> Errand | None:
         """An errand of this caller, as far as is known without looking at what it waits for."""
-        run = self._running.get(id)
-        if run and run.owner == caller.rate_key:
-            return run.errand
-        return await self._errands.get(id, caller)
+        run = self._running.get(_key(id, caller))
+        return run.errand if run else await self._errands.get(id, caller)
 
-    def is_running(self, errand: Errand) -> bool:
-        return errand.task.id in self._running
+    def is_running(self, errand: Errand, caller: Caller) -> bool:
+        return _key(errand.task.id, caller) in self._running
+
+    @asynccontextmanager
+    async def claimed(self, id: str, caller: Caller) -> AsyncGenerator[Errand | None]:
+        """An errand that waits for its caller. Nobody else can go on with it or end it meanwhile."""
+        key = _key(id, caller)
+        if key in self._claimed:
+            raise UnsupportedOperationError("The task is being answered already")
+        self._claimed.add(key)
+        try:
+            run = self._running.get(key)
+            if run and not run.errand.is_working:  # it has ended, but is not kept yet
+                await asyncio.wait({run.work})
+            yield await self.find(id, caller)
+        finally:
+            self._claimed.remove(key)
+
+    @contextmanager
+    def listening(self, caller: Caller) -> Generator[None]:
+        """For a request that follows an errand: each looks into the store about once in a second."""
+        if self._listeners[caller.rate_key] >= MAX_LISTENERS:
+            raise RateLimited(f"{MAX_LISTENERS} requests follow tasks already", hint="Leave one of them.")
+        self._listeners[caller.rate_key] += 1
+        try:
+            yield
+        finally:
+            self._listeners[caller.rate_key] -= 1
+            self._listeners += Counter()  # drops who does not listen any more
 
     async def begin(self, errand: Errand, wanted: Wanted, visitor: Visitor) -> Run:
         """Begin to work. Raises what it is refused for; what goes wrong later is told by the errand."""
-        before = self._running.get(errand.task.id)
-        if before:  # it has ended, but is not kept yet
-            await asyncio.wait({before.work})
-        owner, most = visitor.caller.rate_key, self._site.limits.tasks_per_caller
-        if sum(run.owner == owner for run in self._running.values()) >= most:
-            raise RateLimited(f"{most} messages are being answered already", hint="Wait for one answer.")
-        errand.moved(pb.TASK_STATE_WORKING)
-        errand.until = time.time() + OVERDUE_SECONDS
-        run = Run(errand, owner)
-        run.tell(errand.snapshot())
-        self._running[errand.task.id] = run
+        run = self._entered(errand, visitor.caller)
         run.work = asyncio.create_task(self._perform(run, wanted, visitor))
+        run.work.add_done_callback(partial(self._over, run))
         with suppress(TimeoutError):
-            async with asyncio.timeout(ADMISSION_SECONDS):
+            async with asyncio.timeout(self._desk.config.ask.patience):
                 await run.admitted.wait()
         run.admitted.set()
         if run.refused:
             raise run.refused
+        return run
+
+    def _entered(self, errand: Errand, caller: Caller) -> Run:
+        if self._closing.is_set():
+            raise Unavailable("The server stops", hint="Try again in a moment.")
+        most = self._site.limits.tasks_per_caller
+        if sum(owner == caller.rate_key for owner, _ in self._running) >= most:
+            raise RateLimited(f"{most} messages are being answered already", hint="Wait for one answer.")
+        errand.moved(pb.TASK_STATE_WORKING)
+        errand.until = time.time() + OVERDUE_SECONDS
+        run = Run(errand, _key(errand.task.id, caller))
+        run.tell(errand.snapshot())
+        self._running[run.key] = run
         return run
 
     def follow(self, run: Run, visitor: Visitor) -> AsyncGenerator[Event]:
@@ -172,8 +209,8 @@ class Runs:
 
     async def resume(self, errand: Errand, visitor: Visitor) -> AsyncGenerator[Event]:
         """An errand as it is, and what happens to it from now on."""
-        run = self._running.get(errand.task.id)
-        place = len(run.log) if run else 0
+        run = self._running.get(_key(errand.task.id, visitor.caller))
+        errand, place = (run.errand, len(run.log)) if run else (errand, 0)
         yield errand.snapshot()
         async with aclosing(self._events(errand, visitor, run, place)) as events:
             async for event in events:
@@ -193,6 +230,8 @@ class Runs:
         """How an errand gets on that nobody here works on, and how it ends."""
         last: Task | None = None
         while errand.is_working:
+            if self._closing.is_set():  # another process goes on with it, or the next start
+                return
             task = await self._next(errand, visitor)
             if task and (last is None or (task.progress, task.message) != (last.progress, last.message)):
                 last = task
@@ -202,6 +241,8 @@ class Runs:
         yield errand.told(errand.task.status)
 
     async def close(self) -> None:
+        """End what is worked on here, and let go of those who follow what is not."""
+        self._closing.set()
         working = [run.work for run in self._running.values()]
         if working:
             await ended(*working)
@@ -209,35 +250,39 @@ class Runs:
     # Working
 
     async def _perform(self, run: Run, wanted: Wanted, visitor: Visitor) -> None:
-        events: list[Event] = []
+        events: list[Event] | None = None
         try:
             events = await self._work(run, wanted, visitor)
         except SiteError as error:
             if isinstance(error, REFUSALS) and not run.admitted.is_set():
                 run.refused = error
+                events = []
             else:
                 events = _failed(run.errand, error)
         except asyncio.CancelledError:  # by its caller, or because this process stops
             events = _failed(run.errand, TaskCancelled("This was cancelled") if run.cancelled else STOPPED)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the client must not wait for ever
-            self._observe(Broke("/a2a", type(error).__name__))
-            events = _failed(run.errand, BROKEN)
         finally:
-            await self._leave(run, events, visitor)
+            # Whatever else it was, the client must not wait for ever.
+            await self._leave(run, _failed(run.errand, BROKEN) if events is None else events, visitor)
 
     async def _leave(self, run: Run, events: list[Event], visitor: Visitor) -> None:
-        """Let go of a run. What came of it is kept before it is told: whoever hears of it may ask at once."""
+        """Keep what came of a run, and tell it: in this order, since whoever hears of it may ask at once."""
         try:
             if events:
-                await self._errands.put(run.errand, visitor.caller)
-                await self._errands.put_context(run.errand, run.session, visitor.caller)
+                await self._errands.put(run.errand, visitor.caller, run.session)
         except SiteError as error:
             self._observe(Broke("/a2a", type(error).__name__))
         finally:
-            del self._running[run.errand.task.id]
             run.tell(*events)
-            run.admitted.set()
-            run.log.close()
+
+    def _over(self, run: Run, work: "asyncio.Task[None]") -> None:
+        """Let go of a run, however it ended."""
+        run.admitted.set()
+        run.log.close()
+        if self._running.get(run.key) is run:
+            del self._running[run.key]
+        if not work.cancelled() and (error := work.exception()):
+            self._observe(Broke("/a2a", type(error).__name__))
 
     async def _work(self, run: Run, wanted: Wanted, visitor: Visitor) -> list[Event]:
         match wanted:
@@ -260,29 +305,55 @@ class Runs:
         return _settled(run.errand, whole.body, answering.rendering.told)
 
     async def _call(self, run: Run, call: Call, visitor: Visitor) -> list[Event]:
+        operation = await self._admitted(call, visitor.caller)
+        # What takes long is only begun here, at once: that there is no room for it is a refusal, too.
+        if not operation.long:
+            run.admitted.set()
         outcome = await self._site.call(call, visitor.caller)
         told = (Promised(outcome),) if isinstance(outcome, Task) else (Did(call.operation, outcome.result),)
         answer = _rendered((*told, AskFinished(1)), visitor)
         return _settled(run.errand, answer.whole().body, answer.told)
 
+    async def _admitted(self, call: Call, caller: Caller) -> Operation:
+        """The operation, once it is known that it may be called so. Later its own code may raise what refusals do."""
+        permit = await self._site.gate.admit(call, caller)
+        operation = cast("Operation", permit.operation)
+        checked_params(operation, call.params)
+        return operation
+
     # Following
 
     async def _next(self, errand: Errand, visitor: Visitor) -> Task | None:
         """Wait for news of an errand, but not for long."""
-        if errand.promise:
-            with suppress(UnknownTask):
-                await self._site.tasks.wait(errand.promise, visitor.caller, FOLLOW_SECONDS)
-        else:
-            await asyncio.sleep(PAUSE_SECONDS)
         try:
+            await self._unless_closing(self._news(errand, visitor))
             return await self.look(errand, visitor)
         except (RateLimited, Unavailable):  # by looking, or meanwhile: the errand goes on all the same
-            await asyncio.sleep(FOLLOW_SECONDS)
+            await self._unless_closing(asyncio.sleep(FOLLOW_SECONDS))
             return None
+
+    async def _news(self, errand: Errand, visitor: Visitor) -> None:
+        if not errand.promise:
+            await asyncio.sleep(PAUSE_SECONDS)
+            return
+        # Not through a door of the site: the request that follows was metered once, and so is the answer that it gets.
+        # Metered at every look, a stream would cost as much as it is long.
+        with suppress(UnknownTask):
+            await self._site.tasks.wait(errand.promise, visitor.caller, FOLLOW_SECONDS)
+
+    async def _unless_closing(self, waiting: Coroutine[Any, Any, None]) -> None:
+        """Wait for something, or until the server stops."""
+        closing, work = asyncio.ensure_future(self._closing.wait()), asyncio.ensure_future(waiting)
+        try:
+            await asyncio.wait({closing, work}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+        finally:
+            await ended(closing, work)
 
     async def look(self, errand: Errand, visitor: Visitor) -> Task | None:
         """Bring an errand up to date with what it waits for; gives the task of the site while that goes on."""
-        if self.is_running(errand) or not errand.is_working:
+        if self.is_running(errand, visitor.caller) or not errand.is_working:
             return None
         if not errand.promise:
             return await self._look_elsewhere(errand, visitor)
@@ -325,10 +396,11 @@ class Runs:
 
     # Cancelling
 
-    async def cancel(self, errand: Errand, visitor: Visitor) -> None:
-        """End an errand. One that has ended meanwhile cannot be cancelled."""
-        run = self._running.get(errand.task.id)
+    async def cancel(self, errand: Errand, visitor: Visitor) -> Errand:
+        """End an errand; gives it as it is then. One that has ended meanwhile cannot be cancelled."""
+        run = self._running.get(_key(errand.task.id, visitor.caller))
         if run:
+            errand = run.errand
             if errand.is_working:
                 run.cancelled = True
                 run.work.cancel()
@@ -336,9 +408,17 @@ class Runs:
         if errand.promise:
             await self._cancel_promise(errand, visitor)
         elif errand.state == pb.TASK_STATE_INPUT_REQUIRED:
-            await self._end(errand, TaskCancelled("This was cancelled"), visitor)
+            return await self._cancel_question(errand, visitor)
         elif errand.state != pb.TASK_STATE_CANCELED:
             raise TaskNotCancelableError("It has ended already, or another process is about to answer it")
+        return errand
+
+    async def _cancel_question(self, errand: Errand, visitor: Visitor) -> Errand:
+        async with self.claimed(errand.task.id, visitor.caller) as current:
+            if current is None or current.state != pb.TASK_STATE_INPUT_REQUIRED:
+                raise TaskNotCancelableError("It was answered just now")
+            await self._end(current, TaskCancelled("This was cancelled"), visitor)
+            return current
 
     async def _cancel_promise(self, errand: Errand, visitor: Visitor) -> None:
         with suppress(SiteError):  # that it is cancelled, or what it failed with
@@ -346,6 +426,10 @@ class Runs:
         await self.look(errand, visitor)
         if errand.is_final and errand.state != pb.TASK_STATE_CANCELED:
             raise TaskNotCancelableError("The task has ended already")
+
+
+def _key(id: str, caller: Caller) -> Key:
+    return caller.rate_key, id
 
 
 async def _hear(run: Run, told: Told, event: AskEvent) -> None:

@@ -46,25 +46,25 @@ class _Page:
         self._document = document
 
     def body(self) -> str:
-        info = self._document["info"]
-        groups = "".join(self._group(tag) for tag in self._document["tags"])
+        info, groups = self._document["info"], self._grouped()
+        tags = [tag for tag in self._document["tags"] if tag["name"] in groups]
+        shown = "".join(_group(tag, groups[tag["name"]]) for tag in tags)
         return f"""<nav class="trail"><a href="/">{escape(info["title"])}</a><span>›</span>Interface</nav>
 <h1>{escape(info["title"])}</h1>
 <p class="lead">{_prose(info["description"])}</p>
 <p>For programs: <a href="/openapi.json">openapi.json</a>. Who has a key sends it as
 <code>authorization: Bearer …</code> or <code>x-api-key: …</code>.</p>
-<p>{" · ".join(_entry(tag) for tag in self._document["tags"])}</p>
-{groups}"""
+<p>{" · ".join(_entry(tag) for tag in tags)}</p>
+{shown}"""
 
-    def _group(self, tag: Schema) -> str:
-        steps = "".join(
-            self._step(path, method, item)
-            for path, item in self._document["paths"].items()
-            for method in METHODS
-            if tag["name"] in item.get(method, {}).get("tags", ())
-        )
-        name = escape(tag["name"])
-        return f'<h2 id="{_anchor(tag["name"])}">{name}</h2><p>{_prose(tag["description"])}</p>{steps}'
+    def _grouped(self) -> dict[str, list[str]]:
+        """Every method of every path, by its tag."""
+        groups: dict[str, list[str]] = {}
+        for path, item in self._document["paths"].items():
+            for method in METHODS:
+                if method in item:
+                    groups.setdefault(item[method]["tags"][0], []).append(self._step(path, method, item))
+        return groups
 
     def _step(self, path: str, method: str, item: Schema) -> str:
         step = item[method]
@@ -187,6 +187,11 @@ def _first(kind: Any) -> str:
 
 def _written(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def _group(tag: Schema, steps: Sequence[str]) -> str:
+    name = escape(tag["name"])
+    return f'<h2 id="{_anchor(tag["name"])}">{name}</h2><p>{_prose(tag["description"])}</p>{"".join(steps)}'
 
 
 def _entry(tag: Schema) -> str:

@@ -10,12 +10,16 @@ from portico.ask.fields import spoken
 from portico.calls import Caller
 from portico.catalog import Collection, FieldType, Operation
 from portico.config import Config
-from portico.errors import SiteError
+from portico.faces import operations
+from portico.faces.a2a.card import PATH as AGENT_CARD_PATH
+from portico.faces.a2a.card import RPC_PATH as A2A_PATH
+from portico.faces.discovery import published
+from portico.faces.discovery.wellknown import CARD_PATH
 from portico.faces.documents import document
 from portico.faces.items import Counts
-from portico.faces.operations import problem
-from portico.faces.wire import base_of, caller_of
-from portico.site import RESERVED, Site
+from portico.faces.mcp.routes import PATH as MCP_PATH
+from portico.faces.wire import base_of
+from portico.site import Site
 from portico.web.addresses import collection_path
 
 MAX_FIELDS = 8  # of a collection that are named
@@ -26,27 +30,22 @@ KIND = "text/plain; charset=utf-8"
 def routes(site: Site, config: Config, counts: Counts) -> list[BaseRoute]:
     """The address of this face."""
 
-    async def show(request: Request) -> Response:
-        try:
-            caller = await caller_of(request, site)
-            await site.gate.spend(caller)
-        except SiteError as error:
-            return problem(error)
+    async def show(request: Request, caller: Caller) -> Response:
         text = llms_text(site, config, counts(), caller, base_of(request, config.server))
-        return document(request, text, KIND)
+        return document(request, text, KIND, server=config.server)
 
-    return [Route("/llms.txt", show, methods=["GET"])]
+    return [Route("/llms.txt", published(show, site), methods=["GET"])]
 
 
 def llms_text(site: Site, config: Config, counts: Mapping[str, int], caller: Caller, base: str) -> str:
     """The whole file, of what the caller may read and do."""
     collections = [site.catalog.collections[name] for name in site.gate.readable(caller)]
-    own = [each for each in site.catalog.operations.values() if not each.collection and each.name not in RESERVED]
+    own = [each for each in site.own_operations if site.gate.may(each, caller)]
     sections = {
         "Collections": [_collection(each, counts.get(each.name), base) for each in collections],
         "Ask": _asking(base),
         "Read": _reading(base),
-        "Do": [*_doing(base), *(_operation(each, base) for each in own if site.gate.may(each, caller))],
+        "Do": [*_doing(base), *(_operation(each, base) for each in own)],
         "Optional": [f"- [Documentation]({base}/docs): the HTTP interface, for people."],
     }
     about = _line(config.site.description) or "One entrance to everything here, for people and agents."
@@ -89,10 +88,10 @@ def _fields(collection: Collection) -> Iterator[str]:
 def _asking(base: str) -> list[str]:
     example = f"""curl {base}/ask -H 'content-type: application/json' -d '{{"query": {{"text": "your question"}}}}'"""
     return [
-        f"- [MCP]({base}/mcp): Streamable HTTP, with the tools `ask` and `await`. "
-        f"Its [server card]({base}/mcp/server-card) says how to connect.",
-        f"- [A2A]({base}/a2a): send a message with the question. "
-        f"The [agent card]({base}/.well-known/agent-card.json) lists the skills.",
+        f"- [MCP]({base}{MCP_PATH}): Streamable HTTP, with the tools `ask` and `await`. "
+        f"Its [server card]({base}{CARD_PATH}) says how to connect.",
+        f"- [A2A]({base}{A2A_PATH}): send a message with the question. "
+        f"The [agent card]({base}{AGENT_CARD_PATH}) lists the skills.",
         f"- [NLWeb over HTTP]({base}/ask): `{example}`",
     ]
 
@@ -106,11 +105,11 @@ def _reading(base: str) -> list[str]:
 
 def _doing(base: str) -> list[str]:
     return [
-        f"- [Operations]({base}/operations): what can be done, with the JSON Schema of the parameters. "
-        f"Each is called with `POST {base}/operations/NAME`.",
+        f"- [Operations]({base}{operations.PATH}): what can be done, with the JSON Schema of the parameters. "
+        f"Each is called with `POST {base}{operations.PATH}/NAME`.",
         f"- [OpenAPI]({base}/openapi.json): the whole HTTP interface.",
     ]
 
 
 def _operation(operation: Operation, base: str) -> str:
-    return f"- [{operation.name}]({base}/operations/{operation.name}): {_line(operation.summary)}"
+    return f"- [{operation.name}]({base}{operations.PATH}/{operation.name}): {_line(operation.summary)}"

@@ -3,8 +3,9 @@
 It tells everybody the same: what there is, not what a caller may do. Made anew when the catalog changes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from html import escape
 from typing import Any
 
@@ -14,13 +15,17 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from portico import __version__
+from portico.calls import Caller
 from portico.catalog import Catalog, JsonSchema, Operation
 from portico.config import Config
 from portico.faces import documents
+from portico.faces.discovery import published
 from portico.faces.discovery.docs import BASE, PAGE_HEADERS, docs_page
 from portico.faces.discovery.paths import (
+    FIRST_TAGS,
     JSON,
     OPERATION_PROBLEMS,
+    OPERATIONS,
     TAGS,
     Described,
     answer,
@@ -31,18 +36,36 @@ from portico.faces.discovery.paths import (
     reference,
     step,
 )
+from portico.faces.operations import PATH
 from portico.faces.wire import base_of
 from portico.operations import schema_of
 from portico.site import Site
 
+MAX_ADDRESSES = 8  # of the site for which a page is kept
+OWN = "Own operations"
+
 
 @dataclass(frozen=True, slots=True)
-class Edition:
-    """The document as one catalog makes it."""
-
-    catalog: Catalog
+class Printed:
     body: bytes
-    page: str  # with BASE where the address of the site belongs
+    tag: str
+
+
+def printed(body: bytes) -> Printed:
+    return Printed(body, documents.tag_of(body))
+
+
+class Edition:
+    """The document as one catalog makes it, and its page as the latest readers reached the site."""
+
+    def __init__(self, catalog: Catalog, shown: Described) -> None:
+        self.catalog = catalog
+        self.document = printed(msgspec.json.encode(shown))
+        self._page = docs_page(shown)
+        self.page = lru_cache(MAX_ADDRESSES)(self._addressed)
+
+    def _addressed(self, base: str) -> Printed:
+        return printed(self._page.replace(BASE, escape(base)).encode())
 
 
 class Press:
@@ -57,41 +80,70 @@ class Press:
     def newest(self) -> Edition:
         catalog = self._site.catalog
         if self._newest is None or self._newest.catalog is not catalog:
-            shown = document(catalog, self._config)
-            self._newest = Edition(catalog, msgspec.json.encode(shown), docs_page(shown))
+            self._newest = Edition(catalog, document(self._site, self._config))
         return self._newest
 
 
 def routes(site: Site, config: Config) -> list[BaseRoute]:
     press = Press(site, config)
 
-    async def show(request: Request) -> Response:
-        return documents.document(request, press.newest.body, JSON, {"cache-control": "no-cache"})
+    async def show(request: Request, _: Caller) -> Response:
+        found = press.newest.document
+        return documents.document(request, found.body, JSON, server=None, seconds=0, tag=found.tag)
 
-    async def docs(request: Request) -> Response:
-        page = press.newest.page.replace(BASE, escape(base_of(request, config.server)))
-        return documents.document(request, page, "text/html", PAGE_HEADERS)
+    async def docs(request: Request, _: Caller) -> Response:
+        found = press.newest.page(base_of(request, config.server))
+        return documents.document(request, found.body, "text/html", PAGE_HEADERS, server=config.server, tag=found.tag)
 
-    return [Route("/openapi.json", show, methods=["GET"]), Route("/docs", docs, methods=["GET"])]
+    return [
+        Route("/openapi.json", published(show, site), methods=["GET"]),
+        Route("/docs", published(docs, site), methods=["GET"]),
+    ]
 
 
-def document(catalog: Catalog, config: Config) -> Described:
+def document(site: Site, config: Config) -> Described:
     """The OpenAPI 3.1 document of a site."""
+    catalog = site.catalog
     operations = [catalog.operations[name] for name in sorted(catalog.operations)]
     schemas, shapes = _schemas(operations)
+    tags = _tags_of(site)
     parts = components()
     return {
         "openapi": "3.1.0",
         "info": {"title": config.site.name, "version": __version__, "description": config.site.description},
         "servers": [{"url": "/"}],
         "security": [{}, {"bearer": []}, {"key": []}],
-        "tags": [{"name": name, "description": says} for name, says in TAGS.items()],
+        "tags": [{"name": name, "description": says} for name, says in _tags(catalog, tags.values()).items()],
         "paths": {
             **paths(config, _question(catalog)),
-            **{f"/operations/{each.name}": _call(each, schemas[each.name]) for each in operations},
+            **{
+                f"{PATH}/{each.name}": _call(each, schemas[each.name], tags.get(each.name, OPERATIONS))
+                for each in operations
+            },
         },
         "components": {**parts, "schemas": {**parts["schemas"], **shapes}},
     }
+
+
+def _tags_of(site: Site) -> dict[str, str]:
+    """The operations that are not every site's: its own, and those of its collections."""
+    public = {each.name for each in site.catalog.public}
+    shelved = {each.name: each.collection for each in site.catalog.operations.values() if each.collection in public}
+    return {
+        **dict.fromkeys((each.name for each in site.own_operations), OWN),
+        **{name: _shelf(collection) for name, collection in shelved.items()},
+    }
+
+
+def _shelf(collection: str) -> str:
+    return f"Collection {collection}"
+
+
+def _tags(catalog: Catalog, used: Collection[str]) -> dict[str, str]:
+    """What readers look for first: what only this site does, questions, and what there is."""
+    own = {OWN: "What this site does and others do not."} if OWN in used else {}
+    shelves = {_shelf(each.name): each.description or each.title or each.name for each in catalog.public}
+    return {**own, **FIRST_TAGS, **shelves, **TAGS}
 
 
 def _question(catalog: Catalog) -> str:
@@ -125,7 +177,7 @@ def _published(kind: Any) -> Any:
     return kind
 
 
-def _call(operation: Operation, schemas: _Schemas) -> Described:
+def _call(operation: Operation, schemas: _Schemas, tag: str) -> Described:
     done: dict[str, Any] = {
         "type": "object",
         "properties": {"operation": {"const": operation.name}, "result": schemas.result},
@@ -136,7 +188,7 @@ def _call(operation: Operation, schemas: _Schemas) -> Described:
     return {
         "post": step(
             f"call_{operation.name}",
-            "Operations",
+            tag,
             operation.summary or operation.name,
             answers,
             **({"description": operation.description} if operation.description != operation.summary else {}),

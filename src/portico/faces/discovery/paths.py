@@ -12,30 +12,35 @@ from msgspec import Meta
 
 from portico.calls import TaskState
 from portico.config import Config
+from portico.faces.a2a import failures as a2a
+from portico.faces.a2a.card import PATH as AGENT_CARD_PATH
+from portico.faces.a2a.card import RPC_PATH as A2A_PATH
 from portico.faces.discovery.sitemap import XML
-from portico.faces.discovery.wellknown import DOCUMENTS, PROTOCOLS, Document, ai_catalog, api_catalog, server_card
+from portico.faces.discovery.wellknown import JSON, PROTOCOLS, documents
+from portico.faces.mcp import failures as mcp
+from portico.faces.mcp.routes import PATH as MCP_PATH
 from portico.faces.nlweb.answers import Answer, FlatAnswer, earlier_schema
 from portico.faces.nlweb.failures import CODES
 from portico.faces.nlweb.models import ask_schema, await_schema, flat_schema
 from portico.faces.nlweb.routes import FORM
 from portico.faces.nlweb.schema import whole_schema
-from portico.faces.operations import STATUSES, Listed, Problem
-from portico.faces.wire import RESOURCE_METADATA
-from portico.identity import RESOURCES
+from portico.faces.operations import PATH, STATUSES, TASKS_PATH, Listed, Problem
 from portico.web.item import FORMATS
 
 Described: TypeAlias = dict[str, Any]
 
-JSON = "application/json"
 EVENTS = "text/event-stream"
 PROBLEM = "application/problem+json"
 HANDSHAKE = PROTOCOLS[-2]  # the last revision of MCP that begins with one
 
-TAGS: Mapping[str, str] = {
+OPERATIONS = "Operations"
+FIRST_TAGS: Mapping[str, str] = {
     "Questions": "Ask in plain words (NLWeb). The same requests go over WebSocket, at the same addresses.",
-    "Operations": "What can be done here, one address each. Errors are problem details (RFC 9457).",
-    "Tasks": "Work that takes longer. Only who began it can see it.",
     "Items": "Everything public that the site has, one address each.",
+}
+TAGS: Mapping[str, str] = {
+    OPERATIONS: "What can be done here, and what every site can do. Errors are problem details (RFC 9457).",
+    "Tasks": "Work that takes longer. Only who began it can see it.",
     "Agents": "The same site over MCP and A2A.",
     "Discovery": "What there is, for browsers, crawlers and agents.",
     "Health": "For who runs the site. A server with too much to do answers any request with 503 and a line of text.",
@@ -149,6 +154,8 @@ _PAGE = content(_TEXT, "text/html")
 _DOCUMENT = content({"type": "object"}, JSON)
 _EVENTS = content(reference("schemas", "Event"), EVENTS)
 _FAILURES = sorted({code.status for code in CODES.values() if code.status != HTTPStatus.OK})
+_MCP_REFUSALS = sorted({code.status for code in mcp.CODES.values()} | {405, 406})  # those two are the SDK's
+_A2A_REFUSALS = sorted({code.status for code in a2a.CODES.values() if code.status != HTTPStatus.OK})
 OPERATION_PROBLEMS = tuple(sorted({status.value for status in STATUSES.values()}))
 _READING_PROBLEMS = (400, 401, 403, 404, 422, 429, 503, 504)
 
@@ -227,10 +234,10 @@ def _tasks() -> dict[str, Described]:
     held = {200: answer("The task", content(reference("schemas", "TaskHeld"), JSON))}
     answers = {**held, **problems(*_READING_PROBLEMS)}
     return {
-        "/operations": {
+        PATH: {
             "get": step(
                 "get_operations",
-                "Operations",
+                OPERATIONS,
                 "What can be done here",
                 {
                     200: answer("All operations", content(reference("schemas", "Operations"), JSON)),
@@ -238,7 +245,7 @@ def _tasks() -> dict[str, Described]:
                 },
             )
         },
-        "/tasks/{id}": {
+        f"{TASKS_PATH}/{{id}}": {
             "parameters": [_ID],
             "get": step("get_task", "Tasks", "How a task is getting on", answers),
             "delete": step("delete_task", "Tasks", "Stop a task", {**answers, **problems(409)}),
@@ -289,35 +296,39 @@ def _kept(forms: Described) -> dict[int, Described]:
 
 def _agents(question: str) -> dict[str, Described]:
     spoken = content(reference("schemas", "RpcResponse"), JSON)
-    refused = {status: answer(HTTPStatus(status).phrase, spoken) for status in _RPC_REFUSALS}
+    mcp_refused, a2a_refused = _spoken_refusals(_MCP_REFUSALS, spoken), _spoken_refusals(_A2A_REFUSALS, spoken)
     client = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": {"name": "somebody", "version": "1"}}
     words = {"messageId": "1", "role": "user", "parts": [{"kind": "text", "text": question}]}
-    said = {200: answer("The response", {**spoken, **_EVENTS}), **refused}
+    said = {200: answer("The response", {**spoken, **_EVENTS})}
     taken = {202: answer("Taken note of")}
     return {
-        "/mcp": {
+        MCP_PATH: {
             "post": step(
                 "post_mcp",
                 "Agents",
                 "MCP: a message of the client",
-                {**said, **taken},
+                {**said, **taken, **mcp_refused},
                 requestBody=_rpc("initialize", client),
             ),
             "get": step(
-                "get_mcp", "Agents", "MCP: messages of the server", {200: answer("Messages", _EVENTS), **refused}
+                "get_mcp", "Agents", "MCP: messages of the server", {200: answer("Messages", _EVENTS), **mcp_refused}
             ),
-            "delete": step("delete_mcp", "Agents", "MCP: end a session", {200: answer("Ended"), **refused}),
+            "delete": step("delete_mcp", "Agents", "MCP: end a session", {200: answer("Ended"), **mcp_refused}),
         },
-        "/a2a": {
+        A2A_PATH: {
             "post": step(
                 "post_a2a",
                 "Agents",
                 "A2A: a message to the agent",
-                said,
+                {**said, **a2a_refused},
                 requestBody=_rpc("message/send", {"message": words}),
             ),
         },
     }
+
+
+def _spoken_refusals(statuses: Iterable[int], spoken: Described) -> dict[int, Described]:
+    return {status: answer(HTTPStatus(status).phrase, spoken, **_HEADERS.get(status, {})) for status in statuses}
 
 
 def _rpc(method: str, params: Described) -> Described:
@@ -330,22 +341,20 @@ def _discovery(config: Config) -> dict[str, Described]:
     refused = problems(401, 429, 503)
     text, xml = {**_found(content(_TEXT, "text/plain")), **refused}, {**_found(content({}, XML)), **refused}
     file = _parameter("name", "path", {**_TEXT, "description": "A collection and a number"}, required=True)
-    documents = [
+    shown = [
         _read("/", "What this site is, for people", _kept(_PAGE)),
-        _read("/docs", "This description, for people", _found(_PAGE)),
-        _read("/openapi.json", "This description, for programs", _found(_DOCUMENT)),
+        _read("/docs", "This description, for people", {**_found(_PAGE), **refused}),
+        _read("/openapi.json", "This description, for programs", {**_found(_DOCUMENT), **refused}),
         _read("/llms.txt", "What this site is, for language models", text),
         _read("/robots.txt", "What crawlers may read", text),
         _read("/sitemap.xml", "The sitemaps of all items", xml),
         _read("/sitemap-{name}.xml", "A sitemap", {**xml, **problems(*_READING_PROBLEMS)}, file),
-        _read("/.well-known/agent-card.json", "What the A2A agent can do", _found(_DOCUMENT)),
+        _read(AGENT_CARD_PATH, "What the A2A agent can do", {**_found(_DOCUMENT), **refused}),
     ]
-    for path, (made, kind) in DOCUMENTS.items():
-        shown = content({"type": "object"}, kind.partition(";")[0])
-        documents.append(_read(path, _CARDS[made], {**_found(shown), **refused}))
-    for door in RESOURCES if config.oauth.issuer else ():
-        documents.append(_read(f"{RESOURCE_METADATA}{door}", "Who gives out access tokens", _found(_DOCUMENT)))
-    return {path: item for each in documents for path, item in each.items()}
+    for path, each in documents(config).items():
+        form = content({"type": "object"}, each.kind.partition(";")[0])
+        shown.append(_read(path, each.summary, {**_found(form), **refused}))
+    return {path: item for each in shown for path, item in each.items()}
 
 
 def _read(path: str, summary: str, answers: Mapping[int, Described], *parameters: Described) -> Described:
@@ -353,13 +362,6 @@ def _read(path: str, summary: str, answers: Mapping[int, Described], *parameters
     id = re.sub(r"[^a-z0-9]+", "_", path.lower()).strip("_") or "home"
     shown = step(f"get_{id}", "Discovery", summary, answers)
     return {path: {"parameters": list(parameters), "get": shown} if parameters else {"get": shown}}
-
-
-_CARDS: Mapping[Document, str] = {
-    server_card: "How to connect over MCP",
-    ai_catalog: "Where the cards are",
-    api_catalog: "The interfaces of the site",
-}
 
 
 def _health() -> dict[str, Described]:
@@ -381,9 +383,6 @@ def _health() -> dict[str, Described]:
             )
         },
     }
-
-
-_RPC_REFUSALS = (400, 401, 403, 404, 405, 406, 413, 415, 421, 429, 500, 503)
 
 
 # What the paths refer to

@@ -6,8 +6,7 @@ ids they begin after. Items that come later fall into the sitemap that their id 
 """
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import replace
+from collections.abc import AsyncIterator, Iterable
 from html import escape
 from itertools import chain
 from urllib.parse import quote
@@ -19,10 +18,15 @@ from starlette.routing import BaseRoute, Route
 from portico.calls import Caller
 from portico.catalog import ID, instant
 from portico.config import Config
-from portico.errors import NotFound, SiteError
+from portico.errors import NotFound
+from portico.faces import operations
+from portico.faces.a2a.card import RPC_PATH as A2A_PATH
+from portico.faces.discovery import anybody, published
 from portico.faces.documents import document
-from portico.faces.items import Counts, Endpoint
-from portico.faces.operations import problem
+from portico.faces.items import Counts
+from portico.faces.mcp.routes import PATH as MCP_PATH
+from portico.faces.nlweb import routes as nlweb
+from portico.faces.operations import answering
 from portico.faces.wire import base_of
 from portico.items import Item
 from portico.query import MAX_LIMIT, And, Condition, Query
@@ -33,7 +37,7 @@ SIZE = 5_000  # items of one sitemap; the protocol allows 50,000
 CHANGED = "dateModified"
 XML = "application/xml"
 # Crawlers read; what asks, does or streams is not for them.
-CLOSED = ("/ask", "/await", "/operations", "/tasks", "/mcp", "/a2a")
+CLOSED = (*sorted(nlweb.PATHS), operations.PATH, operations.TASKS_PATH, MCP_PATH, A2A_PATH)
 
 _NAMESPACE = "http://www.sitemaps.org/schemas/sitemap/0.9"
 _NUMBER = re.compile(r"[1-9]\d{0,6}\Z", re.ASCII)
@@ -107,34 +111,29 @@ class Sitemaps:
         bounds = (*([Condition(ID, "gt", start)] if start else []), *([Condition(ID, "lte", end)] if end else []))
         named = (ID, CHANGED) if CHANGED in fields else (ID,)
         query = Query(collection, where=And(bounds), fields=named, limit=min(MAX_LIMIT, self._size + 1))
-        while True:
-            page = await self._site.query(query, caller)
+        async for page in self._site.pages(query, caller):
             for item in page.items:
                 yield item
-            if not page.cursor:
-                return
-            query = replace(query, cursor=page.cursor)
 
 
 def routes(site: Site, config: Config, counts: Counts, size: int = SIZE) -> list[BaseRoute]:
     """The addresses of this face. What stands in a sitemap is the same for all callers: what anybody may read."""
     sitemaps = Sitemaps(site, size)
 
-    async def robots(request: Request, caller: Caller) -> Response:
-        await site.gate.spend(caller)
+    async def robots(request: Request, _: Caller) -> Response:
         lines = ["User-agent: *", *(f"Disallow: {path}" for path in CLOSED)]
         text = "\n".join([*lines, "", f"Sitemap: {base_of(request, config.server)}/sitemap.xml", ""])
-        return document(request, text, "text/plain")
+        return document(request, text, "text/plain", server=config.server)
 
     async def index(request: Request, caller: Caller) -> Response:
-        await site.gate.spend(caller)
         base, known = base_of(request, config.server), counts()
         places = (
             f"{base}/sitemap-{quote(name)}-{number}.xml"
             for name in site.gate.readable(caller)
             for number in range(1, sitemaps.number(name, known.get(name, 0)) + 1)
         )
-        return document(request, _xml("sitemapindex", (_entry("sitemap", place) for place in places)), XML)
+        entries = (_entry("sitemap", place) for place in places)
+        return document(request, _xml("sitemapindex", entries), XML, server=config.server)
 
     async def sitemap(request: Request, caller: Caller) -> Response:
         base = base_of(request, config.server)
@@ -142,24 +141,14 @@ def routes(site: Site, config: Config, counts: Counts, size: int = SIZE) -> list
         items = await sitemaps.items(name, number, caller)
         first = [_entry("url", f"{base}{collection_path(name)}")] if number == 1 else []
         entries = (_entry("url", f"{base}{item_path(item.id)}", _changed(item)) for item in items)
-        return document(request, _xml("urlset", chain(first, entries)), XML)
+        return document(request, _xml("urlset", chain(first, entries)), XML, server=config.server)
 
     return [
-        Route("/robots.txt", _answering(robots, site), methods=["GET"]),
-        Route("/sitemap.xml", _answering(index, site), methods=["GET"]),
+        Route("/robots.txt", published(robots, site, anybody), methods=["GET"]),
+        Route("/sitemap.xml", published(index, site, anybody), methods=["GET"]),
         # At the root: a sitemap may name only what lies below the folder that it is in.
-        Route("/sitemap-{name}.xml", _answering(sitemap, site), methods=["GET"]),
+        Route("/sitemap-{name}.xml", answering(sitemap, site, who=anybody), methods=["GET"]),
     ]
-
-
-def _answering(endpoint: Endpoint, site: Site) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(request: Request) -> Response:
-        try:
-            return await endpoint(request, site.identity.nobody(request.client.host if request.client else ""))
-        except SiteError as error:
-            return problem(error)
-
-    return answer
 
 
 async def _named(site: Site, file: str, caller: Caller) -> tuple[str, int]:

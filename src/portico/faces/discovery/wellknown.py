@@ -1,11 +1,13 @@
-"""What agents look for at addresses they know: the MCP server card, the AI catalog and the API catalog.
+"""What agents look for at addresses they know: the MCP server card, the AI catalog, the API catalog and who gives out
+tokens.
 
-The card follows SEP-2127 and is served where that says, and where readers of its drafts look. It tells how to connect,
-never what there is: tools, resources and prompts are listed by the server itself.
+The server card follows SEP-2127 and is served where that says, and where readers of its drafts look. It tells how to
+connect, never what there is: tools, resources and prompts are listed by the server itself.
 """
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
@@ -15,22 +17,30 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from portico import __version__
+from portico.calls import Caller
 from portico.config import Config
-from portico.errors import SiteError
-from portico.faces.documents import document
-from portico.faces.operations import problem
-from portico.faces.wire import base_of, caller_of
-from portico.identity import ASK
+from portico.faces import operations
+from portico.faces.a2a.card import PATH as AGENT_CARD_PATH
+from portico.faces.a2a.card import RPC_PATH as A2A_PATH
+from portico.faces.discovery import anybody, published
+from portico.faces.discovery.oauth import metadata
+from portico.faces.documents import FRESH_SECONDS, document
+from portico.faces.mcp.routes import NAME
+from portico.faces.mcp.routes import PATH as MCP_PATH
+from portico.faces.operations import Who
+from portico.faces.wire import RESOURCE_METADATA, base_of, caller_of
+from portico.identity import ASK, RESOURCES
 from portico.site import Site
 
 CARD = "application/mcp-server-card+json"
-CARD_PATH = "/mcp/server-card"
+CARD_PATH = f"{MCP_PATH}/server-card"
 CARD_SCHEMA = "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json"
-AGENT_CARD_PATH = "/.well-known/agent-card.json"
+API_CATALOG_PATH = "/.well-known/api-catalog"
+JSON = "application/json"
 LINKSET = 'application/linkset+json; profile="https://www.rfc-editor.org/info/rfc9727"'
-NAME = "portico"  # of the MCP server, as it names itself
 # Of the SDK, which is too slow to import for this; a test compares them.
 PROTOCOLS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
+TOKEN_SECONDS = 3600  # that a reader may keep who gives out tokens
 MAX_SAID = 100  # characters of a title or a description (SEP-2127)
 
 # The documents are public and the same for all: pages elsewhere may read them too (SEP-2127).
@@ -40,22 +50,30 @@ _LABEL = re.compile(r"[^a-z0-9.-]+")
 Document: TypeAlias = Callable[[Site, Config, str], dict[str, Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A document at an address that is known beforehand."""
+
+    made: Document
+    kind: str
+    summary: str
+    seconds: int = FRESH_SECONDS
+    who: Who = caller_of  # pays for it
+
+
 def routes(site: Site, config: Config) -> list[BaseRoute]:
     """The addresses of this face."""
-    return [Route(path, _answering(*each, site, config), methods=["GET"]) for path, each in DOCUMENTS.items()]
+    return [Route(path, _shown(each, site, config), methods=["GET"]) for path, each in documents(config).items()]
 
 
-def _answering(made: Document, kind: str, site: Site, config: Config) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(request: Request) -> Response:
-        try:
-            await site.gate.spend(await caller_of(request, site))
-        except SiteError as error:
-            return problem(error)
+def _shown(each: Published, site: Site, config: Config) -> operations.Answer:
+    async def show(request: Request, _: Caller) -> Response:
         base = base_of(request, config.server)
-        headers = {**_HEADERS, "link": f'<{base}/.well-known/api-catalog>; rel="api-catalog"'}
-        return document(request, msgspec.json.encode(made(site, config, base)), kind, headers)
+        headers = {**_HEADERS, "link": f'<{base}{API_CATALOG_PATH}>; rel="api-catalog"'}
+        body = msgspec.json.encode(each.made(site, config, base))
+        return document(request, body, each.kind, headers, server=config.server, seconds=each.seconds)
 
-    return answer
+    return published(show, site, each.who)
 
 
 def server_card(site: Site, config: Config, base: str) -> dict[str, Any]:
@@ -68,7 +86,7 @@ def server_card(site: Site, config: Config, base: str) -> dict[str, Any]:
     }
     remote = {
         "type": "streamable-http",
-        "url": f"{base}/mcp",
+        "url": f"{base}{MCP_PATH}",
         "headers": [key],
         "supportedProtocolVersions": list(PROTOCOLS),
     }
@@ -112,18 +130,18 @@ def ai_catalog(site: Site, _: Config, base: str) -> dict[str, Any]:
 
 def api_catalog(_: Site, __: Config, base: str) -> dict[str, Any]:
     """The interfaces of the site, and where each is described (RFC 9727)."""
-    openapi = [{"href": f"{base}/openapi.json", "type": "application/json"}]
+    openapi = [{"href": f"{base}/openapi.json", "type": JSON}]
     docs = [
         {"href": f"{base}/docs", "type": "text/html"},
         {"href": f"{base}/llms.txt", "type": "text/plain"},
     ]
     described = {
         "/ask": openapi,
-        "/operations": openapi,
-        "/mcp": [{"href": f"{base}{CARD_PATH}", "type": CARD}],
-        "/a2a": [{"href": f"{base}{AGENT_CARD_PATH}", "type": "application/json"}],
+        operations.PATH: openapi,
+        MCP_PATH: [{"href": f"{base}{CARD_PATH}", "type": CARD}],
+        A2A_PATH: [{"href": f"{base}{AGENT_CARD_PATH}", "type": JSON}],
     }
-    whole = {"anchor": f"{base}/.well-known/api-catalog", "item": [{"href": f"{base}{path}"} for path in described]}
+    whole = {"anchor": f"{base}{API_CATALOG_PATH}", "item": [{"href": f"{base}{path}"} for path in described]}
     each = [
         {"anchor": f"{base}{path}", "service-desc": desc, "service-doc": docs, "status": [{"href": f"{base}/readyz"}]}
         for path, desc in described.items()
@@ -131,10 +149,25 @@ def api_catalog(_: Site, __: Config, base: str) -> dict[str, Any]:
     return {"linkset": [whole, *each]}
 
 
-DOCUMENTS: dict[str, tuple[Document, str]] = {
-    CARD_PATH: (server_card, CARD),
-    "/.well-known/mcp/server-card.json": (server_card, "application/json"),
-    "/.well-known/mcp.json": (server_card, "application/json"),
-    "/.well-known/ai-catalog.json": (ai_catalog, "application/ai-catalog+json"),
-    "/.well-known/api-catalog": (api_catalog, LINKSET),
+_CARD = "How to connect over MCP"
+_DOCUMENTS: Mapping[str, Published] = {
+    CARD_PATH: Published(server_card, CARD, _CARD),
+    "/.well-known/mcp/server-card.json": Published(server_card, JSON, _CARD),
+    "/.well-known/mcp.json": Published(server_card, JSON, _CARD),
+    "/.well-known/ai-catalog.json": Published(ai_catalog, "application/ai-catalog+json", "Where the cards are"),
+    API_CATALOG_PATH: Published(api_catalog, LINKSET, "The interfaces of the site"),
 }
+
+
+def documents(config: Config) -> dict[str, Published]:
+    """Each document by its address. Without an issuer nobody gives out tokens."""
+    doors = RESOURCES if config.oauth.issuer else ()
+    return {**_DOCUMENTS, **{f"{RESOURCE_METADATA}{door}": _tokens(door) for door in doors}}
+
+
+def _tokens(door: str) -> Published:
+    def made(_: Site, config: Config, base: str) -> dict[str, Any]:
+        return metadata(config, base, door)
+
+    # Who reads this has no good token yet.
+    return Published(made, JSON, "Who gives out access tokens", TOKEN_SECONDS, anybody)

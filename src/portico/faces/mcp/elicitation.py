@@ -4,6 +4,7 @@ Answers come from the client. They say what somebody chose, and never that it wa
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -13,6 +14,7 @@ from mcp.server.context import ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from portico.ask.deeds import CONFIRM
+from portico.calls import Caller
 
 ROUND = "clarify"  # the name of the one thing asked for in a round
 MAX_ROUNDS = 3  # forms during one call
@@ -78,16 +80,30 @@ def _field(question: Mapping[str, Any], version: str) -> dict[str, Any] | None:
             return {"type": "string", **shown}
 
 
-async def asked(context: Context, wanted: types.ElicitRequestFormParams) -> Reply:
-    """Ask while the call waits. A form that nobody answers in time is declined."""
-    try:
-        async with asyncio.timeout(FORM_SECONDS):
-            result = await context.session.elicit_form(
-                wanted.message, wanted.requested_schema, related_request_id=context.request_id
-            )
-    except TimeoutError:
-        result = types.ElicitResult(action="cancel")
-    return reply(result, wanted.requested_schema["properties"])
+class Forms:
+    """Forms that are shown while their call waits. So many for each caller: others find the questions in the result."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._waiting: Counter[str] = Counter()  # by caller
+
+    def has_room(self, caller: Caller) -> bool:
+        return self._waiting[caller.rate_key] < self._most
+
+    async def answered(self, context: Context, caller: Caller, wanted: types.ElicitRequestFormParams) -> Reply:
+        """Ask while the call waits. A form that nobody answers in time is declined."""
+        self._waiting[caller.rate_key] += 1
+        try:
+            async with asyncio.timeout(FORM_SECONDS):
+                result = await context.session.elicit_form(
+                    wanted.message, wanted.requested_schema, related_request_id=context.request_id
+                )
+        except TimeoutError:
+            result = types.ElicitResult(action="cancel")
+        finally:
+            self._waiting[caller.rate_key] -= 1
+            self._waiting += Counter()  # forgets those who wait for nothing
+        return reply(result, wanted.requested_schema["properties"])
 
 
 def asking(wanted: types.ElicitRequestFormParams, state: str) -> types.InputRequiredResult:

@@ -23,7 +23,7 @@ from portico.errors import (
     Unavailable,
     Unsupported,
 )
-from portico.faces.door import Unreadable, WrongHost, WrongKind
+from portico.faces.door import NoMessage, Unreadable, WrongHost, WrongKind
 from portico.faces.nlweb.failures import BROKEN, headers_of, retry_after
 
 
@@ -41,6 +41,7 @@ RATE_LIMITED, UNAUTHENTICATED, FORBIDDEN, TIMED_OUT, CONFLICT = -32029, -32051, 
 CODES: Mapping[type[SiteError], Code] = {
     BadRequest: Code(INVALID_PARAMS, 400),
     Unreadable: Code(PARSE_ERROR, 400),
+    NoMessage: Code(INVALID_REQUEST, 400),
     WrongKind: Code(INVALID_REQUEST, 415),
     TooLarge: Code(INVALID_REQUEST, 413),
     NotFound: Code(INVALID_PARAMS, 404),
@@ -76,9 +77,9 @@ def shown(error: SiteError) -> dict[str, Any]:
     return {**details, "retry_after": retry_after(error)} if isinstance(error, RateLimited) else details
 
 
-def refusal(error: SiteError) -> Response:
+def refusal(error: SiteError, request_id: str | int | None = None) -> Response:
     """An error that is the whole response."""
-    body = {"jsonrpc": "2.0", "id": None, "error": told(error)}
+    body = {"jsonrpc": "2.0", "id": request_id, "error": told(error)}
     return Response(
         msgspec.json.encode(body, enc_hook=str), code_of(error).status, headers_of(error), "application/json"
     )

@@ -6,7 +6,7 @@ request. What is refused at the door is answered as a JSON-RPC error with the st
 
 import asyncio
 import importlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from portico.config import Config
-from portico.faces.door import Door
+from portico.faces.door import Door, NoMessage, Read
 from portico.faces.mcp.failures import refusal
 from portico.faces.nlweb.shapes import members
 from portico.faces.wire import Late
@@ -25,6 +25,9 @@ from portico.observe import Observe
 from portico.site import Site
 
 PATH = "/mcp"
+NAME = "portico"  # of the server, to programs
+MAX_VALUES = 20_000  # of a message: an item that is made or changed may be long
+MAX_METHOD = 200  # characters
 
 
 def routes(site: Site, config: Config, observe: Observe) -> tuple[list[BaseRoute], Late]:
@@ -40,17 +43,36 @@ def routes(site: Site, config: Config, observe: Observe) -> tuple[list[BaseRoute
 
 
 def door(site: Site, config: Config, inside: ASGIApp) -> Door:
-    return Door(site, config, inside, refusal, _completed)
+    return Door(site, config, inside, refusal, read, MAX_VALUES)
+
+
+def read(request: Request, said: Any, body: bytes) -> Read:
+    """A message, and whether what it asks for is counted inside."""
+    message = members(said)
+    method, params = message.get("method"), members(message.get("params"))
+    is_answer = method is None and ("result" in message or "error" in message)
+    if message.get("jsonrpc") != "2.0" or not (is_answer or (isinstance(method, str) and len(method) <= MAX_METHOD)):
+        raise NoMessage("This is no message of JSON-RPC 2.0", hint="Send one object, not a list, with a method.")
+    if method == "initialize" and is_plain(request.method, request.headers):
+        # Such a client introduces itself without saying what it can do.
+        body = msgspec.json.encode({**message, "params": {"capabilities": {}, **params}})
+    return Read(body, is_counted=_is_counted(message, params))
+
+
+def _is_counted(message: Mapping[str, Any], params: Mapping[str, Any]) -> bool:
+    """Whether the site will count it: then it must get there, past what the SDK checks."""
+    if not isinstance(message.get("id"), str | int):
+        return False
+    match message.get("method"):
+        case "tools/call":
+            return isinstance(params.get("name"), str) and isinstance(params.get("arguments", {}), dict)
+        case "resources/read":
+            return isinstance(params.get("uri"), str)
+        case _:
+            return False
 
 
 def is_plain(method: str, headers: Headers) -> bool:
     """Whether this is a client that reads no streams, opens no session and names no revision: front ends of before."""
     named = {"mcp-session-id", "mcp-protocol-version"}.intersection(headers)
     return method == "POST" and not named and "text/event-stream" not in headers.get("accept", "")
-
-
-def _completed(request: Request, said: Any, body: bytes) -> bytes:
-    """A request of such a client introduces itself without saying what it can do."""
-    if members(said).get("method") != "initialize" or not is_plain(request.method, request.headers):
-        return body
-    return msgspec.json.encode({**said, "params": {"capabilities": {}, **members(said.get("params"))}})

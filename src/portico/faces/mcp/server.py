@@ -18,25 +18,26 @@ from portico import __version__
 from portico.calls import Caller
 from portico.config import Config
 from portico.errors import SiteError
-from portico.faces.mcp import prompts, resources, tasks
+from portico.faces.mcp import elicitation, prompts, resources, tasks
 from portico.faces.mcp.completion import complete
 from portico.faces.mcp.elicitation import Context, replied
 from portico.faces.mcp.failures import told
+from portico.faces.mcp.routes import NAME
 from portico.faces.mcp.subscriptions import Subscriptions
 from portico.faces.mcp.tools import Called, Tools
+from portico.faces.nlweb.failures import BROKEN
 from portico.faces.wire import CALLER
 from portico.observe import Broke, Observe
 from portico.site import Site
 
+MAX_FORMS = 8  # that may wait for one caller at the same time
 CATALOG_MILLISECONDS = 60_000  # for which a client may take lists as they were
-UNMETERED = frozenset(
-    {"tools/call", "resources/read", "tasks/get", "tasks/cancel", "tasks/update"}
-)  # doors meter these
+COUNTED = frozenset({"tools/call", "resources/read"})  # by the site itself, when it is asked
 
 
 def made(site: Site, config: Config, observe: Observe, local: Caller | None = None) -> Server[Any]:
     """A server for a site. `local` is who calls where requests say nothing of it, as over standard input."""
-    methods = Methods(site, config, local)
+    methods = Methods(site, config, local, Tools(site, config, elicitation.Forms(MAX_FORMS)))
     subscriptions = Subscriptions(site)
     has_sessions = local is not None or config.server.workers == 1
 
@@ -60,7 +61,7 @@ def made(site: Site, config: Config, observe: Observe, local: Caller | None = No
 
     lists = CacheHint(CATALOG_MILLISECONDS, "private")
     server = SiteServer(
-        "portico",
+        NAME,
         version=__version__,
         title=site.name,
         description=config.site.description or None,
@@ -108,7 +109,7 @@ class SiteServer(Server[Any]):
 
 
 def instructions(site: Site) -> str:
-    names = ", ".join(each.name for each in site.catalog.public)
+    names = ", ".join(site.gate.readable(site.identity.nobody()))
     return (
         f"{site.name} answers questions about what it has: {names}. Use `ask` with the question as the person put it. "
         "If the answer is an elicitation, ask the person, and call `ask` again with context.answers and the "
@@ -124,10 +125,7 @@ class Methods:
     site: Site
     config: Config
     local: Caller | None
-
-    @property
-    def tools(self) -> Tools:
-        return Tools(self.site, self.config)
+    tools: Tools
 
     def caller(self, context: Context) -> Caller:
         """Who calls: the door has put it into the request."""
@@ -179,15 +177,18 @@ class Methods:
 
 @dataclass(frozen=True, slots=True)
 class Metered:
-    """Counts every request that no door of the site counts, and puts errors into the words of the protocol."""
+    """Counts every request that nobody else counts, and puts errors into the words of the protocol.
+
+    Over HTTP the door has counted what the site will not.
+    """
 
     methods: Methods
     observe: Observe
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         with Translated(ctx.method, self.observe):
-            if ctx.request_id is not None and ctx.method not in UNMETERED:
-                await self.methods.site.gate.spend(self.methods.caller(ctx))
+            if self.methods.local and ctx.request_id is not None and ctx.method not in COUNTED:
+                await self.methods.site.gate.spend(self.methods.local)
             return await call_next(ctx)
 
 
@@ -209,5 +210,7 @@ class Translated:
                 pass
             case Exception():
                 self.observe(Broke(f"mcp {self.method}"[:100], type(error).__name__))
+                # Else the SDK tells clients of the handshake revisions what the exception says.
+                raise MCPError(**told(BROKEN)) from error
             case _:
                 pass

@@ -15,7 +15,7 @@ from portico.catalog import Danger, Kind, Operation
 from portico.config import Config
 from portico.errors import SiteError, Unavailable
 from portico.faces.mcp import elicitation
-from portico.faces.mcp.elicitation import Context, Reply
+from portico.faces.mcp.elicitation import Context, Forms, Reply
 from portico.faces.mcp.failures import shown
 from portico.faces.nlweb.answers import answer_schema
 from portico.faces.nlweb.desk import Answering, Desk, Received
@@ -55,14 +55,16 @@ class Answer:
 class Tools:
     site: Site
     config: Config
+    forms: Forms
 
     # What there is
 
     def listed(self, caller: Caller) -> list[types.Tool]:
-        return [self._ask(), _AWAIT, *map(_tool_of, self._operations(caller))]
+        return [self._ask(caller), _AWAIT, *map(_tool_of, self._operations(caller))]
 
-    def _ask(self) -> types.Tool:
-        names = [each.title or each.name for each in self.site.catalog.public][:MAX_NAMED]
+    def _ask(self, caller: Caller) -> types.Tool:
+        known = self.site.catalog.collections
+        names = [known[name].title or name for name in self.site.gate.readable(caller)][:MAX_NAMED]
         about = self.config.site.description or f"Everything of {self.site.name}."
         has = f" It has {', '.join(names)}." if names else ""
         return types.Tool(
@@ -116,7 +118,9 @@ class Tools:
             state = whole.body["_meta"]["session_context"]["state_token"]
             if elicitation.is_modern(called.context):
                 return Answer(elicitation.asking(form, state))
-            reply = await elicitation.asked(called.context, form)
+            if not self.forms.has_room(called.caller):
+                break
+            reply = await self.forms.answered(called.context, called.caller, form)
             raw, may_clarify = _answered(raw, reply, state), not reply.declined
             whole = await self._told(raw, called, hearing, may_clarify=may_clarify)
         return Answer(_result(whole), hearing.task)

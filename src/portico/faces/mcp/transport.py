@@ -45,31 +45,34 @@ class Sessions:
 
     async def serve(self, app: ASGIApp, caller: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Have a request served, and note what it does: it opens a session, uses one, or ends one."""
-        session = Headers(scope=scope).get(SESSION)
-        under_way, name = (self._opening, caller) if session is None else (self._busy, session)
-        is_alive = False
+        headers = Headers(scope=scope)
+        named = headers.get(SESSION, "")
+        session = named if self._used.get(named, ("",))[0] == caller else None  # a client may name what it likes
+        under_way, key = (self._busy, session) if session else (self._opening, caller)
+        weight = 1 if session or opens_session(headers) else 0
 
         async def sending(message: Message) -> None:
-            nonlocal session, is_alive
             if message["type"] == "http.response.start":
-                session = Headers(raw=list(message["headers"])).get(SESSION, session)
-                is_alive = message["status"] < 400 and scope["method"] != "DELETE"
-                self._note(caller, session, is_alive=is_alive)
+                opened = Headers(raw=list(message["headers"])).get(SESSION)
+                self._note(caller, session or opened, scope["method"], message["status"])
             await send(message)
 
-        under_way[name] += 1
+        under_way[key] += weight
         try:
             await app(scope, receive, sending)
         finally:
-            under_way[name] -= 1
+            under_way[key] -= weight
             under_way += Counter()  # forgets those of which there are none
-            self._note(caller, session, is_alive=is_alive)
+            if session in self._used:
+                self._used[session] = caller, time.monotonic()
 
-    def _note(self, caller: str, session: str | None, *, is_alive: bool) -> None:
-        if session and is_alive:
+    def _note(self, caller: str, session: str | None, method: str, status: int) -> None:
+        if session is None:
+            return
+        if status == 404 or (method == "DELETE" and status < 400):
+            self._used.pop(session, None)
+        elif session in self._used or status < 400:
             self._used[session] = caller, time.monotonic()
-        elif session and self._used.get(session, ("",))[0] == caller:
-            del self._used[session]
 
 
 def opens_session(headers: Headers) -> bool:

@@ -47,7 +47,7 @@ class Conversation:
 
     def resumed(self, wish: Wish) -> Ask:
         """The question in the light of what was asked before."""
-        ask, state = wish.ask, self.state
+        ask, state = _unconfirmed(wish.ask, self.state), self.state
         if state is None:
             return ask
         previous = ask.previous if wish.has_previous else tuple(state.p)
@@ -81,6 +81,13 @@ class Conversation:
             key = ask.key or new_id("once")
             state = State(self.id, previous, _carried(ask.text), ask.rounds + 1, _ids(clarify), answers, key)
         return {"conversation_id": self.id, "state_token": _sealed(state, site, caller)}
+
+
+def _unconfirmed(ask: Ask, state: State | None) -> Ask:
+    """A question without a yes that nobody asked for: it counts only with the state that came with its question."""
+    if CONFIRM not in ask.answers or (state is not None and CONFIRM in state.i):
+        return ask
+    return replace(ask, answers={name: value for name, value in ask.answers.items() if name != CONFIRM})
 
 
 def _is_an_answer(text: str) -> bool:

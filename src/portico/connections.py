@@ -1,0 +1,57 @@
+"""Connections as they come in from the network: a request's head has a bounded size, and arrives in time."""
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD_BYTES = 64 << 10  # of a request line and its headers; what arrives in one piece may be a little more
+HEAD_SECONDS = 20.0  # for them to arrive
+
+
+class Connection(HttpToolsProtocol):
+    """Uvicorn's way to read HTTP, without patience for heads that do not end."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._head = 0  # bytes that arrived of a head that is not whole
+        self._in_head = True
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        super().connection_made(transport)
+        self._expect()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._expect_no_more()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._head = self._head + len(data) if self._in_head else 0
+        if self._head > HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response("The request has too many headers.")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = True
+        if self._deadline is None:
+            self._expect()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._expect_no_more()
+        super().on_headers_complete()
+
+    def _expect(self) -> None:
+        self._deadline = self.loop.call_later(HEAD_SECONDS, self._give_up)
+
+    def _expect_no_more(self) -> None:
+        if self._deadline:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _give_up(self) -> None:
+        self._deadline = None
+        if not self.transport.is_closing():
+            self.transport.close()

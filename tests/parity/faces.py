@@ -1,0 +1,168 @@
+"""A small client for each face: a question goes in, and what was heard comes out in the same form."""
+
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import httpx
+from mcp.shared.exceptions import MCPError
+from tests.faces.a2a.conftest import request, sent, text
+from tests.faces.conftest import frames_of
+from tests.faces.mcp.conftest import Era, connected
+from websockets.asyncio.client import connect
+
+
+@dataclass(frozen=True)
+class Heard:
+    """The items of an answer, or what its failure is called there."""
+
+    ids: tuple[str, ...] = ()
+    code: str | int = ""
+    status: int = 200
+
+
+Ask: TypeAlias = Callable[[str], Awaitable[tuple[Heard, str]]]  # what was heard, and every word of it
+Face: TypeAlias = Callable[[int], AbstractAsyncContextManager[Ask]]  # of a server on a port
+
+
+def answered(body: Mapping[str, Any], status: int = 200) -> Heard:
+    """An answer of NLWeb, or an event of one."""
+    items = [*body.get("results", ()), *([body["item"]] if "item" in body else ())]
+    return Heard(tuple(item["@id"] for item in items), body.get("error", {}).get("code", ""), status)
+
+
+@asynccontextmanager
+async def over_http(port: int) -> AsyncGenerator[Ask]:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+
+        async def ask(question: str) -> tuple[Heard, str]:
+            got = await http.post("/ask", json={"query": {"text": question}})
+            return answered(got.json(), got.status_code), got.text
+
+        yield ask
+
+
+@asynccontextmanager
+async def over_events(port: int) -> AsyncGenerator[Ask]:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+
+        async def ask(question: str) -> tuple[Heard, str]:
+            got = await http.post("/ask", json={"query": {"text": question}, "prefer": {"streaming": True}})
+            if got.headers["content-type"].startswith("application/json"):
+                return answered(got.json(), got.status_code), got.text
+            told = [json.loads(data) for name, data in frames_of(got.text) if name in {"result", "error"}]
+            return _joined(told), got.text
+
+        yield ask
+
+
+@asynccontextmanager
+async def over_link(port: int) -> AsyncGenerator[Ask]:
+    """A question in a URL, in the flat dialect."""
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+
+        async def ask(question: str) -> tuple[Heard, str]:
+            got = await http.get("/ask", params={"query": question, "streaming": "false"})
+            return answered(got.json(), got.status_code), got.text
+
+        yield ask
+
+
+@asynccontextmanager
+async def over_socket(port: int) -> AsyncGenerator[Ask]:
+    async with connect(f"ws://127.0.0.1:{port}/ask") as socket:
+
+        async def ask(question: str) -> tuple[Heard, str]:
+            await socket.send(json.dumps({"query": {"text": question}, "prefer": {"streaming": False}}))
+            said = str(await socket.recv())
+            return answered(json.loads(said)), said
+
+        yield ask
+
+
+@asynccontextmanager
+async def over_mcp(era: Era, port: int) -> AsyncGenerator[Ask]:
+    async with connected(port, era) as client:
+
+        async def ask(question: str) -> tuple[Heard, str]:
+            try:
+                result = await client.call_tool("ask", {"query": {"text": question}})
+            except MCPError as error:
+                return Heard(code=error.error.code), error.error.model_dump_json()
+            heard = answered(result.structured_content or {})
+            assert result.is_error == bool(heard.code and heard.code != "CANCELLED")
+            return heard, result.model_dump_json()
+
+        yield ask
+
+
+@asynccontextmanager
+async def over_a2a(version: str, port: int) -> AsyncGenerator[Ask]:
+    headers = {"a2a-version": version}
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=headers) as http:
+
+        async def ask(question: str) -> tuple[Heard, str]:
+            got = await http.post("/a2a", json=MESSAGES[version](question))
+            return _of_task(got.json(), got.status_code), got.text
+
+        yield ask
+
+
+def _earlier(question: str) -> dict[str, Any]:
+    parts = [{"kind": "text", "text": question}]
+    return request("message/send", {"message": {"messageId": "m1", "role": "user", "parts": parts}})
+
+
+def _newest(question: str) -> dict[str, Any]:
+    return request("SendMessage", sent(text(question)))
+
+
+MESSAGES = {"1.0": _newest, "0.3": _earlier}
+
+
+def _of_task(body: dict[str, Any], status: int) -> Heard:
+    if "error" in body:
+        return Heard(code=body["error"]["code"], status=status)
+    task = body["result"].get("task", body["result"])
+    match task["status"]["state"].removeprefix("TASK_STATE_").lower():
+        case "completed":
+            return answered(task["artifacts"][0]["parts"][-1]["data"])
+        case "failed":
+            return answered(task["status"]["message"]["parts"][-1]["data"])
+        case state:
+            return Heard(code=state)
+
+
+@asynccontextmanager
+async def over_operation(port: int) -> AsyncGenerator[Ask]:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+
+        async def ask(question: str) -> tuple[Heard, str]:
+            got = await http.post("/operations/ask", json={"text": question})
+            body = got.json()
+            if "type" in body:
+                return Heard(code=body["type"], status=got.status_code), got.text
+            found = (each["item"]["id"] for each in body["result"]["events"] if each["event"] == "Found")
+            return Heard(tuple(found)), got.text
+
+        yield ask
+
+
+def _joined(frames: list[dict[str, Any]]) -> Heard:
+    parts = [answered(frame) for frame in frames]
+    return Heard(tuple(id for part in parts for id in part.ids), next((part.code for part in parts if part.code), ""))
+
+
+NLWEB: Mapping[str, Face] = {
+    "http": over_http,
+    "events": over_events,
+    "link": over_link,
+    "socket": over_socket,
+    "mcp 2026": partial(over_mcp, "2026-07-28"),
+    "mcp before": partial(over_mcp, "legacy"),
+}
+A2A: Mapping[str, Face] = {f"a2a {version}": partial(over_a2a, version) for version in MESSAGES}
+OPERATION: Mapping[str, Face] = {"operation": over_operation}

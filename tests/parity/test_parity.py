@@ -1,0 +1,244 @@
+"""One site, many doors: the same question has the same answer, the same failure the name that each door has for it."""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from tests.faces.conftest import listening
+from tests.parity.faces import A2A, NLWEB, OPERATION, Face, Heard
+
+from portico import errors
+from portico.ask.events import Event, Failed, Understood
+from portico.calls import Ask, Call, Caller, Outcome, Task
+from portico.config import parse_config
+from portico.errors import SiteError
+from portico.http import application
+from portico.server import opened_site
+from portico.site import Site
+from portico.store import Put
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+INTERNAL = -32603  # of JSON-RPC
+SECRET = "postgres://admin:hunter2@db"
+SETTINGS = {
+    "search": {"embedder": "none:"},
+    "store": {"url": "sqlite:///:memory:"},
+    "limits": {"anonymous_per_minute": 100_000},
+}
+ROOMS = {
+    "attic": {"name": "The attic", "beds": 2, "price": 60.0, "description": "Quiet, under the roof."},
+    "cellar": {"name": "The cellar", "beds": 6, "price": 25.0, "description": "Cool, with a stove."},
+    "garden": {"name": "Garden room", "beds": 1, "price": 45.0, "description": "Quiet and green."},
+    "harbour": {"name": "Harbour room", "beds": 2, "price": 80.0, "description": "A view of the boats, and a stove."},
+    "loft": {"name": "The loft", "beds": 4, "price": 70.0, "description": "Wide, quiet, with a stove."},
+    "tower": {"name": "Tower room", "beds": 1, "price": 95.0, "description": "A view over the garden."},
+}
+QUESTIONS = {
+    "a quiet room": 3,
+    "a room with a stove": 3,
+    "a room for less than 50": 2,
+    "the harbour": 1,
+    "which rooms are there": 6,
+}
+
+
+@dataclass
+class Troubled:
+    """A site that fails as a test says; without trouble it is the site it stands before."""
+
+    site: Site
+    trouble: Exception | None = None
+    is_late: bool = False  # the answer had begun
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.site, name)
+
+    def ask(self, ask: Ask, caller: Caller) -> AsyncIterator[Event]:
+        return self._failing(ask, self.trouble) if self.trouble else self.site.ask(ask, caller)
+
+    async def _failing(self, ask: Ask, trouble: Exception) -> AsyncIterator[Event]:
+        if not (self.is_late and isinstance(trouble, SiteError)):
+            raise trouble
+        yield Understood(ask.text, ())
+        yield Failed(trouble)
+
+    async def call(self, call: Call, caller: Caller) -> Outcome | Task:
+        if self.trouble:
+            raise self.trouble
+        return await self.site.call(call, caller)
+
+
+@dataclass(frozen=True)
+class House:
+    site: Troubled
+    port: int
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def opened() -> AsyncIterator[House]:
+    async with opened_site(parse_config(SETTINGS)) as parts:
+        await parts.store.declare(parts.config.collection("rooms"))
+        await parts.store.write("rooms", [Put(id, {"@type": "HotelRoom", **room}) for id, room in ROOMS.items()])
+        await parts.index.sync(await parts.store.head())
+        site = Troubled(parts.site)
+        async with listening(replace(parts, site=site)) as port:
+            yield House(site, port)
+
+
+@pytest.fixture
+def house(opened: House) -> House:
+    opened.site.trouble, opened.site.is_late = None, False
+    return opened
+
+
+def each(*faces: Mapping[str, Face]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        "face", [pytest.param(face, id=name) for some in faces for name, face in some.items()]
+    )
+
+
+# Answers
+
+
+async def answers(face: Face, house: House) -> dict[str, tuple[str, ...]]:
+    async with face(house.port) as ask:
+        return {question: (await ask(question))[0].ids for question in QUESTIONS}
+
+
+async def test_the_questions_tell_the_items_apart(house: House) -> None:
+    found = await answers(NLWEB["http"], house)
+
+    assert {question: len(ids) for question, ids in found.items()} == QUESTIONS
+    assert len(set(found.values())) == len(QUESTIONS)
+
+
+@each(NLWEB, A2A, OPERATION)
+async def test_a_question_has_the_same_items_in_the_same_order_through_every_door(face: Face, house: House) -> None:
+    assert await answers(face, house) == await answers(NLWEB["http"], house)
+
+
+# Failures
+
+
+@dataclass(frozen=True)
+class Told:
+    """How a failure is told."""
+
+    nlweb: str  # its code
+    status: int  # that goes with it
+    a2a: tuple[int, int] | None  # the code and the status of an error; None if the task tells
+    problem: int  # the status of problem details
+
+
+FAILURES: dict[type[SiteError], Told] = {
+    errors.BadRequest: Told("INVALID_QUERY", 400, (-32602, 200), 400),
+    errors.InvalidParams: Told("INVALID_QUERY", 400, (-32602, 200), 422),
+    errors.TooLarge: Told("TOKEN_LIMIT", 400, (-32600, 413), 413),
+    errors.UnknownItem: Told("NOT_FOUND", 200, None, 404),
+    errors.UnknownOperation: Told("NOT_FOUND", 200, (-32602, 200), 404),
+    errors.UnknownTask: Told("UNKNOWN_PROMISE", 200, None, 404),
+    errors.Unauthenticated: Told("UNAUTHENTICATED", 401, (-32041, 401), 401),
+    errors.Forbidden: Told("FORBIDDEN", 403, (-32043, 403), 403),
+    errors.ConfirmationNeeded: Told("CONFIRMATION_NEEDED", 200, (-32043, 403), 403),
+    errors.Conflict: Told("CONFLICT", 200, None, 409),
+    errors.TaskCancelled: Told("CANCELLED", 200, None, 409),
+    errors.RateLimited: Told("RATE_LIMITED", 429, (-32029, 429), 429),
+    errors.Unavailable: Told("INTERNAL_ERROR", 500, None, 503),
+    errors.TimedOut: Told("TIMEOUT", 200, None, 504),
+    errors.Unsupported: Told("UNSUPPORTED", 200, None, 501),
+    errors.OperationFailed: Told("INTERNAL_ERROR", 200, None, 500),
+    errors.ConfigError: Told("INTERNAL_ERROR", 500, None, 500),
+    errors.SourceError: Told("INTERNAL_ERROR", 500, None, 502),
+}
+INSIDE = {errors.Unavailable, errors.ConfigError, errors.SourceError}
+
+
+def in_nlweb(kind: type[SiteError], *, has_status: bool) -> Heard:
+    return Heard(code=FAILURES[kind].nlweb, status=FAILURES[kind].status if has_status else 200)
+
+
+def in_a2a(kind: type[SiteError], *, is_late: bool) -> Heard:
+    """An error before there is an answer; after that the task tells, in the words of NLWeb."""
+    told = in_nlweb(kind, has_status=False)
+    if is_late:
+        return told
+    if kind is errors.TaskCancelled:
+        return Heard(code="canceled")
+    refused = FAILURES[kind].a2a
+    return Heard(code=refused[0], status=refused[1]) if refused else told
+
+
+async def failures(face: Face, house: House) -> dict[type[SiteError], Heard]:
+    """What is heard of each failure. What went wrong inside is not to be heard at all."""
+    found: dict[type[SiteError], Heard] = {}
+    async with face(house.port) as ask:
+        for kind in FAILURES:
+            house.site.trouble = kind(SECRET, hint=SECRET) if kind in INSIDE else kind("It went wrong")
+            found[kind], said = await ask("a quiet room")
+            assert "hunter2" not in said
+            assert "Traceback" not in said
+    return found
+
+
+WITH_STATUS = ("http", "events", "link")
+
+
+@pytest.mark.parametrize("name", NLWEB)
+async def test_nlweb_and_mcp_tell_a_failure_by_the_code_of_nlweb(name: str, house: House) -> None:
+    assert await failures(NLWEB[name], house) == {
+        kind: in_nlweb(kind, has_status=name in WITH_STATUS) for kind in FAILURES
+    }
+
+
+@pytest.mark.parametrize("name", NLWEB)
+async def test_a_failure_in_the_middle_of_an_answer_has_the_same_code(name: str, house: House) -> None:
+    house.site.is_late = True
+
+    # The status of a stream was said at its beginning.
+    assert await failures(NLWEB[name], house) == {
+        kind: in_nlweb(kind, has_status=name in WITH_STATUS and name != "events") for kind in FAILURES
+    }
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["before", "midway"])
+@each(A2A)
+async def test_a2a_refuses_what_the_caller_can_mend_and_has_the_task_tell_the_rest(
+    face: Face, house: House, is_late: bool
+) -> None:
+    house.site.is_late = is_late
+
+    assert await failures(face, house) == {kind: in_a2a(kind, is_late=is_late) for kind in FAILURES}
+
+
+@each(OPERATION)
+async def test_an_operation_tells_a_failure_as_problem_details(face: Face, house: House) -> None:
+    assert await failures(face, house) == {
+        kind: Heard(code=f"urn:portico:error:{kind.__name__}", status=told.problem) for kind, told in FAILURES.items()
+    }
+
+
+@each(NLWEB, A2A, OPERATION)
+async def test_of_what_should_not_happen_nobody_hears_more_than_that_it_did(face: Face, house: House) -> None:
+    house.site.trouble = RuntimeError(SECRET)
+    async with face(house.port) as ask:
+        heard, said = await ask("a quiet room")
+
+    assert heard.code in {"INTERNAL_ERROR", INTERNAL, "about:blank"}
+    assert "hunter2" not in said
+
+
+@pytest.mark.parametrize("path", ["/ask", "/await", "/mcp", "/a2a", "/operations/ask"])
+async def test_what_cannot_be_read_costs_as_much_as_what_can(path: str) -> None:
+    settings = {**SETTINGS, "limits": {"anonymous_per_minute": 2}}
+    headers = {"content-type": "application/json"}
+    async with opened_site(parse_config(settings)) as parts:
+        transport = httpx.ASGITransport(application(parts))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
+            statuses = [(await client.post(path, content="{")).status_code for _ in range(3)]
+
+    assert statuses[0] == statuses[1] in {200, 400}
+    assert statuses[2] == 429

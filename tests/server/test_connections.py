@@ -1,0 +1,53 @@
+"""What a connection must not do before it has said what it wants."""
+
+import asyncio
+
+import pytest
+from tests.faces.conftest import Inn, inn, listening  # noqa: F401 - a fixture
+
+from portico import connections
+
+HEALTH = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"
+
+
+async def said(port: int, *pieces: bytes) -> bytes:
+    """All that comes back for these pieces, until the server closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        async with asyncio.timeout(10):
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+            return await reader.read()
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+
+
+async def test_a_head_without_end_is_cut_off(inn: Inn) -> None:  # noqa: F811
+    async with inn() as parts, listening(parts) as port:
+        endless = await said(port, HEALTH, b"x: ", *([b"y" * 10_000] * 60))
+        whole = await said(port, HEALTH + b"x: " + b"y" * 8000 + b"\r\nconnection: close\r\n\r\n")
+
+    assert endless == b"" or endless.startswith(b"HTTP/1.1 400 ")  # it may be closed before it is read
+    assert b'"status":"ok"' in whole
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /healthz HT", HEALTH])
+async def test_a_head_that_does_not_come_is_not_waited_for(
+    inn: Inn,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    begun: bytes,
+) -> None:
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
+    async with inn() as parts, listening(parts) as port:
+        assert await said(port, begun) == b""
+
+
+async def test_a_second_request_has_as_much_time_as_the_first(inn: Inn, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
+    async with inn() as parts, listening(parts) as port:
+        answer = await said(port, HEALTH + b"\r\n", HEALTH + b"connection: close\r\n\r\n")
+
+    assert answer.count(b'"status":"ok"') == 2
