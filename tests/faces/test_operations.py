@@ -71,7 +71,7 @@ async def opened(folder: Path, **said: Any) -> AsyncIterator[Inn]:
     settings = {"operations": ["own.py"], "anonymous": ANYBODY, **said}
     async with opened_site(config(folder, f"sqlite:///{folder / 'inn.db'}", **settings)) as parts:
         await furnish(parts)
-        transport = httpx.ASGITransport(Starlette(routes=routes(parts.site)))
+        transport = httpx.ASGITransport(Starlette(routes=routes(parts.site, parts.config)))
         async with httpx.AsyncClient(transport=transport, base_url="http://inn.example") as http:
             yield Inn(parts, http)
 
