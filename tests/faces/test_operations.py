@@ -284,7 +284,7 @@ async def test_a_caller_who_leaves_while_sending_starts_nothing(inn: Inn) -> Non
     async def send(_: Any) -> None: ...
 
     with pytest.raises(ClientDisconnect):
-        await Starlette(routes=routes(inn.parts.site))(scope, receive, send)
+        await Starlette(routes=routes(inn.parts.site, inn.parts.config))(scope, receive, send)
 
     assert (await inn.call("count_rooms")).json()["result"] == {"count": 3}
 
