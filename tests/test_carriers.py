@@ -1,6 +1,7 @@
 """One client, three ways: what is asked over MCP and A2A is answered, refused and broken as over HTTP."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ import mcp_types as types
 import pytest
 from mcp.server.lowlevel import Server
 from starlette.applications import Starlette
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from tests.faces.conftest import Inn, inn, key_of, listening
 from tests.ports import free_port
@@ -292,3 +294,21 @@ async def test_a_server_of_mcp_may_answer_in_text_alone(text: str, items: int | 
             found = await client.ask("a room")
             assert isinstance(found, Answer)
             assert len(found.items) == items
+
+
+@pytest.mark.parametrize("way", ["mcp", "a2a"])
+async def test_an_answer_that_never_ends_is_given_up(way: str) -> None:
+    async def endless(_: Request) -> Response:
+        async def pieces() -> AsyncIterator[bytes]:
+            while True:
+                yield b" " * 10_000
+                await asyncio.sleep(0)  # else a server whose client has left goes round and round
+
+        return StreamingResponse(pieces(), media_type="application/json")
+
+    everything = Starlette(routes=[Route("/{path:path}", endless, methods=["GET", "POST", "DELETE"])])
+    async with listening(everything) as port:
+        client = AsyncClient(f"http://127.0.0.1:{port}", largest=100_000, carrier=carrier(way))
+        async with client, asyncio.timeout(20):
+            with pytest.raises((NotReached, BadAnswer)):
+                await client.ask("a room")

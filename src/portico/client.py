@@ -15,7 +15,17 @@ import codecs
 import contextlib
 import re
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, Self, TypeAlias, TypedDict, TypeVar, Unpack, cast
 
@@ -645,6 +655,40 @@ def _settings(url: str, api_key: str | None, timeout: float) -> dict[str, Any]:
     return {"base_url": url, "headers": headers, "timeout": timeout, "trust_env": False, "follow_redirects": False}
 
 
+class _Bounded(httpx.AsyncBaseTransport):
+    """Lets through only so much of a response, for carriers whose SDK reads all that comes."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport, largest: int) -> None:
+        self._inner = inner
+        self._largest = largest
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        response = await self._inner.handle_async_request(request)
+        stream = _BoundedStream(cast("httpx.AsyncByteStream", response.stream), self._largest)
+        return httpx.Response(
+            response.status_code, headers=response.headers, stream=stream, extensions=response.extensions
+        )
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _BoundedStream(httpx.AsyncByteStream):
+    def __init__(self, inner: httpx.AsyncByteStream, left: int) -> None:
+        self._inner = inner
+        self._left = left
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self._inner:
+            self._left -= len(piece)
+            if self._left < 0:
+                raise httpx.ReadError("the answer is too large")
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
 def _head(response: httpx.Response) -> _Head:
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     return _Head(response.status_code, kind, response.headers.get("retry-after", ""))
@@ -808,6 +852,8 @@ class AsyncClient(_Asking):
         transport: httpx.AsyncBaseTransport | None = None,
         carrier: Callable[[httpx.AsyncClient], Carrier] | None = None,
     ) -> None:
+        if carrier:
+            transport = _Bounded(transport or httpx.AsyncHTTPTransport(trust_env=False), largest)
         http = httpx.AsyncClient(transport=transport, **_settings(url, api_key, timeout))
         super().__init__(_CarriedLine(http, carrier(http)) if carrier else _AsyncLine(http), largest)
 

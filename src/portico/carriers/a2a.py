@@ -26,7 +26,7 @@ from portico.carriers.refusals import refused
 from portico.client import AskFailed, BadAnswer, ClientError, NotReached, Path
 
 JSON = "application/json"
-EXACT = 2**53  # up to here a number of a data part, which is a float, is as exact as an int
+EXACT = 2**53 - 1  # up to here a number of a data part, which is a float, is as exact as an int
 UNDER_WAY = frozenset({pb.TASK_STATE_SUBMITTED, pb.TASK_STATE_WORKING})
 
 CODES: Mapping[type[Exception], str] = {

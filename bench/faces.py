@@ -1,0 +1,103 @@
+"""One question over every face of one server: how long it takes, as ratios to plain HTTP.
+
+    python bench/faces.py
+
+The sample site is served without vectors, so that faces are compared and not the model. Each round asks over every face
+in turn, one request at a time, and the median of the rounds counts.
+"""
+
+import argparse
+import asyncio
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from socket import create_server
+from typing import Any
+
+import httpx
+import msgspec
+
+from portico.cli import demo_config
+from portico.config import Search, StoreSettings, parse_config
+from portico.http import Serving, application, server_settings
+from portico.ingest import load_sources
+from portico.observe import nowhere
+from portico.server import opened_site
+
+QUESTION = {"query": {"text": "a warm soup"}}
+VERSION = "2026-07-28"
+META = {"io.modelcontextprotocol/protocolVersion": VERSION, "io.modelcontextprotocol/clientCapabilities": {}}
+CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+TOOL = {"name": "ask", "arguments": QUESTION}
+STANDING = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-11-25"}
+ALONE = {**STANDING, "mcp-protocol-version": VERSION, "mcp-method": "tools/call", "mcp-name": "ask"}
+MESSAGE = {"message": {"messageId": "1", "role": "ROLE_USER", "parts": [{"data": QUESTION}]}}
+
+Ask = Callable[[], Awaitable[httpx.Response]]
+
+
+@asynccontextmanager
+async def served(folder: Path) -> AsyncIterator[str]:
+    config = msgspec.structs.replace(
+        demo_config(),
+        store=StoreSettings(url=f"sqlite:///{folder / 'demo.db'}"),
+        search=Search(embedder="none:"),
+        limits=parse_config({"limits": {"anonymous_per_minute": 1_000_000}}).limits,
+    )
+    async with opened_site(config) as parts:
+        await load_sources(config, parts.store, nowhere)
+        await parts.index.sync(await parts.store.head())
+        app = application(parts)
+        server, listener = Serving(server_settings(parts, app), app), create_server(("127.0.0.1", 0))
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server.should_exit = True
+        await serving
+
+
+async def ways(client: httpx.AsyncClient) -> dict[str, Ask]:
+    """How to ask over each face."""
+    handshake = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
+    opening = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": handshake}
+    opened = await client.post("/mcp", json=opening, headers={"accept": STANDING["accept"]})
+    session = {**STANDING, "mcp-session-id": opened.headers["mcp-session-id"]}
+
+    def posting(path: str, body: dict[str, Any], **headers: str) -> Ask:
+        return lambda: client.post(path, json=body, headers=headers)
+
+    return {
+        "POST /ask": posting("/ask", QUESTION),
+        "/mcp, 2026-07-28": posting("/mcp", {**CALL, "params": {**TOOL, "_meta": META}}, **ALONE),
+        "/mcp, 2025-11-25 in a session": posting("/mcp", {**CALL, "params": TOOL}, **session),
+        "/mcp, plain JSON": posting("/mcp", {**CALL, "params": TOOL}),
+        "/a2a, 1.0": posting(
+            "/a2a", {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": MESSAGE}, **{"a2a-version": "1.0"}
+        ),
+    }
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=200)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        async with served(Path(folder)) as base, httpx.AsyncClient(base_url=base, timeout=60) as client:
+            asking = await ways(client)
+            took: dict[str, list[float]] = {name: [] for name in asking}
+            for _ in range(given.rounds):
+                for name, ask in asking.items():
+                    started = time.perf_counter()
+                    answer = await ask()
+                    took[name].append(time.perf_counter() - started)
+                    if answer.status_code != 200 or "Peanut and Sweet Potato Soup" not in answer.text:
+                        raise SystemExit(f"{name}: {answer.status_code} {answer.text[:200]}")
+    first = statistics.median(took["POST /ask"])
+    for name, each in took.items():
+        print(f"{name:<32} {statistics.median(each) * 1000:7.2f} ms   {statistics.median(each) / first:5.2f}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
