@@ -219,7 +219,8 @@ def _announce(opened: "Opened") -> None:
     """Where to look, once the server listens."""
     from portico.faces import FACES
 
-    print(f"\n{opened.name} is open, with {len(opened.collections)} collections.\n")
+    count = len(opened.collections)
+    print(f"\n{opened.name} is open, with {count} {'collection' if count == 1 else 'collections'}.\n")
     for face in FACES:
         print(f"  {face.title:<22} {opened.base}{face.path}")
         print(f"  {'':<22} {face.example.format(base=opened.base)}\n")
@@ -495,7 +496,13 @@ def ask(
 
 
 @app.command()
-def mcp(site: SiteOption = None, store: StoreOption = None, api_key: KeyOption = None) -> None:
+def mcp(
+    site: SiteOption = None,
+    store: StoreOption = None,
+    api_key: Annotated[
+        str | None, typer.Option("--api-key", help="Act as the holder of this key.", show_default=False)
+    ] = None,
+) -> None:
     """Serve the site over MCP on standard input and output, for a client that starts it.
 
     The client acts as a caller without credentials, or as the holder of --api-key.

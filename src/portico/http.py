@@ -105,11 +105,13 @@ def application(parts: Parts) -> Application:
         folder = _image_folder(parts.config)
         routes.append(Mount("/images", Images(directory=folder, check_dir=False)))
     # Outside of everything, so that a page elsewhere can read what went wrong, too.
-    app = Challenges(Starlette(routes=routes, exception_handlers=_handlers(parts.observe)), parts.config)
+    app = Challenges(
+        Starlette(routes=routes, exception_handlers=_handlers(parts.site.name, parts.observe)), parts.config
+    )
     return Application(Cors(app, parts.config.server.origins), (mcp_face, a2a_face))
 
 
-def _handlers(observe: Observe) -> dict[Any, Any]:
+def _handlers(site: str, observe: Observe) -> dict[Any, Any]:
     """What to say of errors that no face has told."""
 
     async def failed(_: Request, error: Exception) -> Response:
@@ -120,7 +122,8 @@ def _handlers(observe: Observe) -> dict[Any, Any]:
     async def refused(request: Request, error: HTTPException) -> Response:
         if request.scope["path"] in nlweb.PATHS:
             return nlweb.refusal(error)
-        return operations.refusal(HTTPStatus(error.status_code), error.detail, error.headers)
+        told = operations.refusal(HTTPStatus(error.status_code), error.detail, error.headers)
+        return items.as_page(site, request, told, error.detail)
 
     async def broke(request: Request, error: Exception) -> Response:
         observe(Broke(request.scope["path"][:100], type(error).__name__))

@@ -35,7 +35,7 @@ from portico.items import Change, Item, content_hash, text_problem
 from portico.limits import Limits, Rates
 from portico.memories import Memories, Memory
 from portico.models import LanguageModel
-from portico.observe import Asked, Called, Observe, Queried, nowhere
+from portico.observe import Asked, Called, Observe, Queried, Refused, nowhere
 from portico.operations import Context, Counted, checked_params, collection_operations, run
 from portico.query import EVERYTHING, Page, Query, Test, checked, matcher
 from portico.safety.gate import Gate, Permit
@@ -115,9 +115,14 @@ class Site:
         """Who is calling. Wrong keys cost what a request costs, so that they cannot be tried out."""
         try:
             return await self.identity.caller(credentials)
-        except Unauthenticated:
+        except Unauthenticated as error:
+            self.refused("credentials", error)
             await self.gate.spend(self.identity.nobody(credentials.address))
             raise
+
+    def refused(self, what: str, error: SiteError) -> None:
+        """Note that something was refused before it was known who asks."""
+        self._observe(Refused(what, "anonymous", type(error).__name__))
 
     async def unless_refused(self, reading: Awaitable[T], caller: Caller) -> T:
         """What was read of a request. What cannot be read costs as much as what can."""

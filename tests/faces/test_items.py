@@ -28,7 +28,7 @@ async def test_an_item_is_shown_at_its_address(client: httpx.AsyncClient, id: st
     answer = await client.get(f"/items/{id}")
 
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/ld+json")
-    assert (answer.json()["@id"], answer.json()["name"]) == (id, name)
+    assert (answer.json()["@id"], answer.json()["name"]) == (f"http://inn.example/items/{id}", name)
     assert answer.headers["etag"]
 
 
@@ -151,7 +151,7 @@ async def test_an_item_is_found_whatever_its_id_holds(parts: Parts) -> None:
     async with listening(parts) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
         answers = [await client.get(item_path(id)) for id in IDS]
 
-    assert [answer.json()["@id"] for answer in answers] == IDS
+    assert [answer.json()["@id"] for answer in answers] == [f"http://127.0.0.1:{port}{item_path(id)}" for id in IDS]
     assert all(item_path(id).isascii() for id in IDS)
 
 
@@ -248,3 +248,12 @@ async def test_reading_pages_costs_of_the_allowance(inn: Inn, path: str) -> None
 
     assert (refused.status_code, refused.headers["content-type"]) == (429, "text/html; charset=utf-8")
     assert int(refused.headers["retry-after"]) > 0
+
+
+async def test_a_browser_that_took_a_wrong_way_is_told_on_a_page(client: httpx.AsyncClient) -> None:
+    page = await client.get("/nowhere", headers={"accept": "text/html"})
+    program = await client.get("/nowhere")
+
+    assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert "Not Found" in page.text
+    assert (program.status_code, program.headers["content-type"]) == (404, "application/problem+json")

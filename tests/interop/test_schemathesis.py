@@ -18,7 +18,7 @@ from portico.ingest import load_sources
 from portico.observe import nowhere
 from portico.server import Parts, opened_site
 
-EXAMPLES = 15  # of each method of each path
+EXAMPLES = 8  # of each method of each path
 CHECKS = ("not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance")
 # The operations of the other collections have the same types, and the messages of an MCP server never end.
 LEFT_OUT = (

@@ -18,7 +18,10 @@ class _Error(msgspec.Struct, frozen=True):
 
 
 class _Body(msgspec.Struct, frozen=True):
+    """A JSON-RPC error, or problem details."""
+
     error: _Error = _Error()
+    detail: str = ""
 
 
 def refused(response: httpx.Response) -> ClientError:
@@ -33,7 +36,8 @@ def refused(response: httpx.Response) -> ClientError:
 
 def _error(raw: bytes) -> _Error:
     try:
-        return msgspec.json.decode(raw, type=_Body).error
+        body = msgspec.json.decode(raw, type=_Body)
+        return body.error if body.error.message else _Error(body.detail, body.error.data)
     except (ValueError, RecursionError):
         return _Error()
 

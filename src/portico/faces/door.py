@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from portico.calls import Caller
-from portico.config import Config
+from portico.config import Config, Server
 from portico.errors import BadRequest, Denied, Forbidden, SiteError, TooLarge, Unauthenticated
 from portico.faces.wire import CALLER, caller_of, decode, is_from_elsewhere, is_own_host, read_body
 from portico.identity import ASK
@@ -89,6 +89,14 @@ class Door:
     def _check(self, request: Request) -> None:
         """Refuse what a page sent that had its own name lead here, or that may not ask here."""
         server = self._config.server
+        try:
+            self._check_names(request, server)
+        except SiteError as error:
+            self._site.refused("page", error)
+            raise
+
+    @staticmethod
+    def _check_names(request: Request, server: Server) -> None:
         if not is_own_host(request, server):
             raise WrongHost("This is not a site of that name", hint="Its operator can add it to server.hosts.")
         if is_from_elsewhere(request, server):
@@ -98,7 +106,9 @@ class Door:
         caller = await caller_of(request, self._site)
         if caller.is_anonymous and ASK not in caller.scopes:
             await self._site.gate.spend(caller)
-            raise Unauthenticated("This site wants to know who asks", hint="Send an access token or an API key.")
+            error = Unauthenticated("This site wants to know who asks", hint="Send an API key, or a token it takes.")
+            self._site.refused("request", error)
+            raise error
         return caller
 
     async def _read(self, request: Request) -> Read:

@@ -9,6 +9,7 @@ What the caller may not read is not there. Errors are problem details, or a page
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from http import HTTPStatus
 from typing import TypeAlias
 
 import msgspec
@@ -22,7 +23,7 @@ from portico.config import Config, Server
 from portico.errors import SiteError, UnknownCollection
 from portico.faces.documents import document, preferred
 from portico.faces.nlweb.shapes import linked_data
-from portico.faces.operations import answering, metered, problem, status_of
+from portico.faces.operations import answering, metered, problem
 from portico.faces.wire import base_of
 from portico.items import Item
 from portico.query import Query
@@ -70,16 +71,20 @@ def routes(site: Site, config: Config, counts: Counts) -> list[BaseRoute]:
 
 
 def _refusal(site: str, request: Request, error: SiteError) -> Response:
-    told = problem(error)
+    detail = f"{error.message}. {error.hint or ''}".strip()
+    return as_page(site, request, problem(error), detail)
+
+
+def as_page(site: str, request: Request, told: Response, detail: str) -> Response:
+    """What went wrong, on a page for those who read pages."""
     if _wanted(request) != HTML:
         return told
-    status = status_of(error)
-    detail = f"{error.message}. {error.hint or ''}".strip()
+    phrase = HTTPStatus(told.status_code).phrase
     kept = {name: told.headers[name] for name in _KEPT if name in told.headers}
-    return HTMLResponse(problem_page(site, status.phrase, detail), status, {**HEADERS, **kept, "vary": "accept"})
+    return HTMLResponse(problem_page(site, phrase, detail), told.status_code, {**HEADERS, **kept, "vary": "accept"})
 
 
-_KEPT = ("cache-control", "retry-after", "www-authenticate")
+_KEPT = ("allow", "cache-control", "retry-after", "www-authenticate")
 
 
 def _wanted(request: Request) -> str:
@@ -90,16 +95,18 @@ def _wanted(request: Request) -> str:
 
 def _item(request: Request, item: Item, shelf: Shelf, server: Server) -> Response:
     kind = _wanted(request)
-    headers = {"link": _links(f"{shelf.base}{item_path(item.id)}")}
+    address = f"{shelf.base}{item_path(item.id)}"
+    linked = linked_data(item, shelf.collection.type, address)
+    headers = {"link": _links(address)}
     answer = partial(document, request, media_type=kind, server=server, vary=["accept"])
     match kind:
         case "text/html":
-            return answer(item_page(item, shelf, linked_data(item)), headers={**headers, **HEADERS})
+            return answer(item_page(item, shelf, linked), headers={**headers, **HEADERS})
         case "application/json":
             whole = {"id": item.id, "collection": item.collection, "version": item.version, "data": item.data}
             return answer(msgspec.json.encode(whole), headers=headers, tag=f"{item.version}.json")
         case _:
-            return answer(msgspec.json.encode(linked_data(item)), headers=headers, tag=item.version)
+            return answer(msgspec.json.encode(linked), headers=headers, tag=item.version)
 
 
 def _links(address: str) -> str:

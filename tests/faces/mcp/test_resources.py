@@ -189,7 +189,7 @@ async def test_an_item_is_read_at_the_address_that_the_template_gives(parts: Par
         "application/ld+json",
         {"@context": SCHEMA, "@id": "attic", **ROOMS["attic"]},
     )
-    assert odd == [{"@context": SCHEMA, "@id": id, "name": "Odd"} for id in ODD_IDS]
+    assert odd == [{"@context": SCHEMA, "@id": id, "@type": "Thing", "name": "Odd"} for id in ODD_IDS]
 
 
 async def test_an_id_may_keep_its_slashes_and_letters(parts: Parts) -> None:
@@ -198,7 +198,7 @@ async def test_an_id_may_keep_its_slashes_and_letters(parts: Parts) -> None:
     async with visiting(parts) as client:
         _, _, item = said(await client.read_resource("portico://items/rooms/north/Käse"))
 
-    assert item == {"@context": SCHEMA, "@id": "north/Käse", "name": "Odd"}
+    assert item == {"@context": SCHEMA, "@id": "north/Käse", "@type": "Thing", "name": "Odd"}
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -31,6 +31,7 @@ from portico.faces.nlweb.shapes import members
 
 VISITOR = "portico.visitor"  # in the state of a call: who sent it
 REFUSAL = "portico.refusal"  # in the state of a call: why the site does not do it
+WAIT_SECONDS = 4.0  # that a message waits for what takes long: clients of the SDK give up after five
 PAGE = 50  # tasks, when the client does not say
 
 
@@ -47,7 +48,7 @@ def refusing(context: ServerCallContext) -> Generator[None]:
 class Agent(RequestHandler):
     def __init__(self, desk: Desk, errands: Errands, runs: Runs, push: Push) -> None:
         self._site = desk.site
-        self._patience = desk.config.ask.patience
+        self._patience = min(desk.config.ask.patience, WAIT_SECONDS)
         self._errands = errands
         self._runs = runs
         self._push = push

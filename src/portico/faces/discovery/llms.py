@@ -19,6 +19,7 @@ from portico.faces.documents import document
 from portico.faces.items import Counts
 from portico.faces.mcp.routes import PATH as MCP_PATH
 from portico.faces.wire import base_of
+from portico.identity import ASK
 from portico.site import Site
 from portico.web.addresses import collection_path
 
@@ -49,15 +50,17 @@ def llms_text(site: Site, config: Config, counts: Mapping[str, int], caller: Cal
         "Optional": [f"- [Documentation]({base}/docs): the HTTP interface, for people."],
     }
     about = _line(config.site.description) or "One entrance to everything here, for people and agents."
-    parts = [f"# {_line(site.name)}", f"> {about}", _INTRODUCTION]
+    parts = [f"# {_line(site.name)}", f"> {about}", f"{_INTRODUCTION} {_OPEN if ASK in caller.scopes else _CLOSED}"]
     parts += ["\n".join([f"## {title}", "", *lines]) for title, lines in sections.items() if lines]
     return "\n\n".join(parts) + "\n"
 
 
 _INTRODUCTION = (
     "Ask in plain words, in any of the ways below: all of them give the same items, in the same order. "
-    "Items are schema.org objects. Nothing here needs an account unless an answer says so."
+    "Items are schema.org objects."
 )
+_OPEN = "Nothing here needs an account unless an answer says so."
+_CLOSED = "This site answers callers that it knows: send a key as `authorization: Bearer …`."
 
 
 def _line(text: str) -> str:

@@ -154,7 +154,7 @@ async def read_resource(
     if not page.items:
         raise not_found(uri, revision)
     item = page.items[0]
-    return _contents(uri, linked_data(item), JSON_LD)
+    return _contents(uri, linked_data(item, site.catalog.collections[item.collection].type), JSON_LD)
 
 
 def not_found(uri: str, revision: str) -> MCPError:

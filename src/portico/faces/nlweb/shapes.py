@@ -42,9 +42,10 @@ class Premises:
         return is_own(url, self.base)
 
 
-def linked_data(item: Item) -> Shown:
-    """An item as JSON-LD."""
-    return {"@context": SCHEMA, "@id": item.id, **item.data}
+def linked_data(item: Item, type: str, id: str = "") -> Shown:
+    """An item as JSON-LD, of the type of its collection if it says none. An id may be given that leads there."""
+    data = {name: value for name, value in item.data.items() if name != "@id"}
+    return {"@context": SCHEMA, "@id": id or item.id, "@type": type or "Thing", **data}
 
 
 def shown_item(found: Found, premises: Premises, dialect: Dialect) -> Shown:
