@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from socket import create_server
+from socket import IPPROTO_TCP, TCP_NODELAY, create_server
 from typing import Any
 
 import httpx
@@ -52,6 +52,7 @@ async def served(folder: Path) -> AsyncIterator[str]:
         await parts.index.sync(await parts.store.head())
         app = application(parts)
         server, listener = Serving(server_settings(parts, app), app), create_server(("127.0.0.1", 0))
+        listener.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         server.should_exit = True

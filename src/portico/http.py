@@ -261,9 +261,12 @@ def _check_shared(config: Config) -> None:
 def _listener(config: Config) -> socket.socket:
     host, port = config.server.host, config.server.port
     try:
-        return socket.create_server(
+        listener = socket.create_server(
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048
         )
+        # Connections have it from here: an answer's body does not wait until its head was acknowledged.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
     except OSError as error:
         raise Unavailable(
             f"Cannot listen on {host}:{port}: {error.strerror}", port=port, hint="Choose another with --port."
