@@ -11,6 +11,18 @@ from portico.catalog import Danger
 from portico.query import EVERYTHING, Filter
 
 Run: TypeAlias = Literal["auto", "now", "later"]
+Priority: TypeAlias = Literal["low", "normal", "high"]
+
+
+@dataclass(frozen=True, slots=True)
+class Warrant:
+    """What a certificate says its holder may do. The gate knows only scopes; NWP checks this on every request."""
+
+    capabilities: frozenset[str]  # as in nwp:query
+    nodes: tuple[str, ...]  # addresses that it covers, by their beginning; * covers all
+    actions: tuple[str, ...] | None = None  # as in orders:create; None covers all
+    budget: int | None = None  # tokens of one answer, at most
+    tokenizer: str = ""  # of the holder's model
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +34,7 @@ class Caller:
     scopes: frozenset[str] = frozenset()
     danger: Danger = Danger.SAFE  # the most this caller may risk
     address: str = ""  # where an anonymous caller comes from, to tell one from another in rates
+    warrant: Warrant | None = None  # of a caller that showed a certificate
 
     @property
     def is_anonymous(self) -> bool:
@@ -54,6 +67,9 @@ class Call:
     run: Run = "auto"
     key: str = ""
     timeout: float | None = None
+    priority: Priority = "normal"  # of a task among those that wait
+    request: str = ""  # what the caller calls this request; told again with the task
+    callback: str = ""  # an address that is told when the task has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +148,4 @@ class Task:
     estimate: float | None = None  # seconds it is expected to take in all
     saved: Any = None  # what the operation noted to continue from after a restart
     cancelling: bool = False  # a cancellation is on its way to the running coroutine
+    repeated: bool = False  # an idempotency key gave the task of an earlier call

@@ -90,6 +90,36 @@ class A2a(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     push: bool = True  # whether callers with a name may be told of their tasks at an address of theirs
 
 
+class NodeReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """[[nwp.node]]: a node elsewhere that the site's complex node leads to."""
+
+    rel: str  # what it is to this site, as in suppliers
+    url: str  # as in https://shop.example/nwp/products
+
+
+class Nwp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """[nwp]"""
+
+    auth: Literal["none", "bearer", "nip-cert"] = "none"  # what agents must show; none: as much as anonymous callers
+    issuers: tuple[str, ...] = ()  # addresses of authorities whose certificates are trusted besides the site's own
+    scopes: tuple[str, ...] = (ASK, "read:*")  # that every holder of a certificate of such an authority has
+    danger: DangerName = "safe"  # the most such a holder may risk
+    capabilities: tuple[str, ...] = ()  # that every agent must hold, besides what its request needs
+    scope_check: Literal["prefix", "exact"] = "prefix"  # how a certificate's scope is compared with a node's address
+    trust_names: bool = False  # believe X-NWP-Agent if an authority knows the name; for closed networks
+    lenient: bool = False  # read {"f": 1} in a filter as {"f": {"$eq": 1}}
+    min_version: str = ""  # the oldest NPS version that agents may speak, as in 0.3
+    depth: Annotated[int, Meta(ge=0, le=5)] = 1  # hops into the graph that a query makes when it does not say
+    node: list[NodeReference] = []  # nodes elsewhere
+    allow_nodes: tuple[str, ...] = ()  # how addresses of such nodes may begin
+    streams: Annotated[int, Meta(ge=1)] = 32  # of one agent, at once
+    subscriptions: Annotated[int, Meta(ge=1)] = 20  # of one agent, at once
+    resume: Annotated[float, Meta(gt=0)] = 600.0  # seconds that a lost subscription can be taken up again
+    tls_certificate: str = ""  # a file in PEM, for TLS on the native port
+    tls_key: str = ""
+    callback_secret: str = ""  # names an environment variable: callbacks are signed with its value
+
+
 class Oauth(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """[oauth]: access tokens of an authorization server. Without an issuer there are none."""
 
@@ -190,6 +220,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     nlweb: Nlweb = Nlweb()
     mcp: Mcp = Mcp()
     a2a: A2a = A2a()
+    nwp: Nwp = Nwp()
     oauth: Oauth = Oauth()
     anonymous: Anonymous = Anonymous()
     limits: Limits = Limits()
@@ -290,7 +321,7 @@ def parse_config(raw: Mapping[str, Any], where: str = FILE) -> Config:
         config = msgspec.convert(raw, Config)
     except msgspec.ValidationError as error:
         raise _explained(error, where) from error
-    for scope in (*config.anonymous.scopes, *config.oauth.scopes):
+    for scope in (*config.anonymous.scopes, *config.oauth.scopes, *config.nwp.scopes):
         check_scope(scope)
     if "MCP" in config.nlweb.actions and config.mcp.operations == "none":
         raise ConfigError(

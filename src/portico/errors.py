@@ -5,8 +5,11 @@ SiteError
 │   ├── InvalidQuery        a query, filter, order or aggregate is malformed
 │   │   ├── UnknownField
 │   │   ├── UnsafeRegex
+│   │   ├── InvalidAggregate
 │   │   └── InvalidCursor
 │   ├── InvalidParams       parameters do not fit the operation
+│   │   └── InvalidWorkflow the steps of a workflow do not fit together
+│   ├── BudgetExceeded      an answer cannot be made small enough for the caller
 │   └── TooLarge            over a published limit
 ├── NotFound
 │   ├── UnknownCollection
@@ -15,7 +18,12 @@ SiteError
 │   └── UnknownTask
 ├── Denied                  who you are does not allow it
 │   ├── Unauthenticated
+│   │   ├── CertificateExpired
+│   │   ├── CertificateRevoked
+│   │   └── UntrustedIssuer
 │   ├── Forbidden
+│   │   ├── CapabilityMissing
+│   │   └── OutOfScope      a certificate does not cover this
 │   └── ConfirmationNeeded
 ├── Conflict                the state of the site does not allow it
 │   ├── VersionMismatch
@@ -65,10 +73,19 @@ class UnknownField(InvalidQuery): ...
 class UnsafeRegex(InvalidQuery): ...
 
 
+class InvalidAggregate(InvalidQuery): ...
+
+
 class InvalidCursor(InvalidQuery): ...
 
 
 class InvalidParams(BadRequest): ...
+
+
+class InvalidWorkflow(InvalidParams): ...
+
+
+class BudgetExceeded(BadRequest): ...
 
 
 class TooLarge(BadRequest): ...
@@ -95,7 +112,22 @@ class Denied(SiteError): ...
 class Unauthenticated(Denied): ...
 
 
+class CertificateExpired(Unauthenticated): ...
+
+
+class CertificateRevoked(Unauthenticated): ...
+
+
+class UntrustedIssuer(Unauthenticated): ...
+
+
 class Forbidden(Denied): ...
+
+
+class CapabilityMissing(Forbidden): ...
+
+
+class OutOfScope(Forbidden): ...
 
 
 class ConfirmationNeeded(Denied): ...

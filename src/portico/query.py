@@ -31,7 +31,7 @@ from portico.catalog import (
     segments,
     storable,
 )
-from portico.errors import InvalidCursor, InvalidQuery, TooLarge, UnsafeRegex
+from portico.errors import InvalidAggregate, InvalidCursor, InvalidQuery, TooLarge, UnsafeRegex
 from portico.items import Item, text_problem
 
 MAX_DEPTH = 8  # NWP 6.2
@@ -631,18 +631,18 @@ def _check_near(near: Near, collection: Collection) -> None:
 
 def _check_aggregate(query: Query, aggregate: Aggregate, collection: Collection) -> None:
     if not aggregate.operations:
-        raise InvalidQuery("An aggregate needs at least one operation")
+        raise InvalidAggregate("An aggregate needs at least one operation")
     if max(len(aggregate.operations), len(aggregate.group_by)) > MAX_KEYS:
         raise TooLarge(f"At most {MAX_KEYS} columns of each kind in an aggregate", limit=MAX_KEYS)
     if sum(1 for _ in conditions(aggregate.having)) > MAX_HAVING:
         raise TooLarge(f"At most {MAX_HAVING} conditions in having", limit=MAX_HAVING)
     check_bounds(aggregate.having)
     if query.text or query.near:
-        raise InvalidQuery("Aggregates count stored items; they do not combine with a search")
+        raise InvalidAggregate("Aggregates count stored items; they do not combine with a search")
     names = [*aggregate.group_by, *(each.alias for each in aggregate.operations)]
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated is not None:
-        raise InvalidQuery(f"Two columns of the result are called {repeated!r}", alias=repeated)
+        raise InvalidAggregate(f"Two columns of the result are called {repeated!r}", alias=repeated)
     for name in aggregate.group_by:
         collection.field(name)
     for each in aggregate.operations:
@@ -651,7 +651,7 @@ def _check_aggregate(query: Query, aggregate: Aggregate, collection: Collection)
     used = (*(o.field for o in query.order), *(c.field for c in conditions(aggregate.having)))
     stray = next((name for name in used if name not in known), None)
     if stray is not None:
-        raise InvalidQuery(
+        raise InvalidAggregate(
             f"{stray!r} is not a column of the result",
             field=stray,
             hint=f"Order and having may use {', '.join(names)}.",
@@ -660,14 +660,14 @@ def _check_aggregate(query: Query, aggregate: Aggregate, collection: Collection)
 
 def _check_aggregation(each: Aggregation, collection: Collection) -> None:
     if not each.alias or len(each.alias) > 128 or text_problem(each.alias):
-        raise InvalidQuery(f"{each.function} needs an alias of 1 to 128 characters", function=each.function)
+        raise InvalidAggregate(f"{each.function} needs an alias of 1 to 128 characters", function=each.function)
     if each.field:
         known = collection.field(each.field)
         numeric = {FieldType.INTEGER, FieldType.NUMBER, FieldType.DURATION, FieldType.ANY}
         if each.function in {"sum", "avg"} and known.type not in numeric:
-            raise InvalidQuery(f"{each.function} needs a number; {each.field} is a {known.type}", field=each.field)
+            raise InvalidAggregate(f"{each.function} needs a number; {each.field} is a {known.type}", field=each.field)
     elif each.function != "count":
-        raise InvalidQuery(f"{each.function} needs a field", function=each.function)
+        raise InvalidAggregate(f"{each.function} needs a field", function=each.function)
 
 
 # Cursors: opaque, tamper-evident, bound to their query.

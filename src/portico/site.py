@@ -350,7 +350,7 @@ class Site:
         if kept.digest != digest:
             raise KeyInUse("This idempotency key was used with other parameters", key=call.key)
         if kept.task:
-            return await self.tasks.get(kept.task, caller)
+            return replace(await self.tasks.get(kept.task, caller), repeated=True)
         if not kept.result:
             raise KeyInUse("A call with this idempotency key is still running", key=call.key)
         return Outcome(call.operation, msgspec.json.decode(kept.result), repeated=True)
