@@ -5,10 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from portico.calls import Caller
+from portico.calls import Caller, Warrant
 from portico.catalog import Danger, Kind
 from portico.errors import ConfigError, Unauthenticated
 from portico.identity import (
+    Agent,
     Credentials,
     Holder,
     Identity,
@@ -109,6 +110,30 @@ async def test_what_has_not_the_form_of_a_token_is_taken_for_a_key(token: str) -
 async def test_without_an_authorization_server_a_token_is_a_wrong_key() -> None:
     with pytest.raises(Unauthenticated, match="The API key is not valid"):
         await knowing().caller(Credentials("0.0.0"))
+
+
+async def test_a_certificate_makes_its_agent_a_caller_with_a_warrant_and_a_name_alone_makes_nobody() -> None:
+    warrant = Warrant(frozenset({"nwp:query"}), ("*",))
+
+    async def find(ident: bytes, name: str) -> Agent | None:
+        return Agent(f"urn:{name}", frozenset({"ask"}), Danger.REVERSIBLE, warrant) if ident else None
+
+    identity = replace(knowing(), find_agent=find)
+    shown = await identity.caller(Credentials(address="10.0.0.1", ident=b"{}", agent="ann"))
+    named = await identity.caller(Credentials(address="10.0.0.1", agent="ann"))
+
+    assert shown == Caller("nip:urn:ann", "urn:ann", frozenset({"ask"}), Danger.REVERSIBLE, "10.0.0.1", warrant)
+    assert named == await identity.caller(Credentials(address="10.0.0.1"))
+
+
+async def test_a_certificate_beside_a_key_is_refused_and_so_is_one_where_none_are_taken() -> None:
+    token, key = make_key("Ann", [], Danger.SAFE, None)
+
+    with pytest.raises(Unauthenticated, match="at once"):
+        await knowing(key).caller(Credentials(token, ident=b"{}"))
+    with pytest.raises(Unauthenticated, match="not taken"):
+        await knowing(key).caller(Credentials(ident=b"{}"))
+    assert (await knowing(key).caller(Credentials(token, agent="urn:nps:agent:inn.example:ann"))).name == "Ann"
 
 
 def test_a_key_is_stored_only_as_its_hash() -> None:

@@ -1,29 +1,56 @@
 """How often and how much."""
 
+import asyncio
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from portico.errors import RateLimited, TooLarge
-from portico.limits import Allowance, Limits, Rates, check_payload
+from portico.limits import LEASE_SECONDS, MAX_LEASES, Allowance, Limits, Rates, check_payload
 from portico.store import Meter
 
 LIMITS = Limits(anonymous_per_minute=3, keys_per_minute=60, payload_bytes=100, depth=3)
 
 
-def rates(*answers: Meter) -> tuple[Rates, list[tuple[str, int]]]:
+def rates(*answers: Meter) -> tuple[Rates, list[tuple[str, int, int]]]:
     """Rates over buckets that answer as told, and what they were asked."""
     left, asked = list(answers), []
 
-    async def spend(key: str, per_minute: int) -> Meter:
-        asked.append((key, per_minute))
+    async def spend(key: str, per_minute: int, count: int) -> Meter:
+        asked.append((key, per_minute, count))
         return left.pop(0)
 
     return Rates(LIMITS, spend), asked
 
 
+@dataclass
+class Buckets:
+    """Buckets that never refill, how often each was asked, and a clock that stands still."""
+
+    left: dict[str, int] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    now: float = 0.0
+
+    async def spend(self, key: str, per_minute: int, count: int) -> Meter:
+        await asyncio.sleep(0)
+        self.asked.append(key)
+        there = self.left.get(key, per_minute)
+        granted = min(count, there)
+        self.left[key] = there - granted
+        return Meter(granted, float(there - granted))
+
+    def rates(self, limit: int) -> Rates:
+        return Rates(Limits(keys_per_minute=limit), self.spend, lambda: self.now)
+
+
+async def spent(rates: Rates, key: str = "ann") -> int:
+    """How many requests are left to a caller after one more."""
+    return (await rates.spend(key, anonymous=False)).remaining
+
+
 async def test_a_caller_is_told_what_is_left_and_when_it_is_whole_again() -> None:
-    metered, _ = rates(Meter(True, 2.0), Meter(True, 1.5), Meter(True, 0.0))
+    metered, _ = rates(Meter(1, 2.0), Meter(1, 1.5), Meter(1, 0.0))
 
     left = [await metered.spend("ann", anonymous=True) for _ in range(3)]
 
@@ -31,7 +58,7 @@ async def test_a_caller_is_told_what_is_left_and_when_it_is_whole_again() -> Non
 
 
 async def test_a_caller_without_a_token_must_wait_for_the_next() -> None:
-    metered, _ = rates(Meter(False, 0.25), Meter(False, 0.0))
+    metered, _ = rates(Meter(0, 0.25), Meter(0, 0.0))
 
     with pytest.raises(RateLimited, match="More than 3 requests in a minute") as refusal:
         await metered.spend("ann", anonymous=True)
@@ -44,12 +71,67 @@ async def test_a_caller_without_a_token_must_wait_for_the_next() -> None:
 
 
 async def test_keys_have_more_than_anonymous_callers() -> None:
-    metered, asked = rates(Meter(True, 2.0), Meter(True, 59.0))
+    metered, asked = rates(Meter(1, 2.0), Meter(1, 59.0))
 
     await metered.spend("ann", anonymous=True)
     await metered.spend("key:ann", anonymous=False)
 
-    assert asked == [("ann", 3), ("key:ann", 60)]
+    assert asked == [("ann", 3, 1), ("key:ann", 60, 1)]
+
+
+async def test_a_high_limit_is_exact_though_its_bucket_is_seldom_asked() -> None:
+    buckets = Buckets()
+    metered = buckets.rates(1005)
+
+    left = [await spent(metered) for _ in range(1005)]
+
+    assert left == list(range(1004, -1, -1))
+    assert len(buckets.asked) == 101
+    with pytest.raises(RateLimited):
+        await spent(metered)
+
+
+async def test_callers_at_once_share_what_is_taken_out_of_their_bucket() -> None:
+    buckets = Buckets()
+    metered = buckets.rates(1000)
+
+    left = await asyncio.gather(*(spent(metered) for _ in range(25)))
+
+    assert sorted(left, reverse=True) == list(range(999, 974, -1))
+    assert len(buckets.asked) == 3
+
+
+async def test_a_caller_that_gives_up_does_not_keep_others_waiting() -> None:
+    buckets = Buckets()
+    metered = buckets.rates(1000)
+    first, second = (asyncio.create_task(spent(metered)) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+
+    assert await second == 999
+
+
+async def test_what_is_unspent_after_a_while_is_let_go() -> None:
+    buckets = Buckets()
+    metered = buckets.rates(1000)
+    assert [await spent(metered) for _ in range(3)] == [999, 998, 997]
+
+    buckets.now = LEASE_SECONDS
+
+    assert [await spent(metered) for _ in range(2)] == [989, 988]
+
+
+async def test_a_crowd_of_callers_takes_no_more_memory_than_is_allowed() -> None:
+    buckets = Buckets()
+    metered = buckets.rates(1000)
+    await spent(metered, "first")
+    for number in range(MAX_LEASES):
+        await spent(metered, f"caller {number}")
+
+    await spent(metered, f"caller {MAX_LEASES - 1}")
+    assert len(buckets.asked) == MAX_LEASES + 1
+    await spent(metered, "first")
+    assert len(buckets.asked) == MAX_LEASES + 2
 
 
 @pytest.mark.parametrize("params", [{}, {"a": 1}, {"a": {"b": {"c": 1}}}, {"a": [[1]]}, {"a": "x" * 90}], ids=str)

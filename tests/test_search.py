@@ -4,18 +4,22 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.index.toy_model import ToyModel
 
-from portico.catalog import Collection
+from portico.calls import Call, Caller, Task, TaskState
+from portico.catalog import Collection, Field, FieldType
 from portico.errors import InvalidCursor, UnknownCollection, UnknownField, Unsupported
 from portico.index.memory import MemoryIndex
 from portico.query import Aggregate, Aggregation, Condition, Near, Order, Page, Query, parse_filter
-from portico.search import Finder, Wish
+from portico.search import MAX_PAGE_BYTES, Finder, Wish
 from portico.store import Merge, Put, Remove, Store, Write, open_store
+
+NOW = datetime(2024, 5, 1, tzinfo=UTC)
 
 
 @dataclass
@@ -96,6 +100,75 @@ async def test_a_query_without_text_is_answered_by_the_store(library: Library) -
     assert await library.find("", order=(Order("n"),)) == ["b", "a"]
     page = await library.finder.find(Query("things", aggregate=Aggregate((Aggregation("count", "n"),))))
     assert page.rows == ({"n": 2},)
+
+
+async def test_a_query_gives_the_same_page_until_an_item_changes(library: Library) -> None:
+    await library.put(a={"n": 1})
+    query = Query("things", where=Condition("n", "exists", True))
+    page = await library.finder.find(query)
+    assert await library.finder.find(replace(query)) is page
+
+    await library.store.note("ann", b"a note", NOW)
+    await library.store.add_task(Task("t", Call("export"), Caller(), TaskState.PENDING, NOW, NOW))
+    assert await library.finder.find(query) is page
+
+    await library.write(Merge("a", {"n": 2}))
+    assert [item.data for item in (await library.finder.find(query)).items] == [{"n": 2}]
+
+
+async def test_one_and_true_are_two_questions(library: Library) -> None:
+    await library.put(a={"n": 1}, b={"n": True})
+
+    assert await library.find("", where=Condition("n", "eq", 1)) == ["a"]
+    assert await library.find("", where=Condition("n", "eq", True)) == ["b"]
+
+
+async def test_what_another_process_writes_is_on_the_very_next_page(replicas: tuple[Library, Library]) -> None:
+    here, there = replicas
+    query = Query("things", fields=("tint",))
+    await there.store.declare(Collection("things", {"tint": Field("tint", FieldType.STRING, path="a")}))
+    await there.put(x={"a": "red", "b": "blue"})
+    assert [item.data for item in (await here.finder.find(query)).items] == [{"tint": "red"}]
+
+    await there.write(Merge("x", {"a": "green"}))
+    assert [item.data for item in (await here.finder.find(query)).items] == [{"tint": "green"}]
+
+    await there.store.declare(Collection("things", {"tint": Field("tint", FieldType.STRING, path="b")}))
+    assert [item.data for item in (await here.finder.find(query)).items] == [{"tint": "blue"}]
+
+
+async def test_nobody_is_shown_less_than_was_acknowledged_before_they_asked(replicas: tuple[Library, Library]) -> None:
+    acknowledged = 0
+
+    async def write(number: int) -> None:
+        nonlocal acknowledged
+        await replicas[number % 2].write(Put("a", {"n": number}))
+        acknowledged = number
+
+    async def read(library: Library) -> None:
+        while acknowledged < 40:
+            known = acknowledged
+            page = await library.finder.find(Query("things"))
+            assert page.items[0].data["n"] >= known
+            await asyncio.sleep(0)
+
+    await write(1)
+    readers = [asyncio.create_task(read(replicas[number % 2])) for number in range(6)]
+    for number in range(2, 41):
+        await write(number)
+        await replicas[0].store.note("ann", b"a note", NOW)
+    await asyncio.gather(*readers)
+
+
+async def test_pages_are_kept_as_far_as_there_is_room(library: Library) -> None:
+    await library.put(small={"text": "x" * (MAX_PAGE_BYTES // 2), "n": 1}, large={"text": "x" * MAX_PAGE_BYTES, "n": 2})
+    large = Query("things", where=Condition("n", "eq", 2))
+    small = [Query("things", where=Condition("n", "eq", 1), limit=limit) for limit in range(1, 80)]
+
+    assert await library.finder.find(large) is not await library.finder.find(large)
+    pages = [await library.finder.find(query) for query in small]
+    assert await library.finder.find(small[-1]) is pages[-1]
+    assert await library.finder.find(small[0]) is not pages[0]
 
 
 async def test_ones_own_writes_are_found_at_once(library: Library) -> None:

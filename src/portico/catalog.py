@@ -11,7 +11,7 @@ from enum import IntEnum, StrEnum
 from math import isfinite
 from typing import Any, cast
 
-import msgspec
+import rfc8785
 
 from portico.errors import ConfigError, UnknownCollection, UnknownField, UnknownOperation
 
@@ -63,6 +63,16 @@ _NWP_TYPES = {
     FieldType.OBJECT: "object",
     FieldType.ARRAY: "array",
     FieldType.ANY: "object",
+}
+_SEMANTICS = {
+    "name": "entity.label",
+    "headline": "entity.label",
+    "description": "entity.description",
+    "dateCreated": "entity.timestamp.created",
+    "datePublished": "entity.timestamp.created",
+    "dateModified": "entity.timestamp.updated",
+    "latitude": "geo.latitude",
+    "longitude": "geo.longitude",
 }
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?\Z")
 _DURATION = re.compile(r"P(?=[\dT])(?:(\d+)W)?(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?\Z")
@@ -281,11 +291,14 @@ class Collection:
         return self.singular or singular(self.name)
 
     @property
+    def schema(self) -> dict[str, Any]:
+        """What a record has, as NWP publishes it: the id, and every field of the items."""
+        own = {"name": ID, "type": "string", "semantic": "entity.id"}
+        return {"fields": [own, *(_published(each) for each in self.fields.values())]}
+
+    @property
     def anchor_id(self) -> str:
-        """SHA-256 of the canonical schema (NWP 5). Names and types are plain strings, so sorted JSON is canonical."""
-        fields = [{"name": f.name, "type": _NWP_TYPES[f.type]} for f in self.fields.values()]
-        canonical = msgspec.json.encode({"fields": fields}, order="sorted")
-        return f"sha256:{hashlib.sha256(canonical).hexdigest()}"
+        return anchor_of(self.schema)
 
     def field(self, path: str) -> Field:
         """The field a path names; below an object, an array or an unknown kind any path may exist."""
@@ -319,6 +332,17 @@ class Collection:
             if (known is None and len(self.fields) + len(grown) < MAX_FIELDS) or (known and kind != known.type):
                 grown[name] = Field(name, kind)
         return replace(self, fields={**self.fields, **grown}) if grown else self
+
+
+def anchor_of(schema: Mapping[str, Any]) -> str:
+    """The name of a schema: SHA-256 of its canonical form (RFC 8785)."""
+    return f"sha256:{hashlib.sha256(rfc8785.dumps(dict(schema))).hexdigest()}"
+
+
+def _published(each: Field) -> dict[str, Any]:
+    semantic = _SEMANTICS.get(each.name)
+    said = {"name": each.name, "type": _NWP_TYPES[each.type], **({"semantic": semantic} if semantic else {})}
+    return {**said, "nullable": True}
 
 
 def check_collection_name(name: str) -> None:

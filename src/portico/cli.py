@@ -9,8 +9,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncGenerator, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Coroutine, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from portico import __version__
+from portico.certificates import certificates
 from portico.config import Config, StoreSettings, find_site_file, located, read_config, shown_url
 from portico.errors import (
     BadRequest,
@@ -31,6 +31,7 @@ from portico.errors import (
     SourceError,
     Unavailable,
 )
+from portico.options import JsonOption, KeyOption, SiteOption, StoreOption, danger_named, opened_store
 from portico.terminal import Bar, err, out, plain, print_json, show_page, show_table
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from portico.observe import Observe
     from portico.query import Aggregate, Page, Query
     from portico.server import Parts
-    from portico.store import Store
 
 EXIT_CODES: dict[type[SiteError], int] = {
     SiteError: 1,
@@ -65,28 +65,10 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-keys = typer.Typer(help="API keys: make, list and revoke them.", no_args_is_help=True)
+keys = typer.Typer(help="API keys and certificates: make, list and revoke them.", no_args_is_help=True)
+keys.add_typer(certificates)
 app.add_typer(keys, name="keys")
 
-SiteOption = Annotated[
-    str | None,
-    typer.Option(
-        "--site",
-        help="A portico.toml or a folder with one. Else PORTICO_SITE, else the one here.",
-        show_default=False,
-    ),
-]
-StoreOption = Annotated[
-    str | None,
-    typer.Option(
-        "--store", help="A store URL, as in sqlite:///shop.db or postgresql://me@host/shop.", show_default=False
-    ),
-]
-KeyOption = Annotated[
-    str | None,
-    typer.Option("--api-key", help="Act as the holder of this key, not as the operator.", show_default=False),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Over = Literal["http", "mcp", "a2a"]
 
 
@@ -153,11 +135,13 @@ def demo_config() -> Config:
 
 @app.callback(invoke_without_command=True)
 def _about(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Say which version this is.")] = False,
 ) -> None:
     if version:
         print(f"portico {__version__}")
         raise typer.Exit
+    context.obj = _config
 
 
 @app.command()
@@ -299,7 +283,7 @@ async def _load_some(
     from portico.ingest import collection_for, ingest
     from portico.sources import open_source
 
-    async with _store(config) as store:
+    async with opened_store(config) as store:
         reports: list[Report] = []
         for url in urls:
             source = open_source(url, options)
@@ -314,7 +298,7 @@ async def _load_all(config: Config, *, quiet: bool, observe: "Observe | None" = 
     from portico.ingest import load_sources
     from portico.observe import nowhere
 
-    async with _store(config) as store:
+    async with opened_store(config) as store:
         with Bar(config.site.name, quiet) as bar:
             return await load_sources(config, store, observe or nowhere, bar.told)
 
@@ -733,17 +717,14 @@ def create_key(
 
     portico keys create --name "menu importer" --scope create:recipes --scope update:recipes --danger reversible
     """
-    from portico.catalog import Danger
     from portico.identity import make_key
 
-    if danger.upper() not in Danger.__members__ or danger == "forbidden":
-        raise ConfigError(f"{danger!r} is not a danger", hint="safe, reversible, destructive or dangerous.")
     if days < 0:
         raise ConfigError("A key cannot have expired before it is made", hint="Give --days as 0 or more.")
-    token, key = make_key(name, scope or ["ask", "read:*"], Danger[danger.upper()], days or None)
+    token, key = make_key(name, scope or ["ask", "read:*"], danger_named(danger), days or None)
 
     async def work() -> None:
-        async with _store(_config(site, store)) as opened:
+        async with opened_store(_config(site, store)) as opened:
             await opened.add_key(key)
 
     _run(work())
@@ -762,7 +743,7 @@ def list_keys(site: SiteOption = None, store: StoreOption = None, as_json: JsonO
     """
 
     async def work() -> list[Any]:
-        async with _store(_config(site, store)) as opened:
+        async with opened_store(_config(site, store)) as opened:
             return await opened.keys()
 
     rows = [_shown_key(key) for key in _run(work())]
@@ -785,23 +766,12 @@ def revoke_key(
     from datetime import UTC, datetime
 
     async def work() -> bool:
-        async with _store(_config(site, store)) as opened:
+        async with opened_store(_config(site, store)) as opened:
             return await opened.revoke_key(id, datetime.now(UTC))
 
     if not _run(work()):
         raise NotFound(f"There is no key {id!r} to revoke", hint="`portico keys list` shows them.")
     err.print(f"Key {plain(id)} is revoked.")
-
-
-@asynccontextmanager
-async def _store(config: Config) -> "AsyncGenerator[Store]":
-    from portico.store import open_store
-
-    store = await open_store(config.store_url, **config.store.opening())
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 def _shown_key(key: Any) -> dict[str, Any]:

@@ -90,6 +90,9 @@ class A2a(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     push: bool = True  # whether callers with a name may be told of their tasks at an address of theirs
 
 
+Capability = Literal["query", "stream_query", "aggregate", "subscribe", "subscribe_filter", "vector_search"]
+
+
 class NodeReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """[[nwp.node]]: a node elsewhere that the site's complex node leads to."""
 
@@ -107,6 +110,7 @@ class Nwp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     capabilities: tuple[str, ...] = ()  # that every agent must hold, besides what its request needs
     scope_check: Literal["prefix", "exact"] = "prefix"  # how a certificate's scope is compared with a node's address
     trust_names: bool = False  # believe X-NWP-Agent if an authority knows the name; for closed networks
+    without: tuple[Capability, ...] = ()  # what nodes shall not do
     lenient: bool = False  # read {"f": 1} in a filter as {"f": {"$eq": 1}}
     min_version: str = ""  # the oldest NPS version that agents may speak, as in 0.3
     depth: Annotated[int, Meta(ge=0, le=5)] = 1  # hops into the graph that a query makes when it does not say

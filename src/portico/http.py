@@ -23,6 +23,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from portico import __version__
+from portico.callbacks import Callbacks
 from portico.catalog import OPERATIONS
 from portico.config import Config
 from portico.connections import Connection
@@ -32,6 +33,10 @@ from portico.faces.a2a import routes as a2a
 from portico.faces.discovery import llms, openapi, sitemap, wellknown
 from portico.faces.mcp import routes as mcp
 from portico.faces.nlweb import routes as nlweb
+from portico.faces.nwp.actions import Actions
+from portico.faces.nwp.exchange import Exchange
+from portico.faces.nwp.feeds import Feeds
+from portico.faces.nwp.overlay import Front, Overlay
 from portico.faces.wire import Challenges, Cors, Late
 from portico.observe import Broke, Observe
 from portico.server import Parts, opened_site
@@ -108,7 +113,10 @@ def application(parts: Parts) -> Application:
     app = Challenges(
         Starlette(routes=routes, exception_handlers=_handlers(parts.site.name, parts.observe)), parts.config
     )
-    return Application(Cors(app, parts.config.server.origins), (mcp_face, a2a_face))
+    exchange = Exchange(parts.site, parts.config)
+    actions = Actions(exchange, Callbacks(parts.config.allow_hosts))
+    front = Front(app, Overlay(exchange, actions, Feeds(exchange), parts.config), parts.observe)
+    return Application(Cors(front, parts.config.server.origins), (mcp_face, a2a_face))
 
 
 def _handlers(site: str, observe: Observe) -> dict[Any, Any]:

@@ -3,10 +3,11 @@
 import hashlib
 import secrets
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
 
-from portico.calls import Caller
+from portico.calls import Caller, Warrant
 from portico.catalog import Danger, Kind
 from portico.errors import ConfigError, Unauthenticated
 
@@ -81,6 +82,8 @@ class Credentials:
 
     bearer: str = ""
     address: str = ""
+    ident: bytes = field(default=b"", repr=False)  # a certificate: an IdentFrame of NIP, as JSON
+    agent: str = ""  # the NID that a request claims to come from; it proves nothing
 
     @property
     def is_token(self) -> bool:
@@ -113,18 +116,34 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
+class Agent:
+    """Whom an authority of NIP vouches for, by a certificate that was checked."""
+
+    nid: str
+    scopes: frozenset[str]
+    danger: Danger
+    warrant: Warrant
+
+
+FindAgent: TypeAlias = Callable[[bytes, str], Awaitable[Agent | None]]
+
+
+@dataclass(frozen=True, slots=True)
 class Identity:
-    """Knows whom to trust: keys of the store, tokens of an authorization server, or nobody in particular."""
+    """Knows whom to trust: keys of the store, tokens of an authorization server, certificates, or nobody."""
 
     find_key: Callable[[str], Awaitable[Key | None]]
     anonymous: frozenset[str]
     anonymous_danger: Danger = Danger.SAFE
     find_holder: Callable[[str], Awaitable[Holder]] | None = None  # of an access token; raises if it is wrong
+    find_agent: FindAgent | None = None  # by a certificate and a claimed name; raises if it is wrong
 
     async def caller(self, credentials: Credentials) -> Caller:
         """The caller behind a request; raises if credentials are given but wrong."""
         if not credentials.bearer:
-            return self.nobody(credentials.address)
+            return await self._agent(credentials)
+        if credentials.ident:
+            raise Unauthenticated("A certificate and a key were shown at once", hint="Show one of them.")
         if self.find_holder and credentials.is_token:
             holder = await self.find_holder(credentials.bearer)
             return Caller(holder.id, holder.shown_name, holder.scopes, holder.danger, credentials.address)
@@ -135,6 +154,17 @@ class Identity:
                 hint="It may be mistyped, expired or revoked; `portico keys create` makes a new one.",
             )
         return Caller(f"key:{key.id}", key.name, key.scopes, key.danger, credentials.address)
+
+    async def _agent(self, credentials: Credentials) -> Caller:
+        found = None
+        if self.find_agent and (credentials.ident or credentials.agent):
+            found = await self.find_agent(credentials.ident, credentials.agent)
+        if found:
+            id = f"nip:{found.nid}"
+            return Caller(id, found.nid, found.scopes, found.danger, credentials.address, found.warrant)
+        if credentials.ident:
+            raise Unauthenticated("Certificates are not taken here", hint="Show a key, or nothing.")
+        return self.nobody(credentials.address)
 
     def nobody(self, address: str = "") -> Caller:
         return Caller(scopes=self.anonymous, danger=self.anonymous_danger, address=address)

@@ -1,7 +1,9 @@
 """How much, how often, how deep: the published bounds of a site, and how callers are held to them."""
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol, TypeAlias, cast
 
 import msgspec
@@ -10,6 +12,10 @@ from portico.errors import BadRequest, InvalidParams, RateLimited, TooLarge
 from portico.items import problem_with, text_problem
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+LEASES = 100  # that a limit is taken in; one below this is taken token by token
+LEASE_SECONDS = 1.0
+MAX_LEASES = 10_000  # kept in memory
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -36,40 +42,86 @@ class Allowance:
 
 
 class Metered(Protocol):
-    """What is left in a caller's token bucket after a request asked for a token."""
+    """How many tokens a caller's bucket gave, and how many are left in it."""
 
     @property
-    def granted(self) -> bool: ...
+    def granted(self) -> int: ...
 
     @property
     def tokens(self) -> float: ...
 
 
-Spend: TypeAlias = Callable[[str, int], Awaitable[Metered]]
+Spend: TypeAlias = Callable[[str, int, int], Awaitable[Metered]]
+
+
+@dataclass(slots=True)
+class Lease:
+    """Tokens that were taken out of a bucket together, to be given out one by one."""
+
+    left: int = 0
+    behind: float = 0.0  # tokens that stayed in the bucket
+    until: float = 0.0
+    renewing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Rates:
-    """An allowance for each caller, refilled evenly over a minute. Whoever keeps the buckets is an argument."""
+    """An allowance for each caller, refilled evenly over a minute. Whoever keeps the buckets is an argument.
 
-    def __init__(self, limits: Limits, spend: Spend) -> None:
+    A bucket is shared, and asking it takes time: it is asked for a hundredth of the limit at once. What of that is
+    unspent after a second is let go. It is less than what flows back meanwhile, and if it were given back late, all
+    processes together could spend more than the bucket holds.
+    """
+
+    def __init__(self, limits: Limits, spend: Spend, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
         self._spend = spend
+        self._clock = clock
+        self._leases: dict[str, Lease] = {}
 
     async def spend(self, key: str, *, anonymous: bool) -> Allowance:
         """Take one request out of a caller's allowance."""
         limit = self._limits.anonymous_per_minute if anonymous else self._limits.keys_per_minute
-        meter = await self._spend(key, limit)
-        if not meter.granted:
-            wait = (1 - meter.tokens) * 60 / limit
-            raise RateLimited(
-                f"More than {limit} requests in a minute",
-                limit=limit,
-                retry_after=round(wait, 2),
-                hint=f"Wait {wait:.1f} seconds. An API key has a higher limit."
-                if anonymous
-                else f"Wait {wait:.1f} seconds.",
-            )
-        return Allowance(limit, int(meter.tokens), (limit - meter.tokens) * 60 / limit)
+        lease = self._leases.get(key) or self._begin(key)
+        if not self._lasts(lease):
+            async with lease.renewing:
+                # Whoever had to wait here may find that another has renewed it.
+                if not self._lasts(lease):
+                    await self._renew(lease, key, limit)
+        if not lease.left:
+            raise _refusal(limit, lease.behind, anonymous=anonymous)
+        lease.left -= 1
+        tokens = lease.behind + lease.left
+        return Allowance(limit, int(tokens), (limit - tokens) * 60 / limit)
+
+    def left(self, key: str, *, anonymous: bool) -> Allowance:
+        """What a caller has left, as far as this process knows."""
+        limit = self._limits.anonymous_per_minute if anonymous else self._limits.keys_per_minute
+        lease = self._leases.get(key)
+        tokens = min(lease.behind + lease.left, limit) if lease else limit
+        return Allowance(limit, int(tokens), (limit - tokens) * 60 / limit)
+
+    def _lasts(self, lease: Lease) -> bool:
+        return lease.left > 0 and self._clock() < lease.until
+
+    def _begin(self, key: str) -> Lease:
+        if len(self._leases) >= MAX_LEASES:
+            del self._leases[next(iter(self._leases))]
+        return self._leases.setdefault(key, Lease())
+
+    async def _renew(self, lease: Lease, key: str, limit: int) -> None:
+        meter = await self._spend(key, limit, max(1, limit // LEASES))
+        lease.left, lease.behind = meter.granted, meter.tokens
+        lease.until = self._clock() + LEASE_SECONDS
+
+
+def _refusal(limit: int, tokens: float, *, anonymous: bool) -> RateLimited:
+    wait = (1 - tokens) * 60 / limit
+    return RateLimited(
+        f"More than {limit} requests in a minute",
+        limit=limit,
+        retry_after=round(wait, 2),
+        hint=f"Wait {wait:.1f} seconds." + (" An API key has a higher limit." if anonymous else ""),
+    )
 
 
 def check_text(text: str, limits: Limits) -> None:

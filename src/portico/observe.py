@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import cache
 from typing import TextIO, TypeAlias
 
 import msgspec
@@ -93,20 +94,24 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._events = Counter("portico_events", "Observations by kind", ["event"], registry=self.registry)
-        self._calls = Counter("portico_calls", "Calls", ["operation", "error"], registry=self.registry)
-        self._seconds = Histogram("portico_seconds", "Time taken", ["door"], registry=self.registry, buckets=_BUCKETS)
+        events = Counter("portico_events", "Observations by kind", ["event"], registry=self.registry)
+        calls = Counter("portico_calls", "Calls", ["operation", "error"], registry=self.registry)
+        seconds = Histogram("portico_seconds", "Time taken", ["door"], registry=self.registry, buckets=_BUCKETS)
+        # Looking a label up takes longer than counting. There are only so many: see above.
+        self._events = cache(events.labels)
+        self._calls = cache(calls.labels)
+        self._seconds = cache(seconds.labels)
 
     def __call__(self, seen: Observation) -> None:
-        self._events.labels(type(seen).__name__).inc()
+        self._events(type(seen).__name__).inc()
         match seen:
             case Asked(ms=ms):
-                self._seconds.labels("ask").observe(ms / 1000)
+                self._seconds("ask").observe(ms / 1000)
             case Queried(ms=ms):
-                self._seconds.labels("query").observe(ms / 1000)
+                self._seconds("query").observe(ms / 1000)
             case Called(operation=operation, ms=ms, error=error):
-                self._seconds.labels("call").observe(ms / 1000)
-                self._calls.labels(operation, error).inc()
+                self._seconds("call").observe(ms / 1000)
+                self._calls(operation, error).inc()
             case Refused() | TaskMoved() | Loaded() | Broke():
                 pass
 

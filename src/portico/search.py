@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,6 +39,9 @@ Vector: TypeAlias = NDArray[np.float32]
 SPARE = 8  # candidates beyond a page, in case some have changed since they were indexed
 MAX_ORDERED = 1000  # best matches among which another order than relevance is given
 FRESH_SECONDS = 0.25  # that a search waits for what other processes wrote; under a heavy load it answers without
+MAX_PAGES = 2000  # kept in memory
+MAX_PAGE_BYTES = 256_000  # of one that is kept, as JSON
+MAX_PAGES_BYTES = 8_000_000  # of all; in memory it is several times that
 
 
 class Rank(Protocol):
@@ -66,16 +71,84 @@ class Hit:
     in_context: float = 0.0  # the same of what the question is part of
 
 
-@dataclass(frozen=True, slots=True)
+class Shelf:
+    """The pages of one state of the store; those that nobody has asked for longest go first."""
+
+    def __init__(self, head: int = -1, schema: Mapping[str, Collection] | None = None) -> None:
+        self._head = head
+        self._schema = schema
+        self._pages: OrderedDict[Query, tuple[Page, int]] = OrderedDict()
+        self._bytes = 0
+
+    def shows(self, head: int, schema: Mapping[str, Collection]) -> bool:
+        return head == self._head and schema is self._schema
+
+    def get(self, query: Query) -> Page | None:
+        found = self._pages.get(query)
+        if found is None:
+            return None
+        self._pages.move_to_end(query)
+        return found[0]
+
+    def put(self, query: Query, page: Page) -> None:
+        size = len(repr(query)) + len(msgspec.json.encode(page))
+        if size > MAX_PAGE_BYTES or query in self._pages:
+            return
+        self._pages[query] = page, size
+        self._bytes += size
+        while len(self._pages) > MAX_PAGES or self._bytes > MAX_PAGES_BYTES:
+            _, (_, freed) = self._pages.popitem(last=False)
+            self._bytes -= freed
+
+
+class Pages:
+    """Pages of queries without text, kept until an item or the shape of a collection changes, whoever changes it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._shelf = Shelf()
+        self._stamp = -1  # when the shelf was last known to show the store as it is
+        self._looking = asyncio.Lock()
+
+    async def find(self, query: Query) -> Page:
+        # The stamp comes first: what is written after it makes the next one look again.
+        stamp = self._store.stamp()
+        if stamp is None:
+            return await self._store.find(query)
+        if stamp > self._stamp:
+            await self._look(stamp)
+        # A page goes where it was looked for. If that has been replaced meanwhile, it is forgotten with the rest.
+        shelf = self._shelf
+        page = shelf.get(query)
+        if page is None:
+            page = await self._store.find(query)
+            shelf.put(query, page)
+        return page
+
+    async def _look(self, stamp: int) -> None:
+        """Bring the shelf up to a stamp. Tasks, keys and notes are written too, and change no page."""
+        async with self._looking:
+            if stamp <= self._stamp:
+                return
+            # Those who wait here are served by one look, if it is at the newest.
+            newest = self._store.stamp() or stamp
+            schema, head = await self._store.refresh(), await self._store.head()
+            if not self._shelf.shows(head, schema):
+                self._shelf = Shelf(head, schema)
+            self._stamp = newest
+
+
 class Finder:
-    store: Store
-    index: Index | None = None
-    embedder: Embedder | None = None
+    def __init__(self, store: Store, index: Index | None = None, embedder: Embedder | None = None) -> None:
+        self.store = store
+        self.index = index
+        self.embedder = embedder
+        self._pages = Pages(store)
 
     async def find(self, query: Query, seen: int = 0) -> Page:
         """A page of items. `seen` is a change the caller knows of and must find reflected."""
         if not query.text and query.near is None:
-            return await self.store.find(query)
+            return await self._pages.find(query)
         asked = await self._checked(query)
         if self.index:
             await self._in_step(self.index, seen)

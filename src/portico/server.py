@@ -8,14 +8,16 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from portico.ask.pipeline import Manners
 from portico.catalog import OPERATIONS, Operation
 from portico.config import Config, secret
 from portico.errors import ConfigError
-from portico.identity import Holder, Identity
+from portico.identity import Agent, FindAgent, Holder, Identity
 from portico.index.memory import MemoryIndex
 from portico.models import Embedder, LanguageModel, open_embedder, open_language_model
 from portico.observe import Metrics, Observe, both, nowhere
@@ -98,7 +100,13 @@ async def _opened_store(config: Config) -> Store:
 
 
 async def _site(config: Config, finder: Finder, observe: Observe, model: LanguageModel | None = None) -> Site:
-    identity = Identity(finder.store.find_key, config.anonymous_scopes, config.anonymous_danger, _token_holders(config))
+    identity = Identity(
+        finder.store.find_key,
+        config.anonymous_scopes,
+        config.anonymous_danger,
+        _token_holders(config),
+        _agents(config, finder.store),
+    )
     operations = await site_operations(config, finder.store)
     return Site(config.site.name, finder, identity, config.limits, operations, observe, _manners(config), model)
 
@@ -108,6 +116,20 @@ def _token_holders(config: Config) -> Callable[[str], Awaitable[Holder]] | None:
         return None
     # Half a second to import, for sites that take tokens.
     return importlib.import_module("portico.oauth").Issuer(config).holder
+
+
+def _agents(config: Config, store: Store) -> FindAgent:
+    @cache
+    def verifier() -> Any:
+        # Half a second to import, for sites that are shown certificates.
+        return importlib.import_module("portico.nip.verifier").Verifier(config, store)
+
+    async def find(ident: bytes, name: str) -> Agent | None:
+        return await verifier().agent(ident, name) if ident or config.nwp.trust_names else None
+
+    if config.nwp.issuers:
+        verifier()  # a wrong address is told at the start
+    return find
 
 
 async def embed_everything(config: Config, told: Callable[[int, int, float], None]) -> None:

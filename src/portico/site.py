@@ -17,7 +17,7 @@ from portico.ask.events import Did, Event, Failed, Finished, Promised, Understoo
 from portico.ask.pipeline import Asker, Manners, Pipeline
 from portico.ask.record import recorded, replayed
 from portico.calls import Ask, Call, Caller, Mode, Outcome, Task, TaskState, Watch
-from portico.catalog import Catalog, Collection, Kind, Operation
+from portico.catalog import Catalog, Collection, FieldType, Kind, Operation
 from portico.errors import (
     BadRequest,
     KeyInUse,
@@ -37,16 +37,18 @@ from portico.memories import Memories, Memory
 from portico.models import LanguageModel
 from portico.observe import Asked, Called, Observe, Queried, Refused, nowhere
 from portico.operations import Context, Counted, checked_params, collection_operations, run
-from portico.query import EVERYTHING, Page, Query, Test, checked, matcher
+from portico.query import EVERYTHING, Page, Query, Test, checked, matcher, parse_filter
 from portico.safety.gate import Gate, Permit
 from portico.search import Finder
 from portico.store import Kept
+from portico.subscriptions import Following, Subscribe, Subscriptions
 from portico.tasks import Handle, Tasks
 from portico.tokens import seal, unseal
+from portico.workflows import RUN, Ran, Workflow, Workflows
 
 KEY_HOURS = 24
 NOTES_PER_MINUTE = 120  # that one caller may have put away
-RESERVED = frozenset({"ask", "get_task", "cancel_task", "list_memories", "forget_memories"})
+RESERVED = frozenset({"ask", "get_task", "cancel_task", "list_memories", "forget_memories", RUN})
 WATCH_SECONDS = 15.0
 MAX_TIMEOUT = 300.0
 
@@ -79,6 +81,8 @@ class Site:
         self.gate = Gate(lambda: self.catalog, self._refresh, self.limits, rates, observe)
         self.tasks = Tasks(finder.store, self.gate, self._run_task, self.limits, observe)
         self.memories = Memories(finder.store)
+        self._subscriptions = Subscriptions(finder.store, lambda: self.catalog)
+        self.workflows = Workflows(lambda: self.catalog, self.gate, self.call)
         self._pipeline = Pipeline(finder, lambda: self.catalog, manners or Manners(), model)
 
     @property
@@ -149,12 +153,27 @@ class Site:
         meter = await store.spend(f"notes\n{caller.rate_key}", NOTES_PER_MINUTE)
         if meter.granted:
             await store.note(_note(name, caller), note, datetime.now(UTC) + timedelta(hours=hours))
-        return meter.granted
+        return meter.granted > 0
 
     async def taken_out(self, name: str, caller: Caller) -> bytes | None:
         """A note that was put away for this caller."""
         kept = await self.finder.store.kept(_note(name, caller))
         return kept.result if kept and kept.result else None
+
+    async def keep(self, name: str, note: bytes, days: float) -> None:
+        """Keep something for the site itself, in place of what it kept by this name."""
+        await self.finder.store.note(f"site\n{name}", note, datetime.now(UTC) + timedelta(days=days))
+
+    async def kept(self, name: str) -> bytes | None:
+        """What the site keeps by a name."""
+        found = await self.finder.store.kept(f"site\n{name}")
+        return found.result if found and found.result else None
+
+    def vectors(self, collection: str) -> tuple[str, ...]:
+        """The fields of a collection that hold vectors; an empty name for those made of whole items."""
+        known = self.catalog.collection(collection)
+        own = ("",) if self.finder.embedder else ()
+        return (*own, *(each.name for each in known.fields.values() if each.type == FieldType.VECTOR))
 
     # The four doors
 
@@ -193,7 +212,7 @@ class Site:
 
     async def _may_use_model(self, caller: Caller) -> bool:
         meter = await self.finder.store.spend(f"model\n{caller.rate_key}", self.limits.model_calls_per_minute)
-        return meter.granted
+        return meter.granted > 0
 
     async def _remembered(self, ask: Ask, caller: Caller) -> Ask:
         """The question with what is known of the caller. What it asks to be remembered is kept first."""
@@ -251,7 +270,7 @@ class Site:
             case TaskState.CANCELLED:
                 raise TaskCancelled("This was cancelled", task=token)
             case TaskState.FAILED:
-                raise _error_of(task)
+                raise error_of(task)
             case TaskState.COMPLETED if task.call.operation == "ask":
                 return replayed(task.result)
             case TaskState.COMPLETED:
@@ -265,13 +284,17 @@ class Site:
         self._observe(Queried(query.collection, _since(started), shown, caller.id))
         return page
 
-    async def pages(self, query: Query, caller: Caller) -> AsyncIterator[Page]:
+    async def pages(self, query: Query, caller: Caller) -> AsyncGenerator[Page]:
         """Page after page of what a query finds, to its end. All of them together cost what one costs."""
         page = await self.query(query, caller)
         yield page
         while page.cursor:
             page = await self.finder.find(replace(query, cursor=page.cursor), self._acknowledged)
             yield page
+
+    async def shortened(self, query: Query, limit: int) -> Page:
+        """A page again that was just asked for, with fewer items: its cursor leads to the others. Costs nothing."""
+        return await self.finder.find(replace(query, limit=limit), self._acknowledged)
 
     async def item(self, id: str, caller: Caller) -> Item:
         """The item of this id in a collection that the caller may read. One that the id begins with comes first."""
@@ -302,10 +325,8 @@ class Site:
 
     async def watch(self, watch: Watch, caller: Caller) -> AsyncIterator[Change]:
         """The changes of a collection as they happen. An update that leaves or enters the filter is shown too."""
-        await self.gate.admit(watch, caller)
+        await self._admit_watch(watch, caller)
         store = self.finder.store
-        wanted = Query(watch.collection, where=watch.where)
-        await self.gate.settled(lambda: checked(wanted, self.catalog.collections[watch.collection]))
         seq = await store.head() if watch.since is None else watch.since
         while True:
             changes = await store.changes(seq, 500, watch.collection)
@@ -317,11 +338,42 @@ class Site:
             if not changes:
                 seq = max(seq, await self._nothing_until(seq, watch.collection))
 
+    async def _admit_watch(self, watch: Watch, caller: Caller) -> None:
+        await self.gate.admit(watch, caller)
+        wanted = Query(watch.collection, where=watch.where)
+        await self.gate.settled(lambda: checked(wanted, self.catalog.collections[watch.collection]))
+
     async def _nothing_until(self, seq: int, collection: str) -> int:
         """Wait for news. Returns a sequence number up to which there is nothing for this collection."""
         store = self.finder.store
         head = await store.wait(seq, WATCH_SECONDS)
         return seq if await store.changes(seq, 1, collection) else head
+
+    # Watching with numbers, to go on after a break
+
+    async def follow(self, subscribe: Subscribe, caller: Caller) -> Following:
+        """Begin a subscription, or take one up again. Its events are to be closed by whoever reads them."""
+        try:
+            where = parse_filter(subscribe.filter or {})
+        except BadRequest:
+            await self.gate.spend(caller)
+            raise
+        await self._admit_watch(Watch(subscribe.collection, where), caller)
+        return await self._subscriptions.follow(subscribe, caller)
+
+    async def unfollow(self, id: str, caller: Caller) -> None:
+        """Give up a subscription of this caller: its reader ends, and it cannot be taken up again."""
+        await self.gate.spend(caller)
+        await self._subscriptions.unfollow(id, caller)
+
+    async def is_following(self, id: str, caller: Caller) -> int:
+        """The newest number of a subscription of this caller, which stays alive by being asked for."""
+        await self.gate.spend(caller)
+        return await self._subscriptions.newest(id, caller)
+
+    async def close_subscriptions(self) -> None:
+        """End all who follow: the server stops."""
+        await self._subscriptions.close()
 
     # Running
 
@@ -393,8 +445,10 @@ def _forgetful(event: Event, ask: Ask, caller: Caller) -> Event:
     return event
 
 
-def _error_of(task: Task) -> SiteError:
+def error_of(task: Task) -> SiteError:
     """What a task failed with, as it was raised."""
+    if task.state == TaskState.CANCELLED:
+        return TaskCancelled("This was cancelled", task=task.id)
     told = task.error or {}
     kind = getattr(errors, str(told.get("error")), OperationFailed)
     return kind(str(told.get("message", "")), hint=told.get("hint"), **told.get("details", {}))
@@ -499,5 +553,16 @@ def _own_operations(site: Site) -> list[Operation]:
             Counted,
             forget_memories,
             open=True,
+        ),
+        Operation(
+            RUN,
+            Kind.EXECUTE,
+            "Run operations that depend on each other, each with what others gave.",
+            Workflow,
+            Ran,
+            site.workflows.run,
+            open=True,  # each step passes the gate by itself
+            long=True,
+            attempts=3,
         ),
     ]

@@ -4,18 +4,21 @@ import asyncio
 import contextlib
 import hashlib
 import secrets
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, get_args
+from uuid import uuid4
 
-from portico.calls import Call, Caller, Task, TaskState
+from portico.calls import Call, Caller, Priority, Task, TaskState
 from portico.catalog import Operation
 from portico.errors import (
     BadRequest,
     Denied,
     Interrupted,
+    InvalidParams,
     OperationFailed,
     RateLimited,
     SiteError,
@@ -39,6 +42,9 @@ CANCEL_SECONDS = 3.0
 CLOSE_SECONDS = 5.0  # for storing how things stand when a process closes
 PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0)  # while the store is away; the last one again and again
 TIMEOUT_FACTOR = 120  # a task may take this many times as long as a call
+MAX_REQUEST = 255  # characters of what a caller calls a request
+MAX_CALLBACK = 2048
+TOLD = 1000  # tasks of which it is known that their end was told
 
 
 @dataclass(slots=True)
@@ -52,6 +58,7 @@ class Handle:
 T = TypeVar("T")
 Runner: TypeAlias = Callable[[Permit, Handle], Awaitable[Any]]
 Change: TypeAlias = Callable[[Task], Task]
+Listener: TypeAlias = Callable[[Task], None]  # raises nothing
 
 
 @dataclass(slots=True, eq=False)
@@ -66,6 +73,7 @@ class Run:
     begun: bool = False
     stopped: bool = False
     saved: Any = None  # what the operation noted last
+    decided: datetime | None = None  # when the store was told what became of it
 
     def is_of(self, task: Task) -> bool:
         """Whether this is still the run of a task, and not one before another process took it over."""
@@ -101,11 +109,18 @@ class Tasks:
         self._takes_all = True
         self._closing = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
+        self._listeners: list[Listener] = []
+        self._told: deque[str] = deque(maxlen=TOLD)
+
+    def on_end(self, listener: Listener) -> None:
+        """Have somebody told of every task that ends in this process, once its end is stored."""
+        self._listeners.append(listener)
 
     async def start(self, permit: Permit, call: Call, operation: Operation) -> Task:
         """Put work into the store. Once this returns it will be done, or said why not."""
+        _check(call)
         now = datetime.now(UTC)
-        id, limit = secrets.token_urlsafe(24), self._limits.tasks_per_caller
+        id, limit = str(uuid4()), self._limits.tasks_per_caller
         task = Task(id, call, permit.caller, TaskState.PENDING, now, now, estimate=operation.estimate)
         if not await self._store.add_task(task, limit):
             raise RateLimited(
@@ -127,7 +142,10 @@ class Tasks:
         task = await self.get(id, caller)
         if task.state.is_final:
             raise TaskFinished(f"The task is already {task.state}", task=id, state=task.state)
+        asked = datetime.now(UTC)
         ended = await self._store.cancel_task(id)
+        if ended and ended.state == TaskState.CANCELLED and not ended.cancelling and ended.updated >= asked:
+            self._tell(ended)  # it was pending: nobody else sees it end
         if id in self._running:
             self._running[id].stop()
         # The coroutine may be here or in another process; either way it ends soon.
@@ -298,11 +316,27 @@ class Tasks:
 
     async def _store_change(self, run: Run, change: Change) -> None:
         current = await self._store.get_task(run.task.id)
+        if current and current.updated == run.decided:  # it was stored, but the answer got lost
+            self._ended(current)
         if current is None or not run.is_of(current):
             return
         changed = replace(change(replace(current, saved=run.kept(current))), updated=datetime.now(UTC))
-        if await self._store.update_task(changed, run.owner) and changed.state.is_final:
-            self._observe(TaskMoved(_shown(changed.id), changed.call.operation, changed.state))
+        run.decided = changed.updated
+        if await self._store.update_task(changed, run.owner):
+            self._ended(changed)
+
+    def _ended(self, task: Task) -> None:
+        if task.state.is_final:
+            self._observe(TaskMoved(_shown(task.id), task.call.operation, task.state))
+            self._tell(task)
+
+    def _tell(self, ended: Task) -> None:
+        """Tell of an end, once: of what two callers cancel both see the end."""
+        if ended.id in self._told:
+            return
+        self._told.append(ended.id)
+        for listener in self._listeners:
+            listener(ended)
 
     async def _report(self, run: Run, progress: float, message: str, saved: Any) -> None:
         if saved is not None:
@@ -336,6 +370,18 @@ class Tasks:
             return
         if held is None or held.cancelling or not run.is_of(held):
             run.stop()
+
+
+def _check(call: Call) -> None:
+    """Refuse what no task can have; whether its callback may be called is known by those who call it."""
+    if call.priority not in get_args(Priority):
+        raise InvalidParams(
+            f"{str(call.priority)[:100]!r} is not a priority",
+            hint=f"Use {', '.join(get_args(Priority))}.",
+        )
+    for what, text, limit in (("request", call.request, MAX_REQUEST), ("callback", call.callback, MAX_CALLBACK)):
+        if len(text) > limit or text_problem(text):
+            raise InvalidParams(f"The {what} of a task has at most {limit} ordinary characters", limit=limit)
 
 
 def _shown(id: str) -> str:

@@ -1,6 +1,7 @@
 """Blobs, tasks, idempotency keys, API keys, and what replicas share."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable
 from dataclasses import replace
@@ -11,7 +12,9 @@ from tests.conftest import Opening
 
 from portico.calls import Call, Caller, Task, TaskState
 from portico.catalog import Danger
+from portico.errors import RateLimited
 from portico.identity import make_key
+from portico.limits import Limits, Rates
 from portico.store import Entry, Kept, Promise, Store
 
 NOW = datetime(2024, 5, 1, 12, 0, 0, 123456, tzinfo=UTC)
@@ -315,6 +318,34 @@ async def test_all_processes_spend_from_one_bucket(url: str, opening: Opening) -
     meters = await asyncio.gather(*(stores[n % 2].spend("ann", 5) for n in range(40)))
 
     assert [meter.granted for meter in meters].count(True) == 5
+
+
+async def test_a_bucket_gives_many_tokens_at_once_or_as_many_as_there_are(store: Store) -> None:
+    meters = [await store.spend("ann", 8, 5) for _ in range(3)]
+
+    assert [meter.granted for meter in meters] == [5, 3, 0]
+    assert [int(meter.tokens) for meter in meters] == [3, 0, 0]
+    assert (await store.spend("bob", 3, 5)).granted == 3
+
+
+async def test_two_processes_that_take_many_at_once_never_exceed_the_limit(url: str, opening: Opening) -> None:
+    limits = Limits(keys_per_minute=600)
+    rates = [Rates(limits, (await opening(url)).spend) for _ in range(2)]
+    began = time.monotonic()
+
+    granted = sum(await asyncio.gather(*(_spent_until_refused(each) for each in rates)))
+
+    refilled = (time.monotonic() - began) * 10
+    assert 600 <= granted <= 600 + refilled
+
+
+async def _spent_until_refused(rates: Rates) -> int:
+    spent = 0
+    with contextlib.suppress(RateLimited):
+        while True:
+            await rates.spend("ann", anonymous=False)
+            spent += 1
+    return spent
 
 
 # Roles

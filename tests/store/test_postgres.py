@@ -540,3 +540,7 @@ async def test_patterns_mean_the_same_inside_any_filter(store: Store, where: Fil
     assert sorted(await store.matching("things", where)) == wanted
     rows = (await store.find(Query("things", where=where, aggregate=Aggregate((Aggregation("count", "n"),))))).rows
     assert rows == ({"n": len(wanted)},)
+
+
+async def test_whether_anybody_has_written_is_not_told_without_asking(store: Store) -> None:
+    assert store.stamp() is None

@@ -87,6 +87,24 @@ async def test_a_temporary_store_has_a_feed_a_ledger_and_an_end_of_its_own() -> 
     await there.close()
 
 
+async def test_a_stamp_tells_of_writes_of_every_process_and_of_nothing_else(tmp_path: Path) -> None:
+    here, there = [await open_store(f"sqlite:///{tmp_path}/site.db") for _ in range(2)]
+    stamps = [here.stamp()]
+    await here.declare(Collection("things"))
+    stamps.append(here.stamp())
+    await there.write("things", [Put("a", {"n": 1})])
+    stamps.append(here.stamp())
+    await here.find(Query("things"))
+    await here.spend("ann", 3)
+    stamps.append(here.stamp())
+
+    first, declared, written, read = stamps
+    assert first < declared < written == read
+    await here.close()
+    await there.close()
+    assert here.stamp() is None
+
+
 async def test_a_cancelled_read_does_not_spoil_the_next(tmp_path: Path) -> None:
     store = await open_store(f"sqlite:///{tmp_path}/site.db")
     await store.declare(Collection("things"))

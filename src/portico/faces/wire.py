@@ -337,7 +337,7 @@ def sse(data: Mapping[str, Any], name: str = "") -> bytes:
 
 
 class EventStream:
-    """A response of server-sent events. Reads no further ahead than one frame.
+    """A response of server-sent events, or of other frames sent one by one. Reads no further ahead than one frame.
 
     The work ends when the client leaves, and when it does not read for too long. `work` is closed in the end also if no
     frame was read. If the work breaks, `broken` is what the client still gets; the error goes on to the application.
@@ -349,9 +349,14 @@ class EventStream:
         broken: Iterable[bytes] = (),
         *,
         work: "Begun[Any] | None" = None,
-        heartbeat: float = HEARTBEAT_SECONDS,
+        heartbeat: float | None = HEARTBEAT_SECONDS,
         patience: float = PATIENCE_SECONDS,
+        media_type: str = "text/event-stream; charset=utf-8",
+        headers: Mapping[str, str] | None = None,
     ) -> None:
+        said = {"content-type": media_type, "cache-control": "no-cache", "x-accel-buffering": "no"}
+        told = {**(headers or {}), **said}
+        self._headers = [(name.encode(), value.encode("latin-1")) for name, value in told.items()]
         self._frames = frames
         self._broken = broken
         self._work = work
@@ -372,7 +377,7 @@ class EventStream:
 
     async def _tell(self, send: Send) -> None:
         try:
-            await self._send(send, {"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+            await self._send(send, {"type": "http.response.start", "status": 200, "headers": self._headers})
             while True:
                 step = await self._next(send)
                 if step.exception():
@@ -411,13 +416,6 @@ class EventStream:
 
 class SlowReader(Exception):
     """A client took nothing for so long that it is given up."""
-
-
-_STREAM_HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),
-]
 
 
 def _body(data: bytes, *, more: bool) -> Message:

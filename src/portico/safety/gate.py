@@ -21,7 +21,7 @@ from portico.identity import ASK, allows
 from portico.items import text_problem
 from portico.limits import Allowance, Limits, Rates, check_payload, check_text
 from portico.observe import Observe, Refused
-from portico.query import MAX_LIMIT, Query, check_bounds
+from portico.query import EVERYTHING, MAX_LIMIT, Query, check_bounds
 
 T = TypeVar("T")
 
@@ -82,6 +82,10 @@ class Gate:
             self._observe(Refused("request", caller.id, type(error).__name__))
             raise
 
+    def left(self, caller: Caller) -> Allowance:
+        """What is left of a caller's allowance, without taking anything out of it."""
+        return self._rates.left(caller.rate_key, anonymous=caller.is_anonymous)
+
     async def resume(self, task: Task) -> Permit:
         """A Permit for work that was admitted before and goes on later. What is forbidden by now stays undone."""
         operation = await self.settled(lambda: self._admitted_operation(task.call, task.caller))
@@ -102,9 +106,7 @@ class Gate:
                 self._check_ask(request, caller)
                 return None
             case Query():
-                check_text(request.text, self._limits)
-                check_bounds(request.where)
-                self._check_collection(request.collection, caller)
+                self._check_query(request, caller)
                 return None
             case Watch():
                 check_bounds(request.where)
@@ -115,6 +117,13 @@ class Gate:
                 _check_call(request)
                 check_payload(request.params, self._limits)
                 return operation
+
+    def _check_query(self, query: Query, caller: Caller) -> None:
+        if query.text:
+            check_text(query.text, self._limits)
+        if query.where is not EVERYTHING:
+            check_bounds(query.where)
+        self._check_collection(query.collection, caller)
 
     def _check_ask(self, ask: Ask, caller: Caller) -> None:
         for text in (ask.text, ask.background, ask.language, *ask.previous, *ask.memory):
@@ -134,9 +143,10 @@ class Gate:
             self._check_collection(name, caller)
 
     def _check_collection(self, name: str, caller: Caller) -> None:
-        if caller.is_operator and name in self._catalog().collections:
+        catalog = self._catalog()
+        if caller.is_operator and name in catalog.collections:
             return
-        collection = self._catalog().collection(name)
+        collection = catalog.collection(name)
         if not allows(caller.scopes, Kind.READ, collection.name):
             raise _refusal(caller, f"read:{collection.name}")
 

@@ -103,9 +103,9 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """What a token bucket says after someone asked for a token: whether there was one, and how many are left."""
+    """What a token bucket says after someone asked for tokens: how many it gave, and how many are left."""
 
-    granted: bool
+    granted: int
     tokens: float
 
 
@@ -122,6 +122,10 @@ class Store(Protocol):
     @property
     def schema(self) -> Mapping[str, Collection]:
         """The collections as last seen by this process."""
+        ...
+
+    def stamp(self) -> int | None:
+        """A number that grows with every write that anybody makes; None if it cannot be told without waiting."""
         ...
 
     async def close(self) -> None: ...
@@ -259,8 +263,8 @@ class Store(Protocol):
 
     # What replicas share
 
-    async def spend(self, key: str, per_minute: int) -> Meter:
-        """Take a token out of a bucket that holds `per_minute` and refills evenly over a minute."""
+    async def spend(self, key: str, per_minute: int, count: int = 1) -> Meter:
+        """Take so many tokens, or all there are, out of a bucket that holds `per_minute` and refills in a minute."""
         ...
 
     async def lead(self, role: str, owner: str, seconds: float) -> bool:

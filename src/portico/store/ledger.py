@@ -5,9 +5,11 @@ from typing import Any
 
 import msgspec
 
-from portico.calls import Call, Caller, Task, TaskState
+from portico.calls import Call, Caller, Task, TaskState, Warrant
 from portico.catalog import Danger
 from portico.identity import Key
+
+PATIENT_MICROS = 60_000_000  # that a task waits until it counts as one of high priority
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -28,6 +30,12 @@ def task_row(task: Task) -> tuple[str, str, str, str, int, str]:
     """A task as it is first stored: id, caller, meter, state, created, and the whole of it."""
     caller = task.caller
     return task.id, caller.id, caller.rate_key, task.state.value, micros(task.created), encode_task(task)
+
+
+def claim_order(priority: str, since: str) -> str:
+    """SQL: which task is taken first. Names what gives a task's priority, and before when all count as high."""
+    rank = f"CASE {priority} WHEN 'high' THEN 0 WHEN 'low' THEN 2 ELSE 1 END"
+    return f"CASE WHEN created <= {since} THEN 0 ELSE {rank} END, created"
 
 
 def decode_task(raw: str, *, cancelling: bool) -> Task:
@@ -75,4 +83,5 @@ def _caller(stored: dict[str, Any]) -> Caller:
         frozenset(stored["scopes"]),
         Danger(stored["danger"]),
         stored["address"],
+        msgspec.convert(stored.get("warrant"), Warrant | None),
     )

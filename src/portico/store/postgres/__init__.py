@@ -82,6 +82,9 @@ class PostgresStore(PostgresLedger):
     def schema(self) -> Mapping[str, Collection]:
         return self._known.collections
 
+    def stamp(self) -> int | None:
+        return None
+
     async def close(self) -> None:
         await self._engine.close()
 

@@ -11,7 +11,16 @@ from typing import Any
 from portico.calls import Task, TaskState
 from portico.identity import Key
 from portico.store import Entry, Kept, Meter, Promise
-from portico.store.ledger import decode_key, decode_task, encode_key, encode_task, micros, task_row
+from portico.store.ledger import (
+    PATIENT_MICROS,
+    claim_order,
+    decode_key,
+    decode_task,
+    encode_key,
+    encode_task,
+    micros,
+    task_row,
+)
 from portico.store.postgres.engine import PATIENT_SECONDS, Connection, Engine
 
 BLOB_PART = 8 << 20
@@ -87,10 +96,11 @@ class PostgresLedger:
             found = await db.fetchrow(
                 "SELECT task, cancelling FROM tasks WHERE state IN ('pending', 'running')"
                 " AND (state = 'pending' OR ($3 AND lease < clock_timestamp() AND owner <> $1))"
-                " AND ($2::text IS NULL OR id = $2) ORDER BY created LIMIT 1 FOR UPDATE SKIP LOCKED",
+                f" AND ($2::text IS NULL OR id = $2) ORDER BY {_CLAIM_ORDER} LIMIT 1 FOR UPDATE SKIP LOCKED",
                 owner,
                 id,
                 takeover,
+                PATIENT_MICROS,
             )
             task = _task(found)
             if task is None:
@@ -197,17 +207,26 @@ class PostgresLedger:
 
     # What replicas share
 
-    async def spend(self, key: str, per_minute: int) -> Meter:
+    async def spend(self, key: str, per_minute: int, count: int = 1) -> Meter:
+        wanted = min(count, per_minute)
+        granted, tokens = await self._taken(key, per_minute, wanted)
+        while not granted and tokens >= 1:
+            wanted = int(tokens)
+            granted, tokens = await self._taken(key, per_minute, wanted)
+        return Meter(wanted if granted else 0, tokens)
+
+    async def _taken(self, key: str, per_minute: int, count: int) -> tuple[bool, float]:
+        """Whether all of these tokens could be taken out of a bucket, and how many are in it now."""
         # The table is not logged: nobody waits until a meter is on the disk, and after a crash all are full.
-        row = await self._engine.change(_SPEND, key, float(per_minute))
+        row = await self._engine.change(_SPEND, key, float(per_minute), float(count))
         self._spent += 1
         if self._spent % SWEEP_EVERY == 0:
             await self._engine.change(
                 "DELETE FROM meters WHERE key IN (SELECT key FROM meters"
                 " WHERE at < clock_timestamp() - interval '1 minute' LIMIT 10000 FOR UPDATE SKIP LOCKED)"
             )
-        granted, tokens = row or (True, per_minute - 1)
-        return Meter(granted, tokens)
+        granted, tokens = row or (True, per_minute - count)
+        return granted, tokens
 
     async def lead(self, role: str, owner: str, seconds: float) -> bool:
         row = await self._engine.change(
@@ -293,12 +312,15 @@ async def _restore(db: Connection, entry: Entry) -> None:
     await db.execute(sql, *values)
 
 
+_CLAIM_ORDER = claim_order(
+    "(task::json #>> '{call,priority}')", "extract(epoch FROM clock_timestamp()) * 1000000 - $4::bigint"
+)
 _FULL = "least($2::float8, m.tokens + greatest(extract(epoch FROM excluded.at - m.at)::float8, 0) * $2::float8 / 60)"
 _SPEND = f"""
-INSERT INTO meters AS m VALUES ($1, $2::float8 - 1, true, clock_timestamp())
+INSERT INTO meters AS m VALUES ($1, $2::float8 - $3::float8, true, clock_timestamp())
 ON CONFLICT (key) DO UPDATE SET
-    granted = {_FULL} >= 1,
-    tokens = {_FULL} - CASE WHEN {_FULL} >= 1 THEN 1 ELSE 0 END,
+    granted = {_FULL} >= $3::float8,
+    tokens = {_FULL} - CASE WHEN {_FULL} >= $3::float8 THEN $3::float8 ELSE 0 END,
     at = greatest(m.at, excluded.at)
 RETURNING granted, tokens
 """

@@ -82,12 +82,15 @@ class SqliteStore(SqliteLedger):
     def schema(self) -> Mapping[str, Collection]:
         return self._known.collections
 
+    def stamp(self) -> int | None:
+        return self._engine.stamp()
+
     async def close(self) -> None:
         await self._engine.close()
 
     async def refresh(self) -> Mapping[str, Collection]:
-        await self._engine.read(self._see_schema)
-        return self._known.collections
+        # Not what is known: that may be of a transaction that has not ended yet.
+        return (await self._engine.read(self._see_schema)).collections
 
     def _see_schema(self, db: Database) -> Schema:
         """What is known of collections in the transaction at hand; remembered unless something newer already is."""

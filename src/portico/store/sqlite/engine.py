@@ -143,6 +143,7 @@ class Engine:
         self._lock = threading.Lock()
         try:
             self._writer.submit(self._migrate).result()
+            self._watch = self._watching()
         except apsw.Error as error:
             self._shut()
             raise _explained(error, self.path) from error
@@ -167,6 +168,14 @@ class Engine:
     async def write(self, work: Callable[[Database], T]) -> T:
         """Run work in one transaction: all of it is kept, or none."""
         return await asyncio.get_running_loop().run_in_executor(self._writer, self._write, work)
+
+    def stamp(self) -> int | None:
+        """How many writes of others the watching connection has noticed, this process's own included."""
+        try:
+            row = self._watch.execute("PRAGMA data_version").fetchone()
+        except apsw.Error:
+            return None
+        return int(row[0]) if row else None
 
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(None, self._shut)
@@ -216,6 +225,13 @@ class Engine:
             # A search in a long text is one step to SQLite, so its own check may come late.
             raise TimedOut("The query took too long", hint="Narrow it with a filter, or ask for less.")
         return isinstance(text, str) and compiled(pattern).search(text) is not None
+
+    def _watching(self) -> Connection:
+        """A connection that never writes, for the thread of the event loop, which waits for nobody."""
+        connection = connect(self.path, read_only=True)
+        connection.set_busy_timeout(0)
+        self._open.append(connection)
+        return connection
 
     def _migrate(self) -> None:
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,17 @@ from typing import Any, cast
 from portico.calls import Task, TaskState
 from portico.identity import Key
 from portico.store import Entry, Kept, Meter, Promise
-from portico.store.ledger import decode_key, decode_task, encode_key, encode_task, micros, moment, task_row
+from portico.store.ledger import (
+    PATIENT_MICROS,
+    claim_order,
+    decode_key,
+    decode_task,
+    encode_key,
+    encode_task,
+    micros,
+    moment,
+    task_row,
+)
 from portico.store.sqlite.engine import Database, Engine
 
 BLOB_PART = 8 << 20
@@ -87,7 +97,7 @@ class SqliteLedger:
     ) -> Task | None:
         def work(db: Database) -> Task | None:
             now = _now()
-            found = _claimable(db, owner, now if takeover else 0, id)
+            found = _claimable(db, owner, now, id, takeover=takeover)
             if found is None:
                 return None
             task = cast("Task", _task(db, found))
@@ -99,7 +109,7 @@ class SqliteLedger:
             return claimed
 
         # Most of the time there is nothing to take: that is seen without the one writer.
-        if await self._engine.read(lambda db: _claimable(db, owner, _now() if takeover else 0, id)) is None:
+        if await self._engine.read(lambda db: _claimable(db, owner, _now(), id, takeover=takeover)) is None:
             return None
         return await self._engine.write(work)
 
@@ -194,7 +204,7 @@ class SqliteLedger:
 
     # What replicas share
 
-    async def spend(self, key: str, per_minute: int) -> Meter:
+    async def spend(self, key: str, per_minute: int, count: int = 1) -> Meter:
         def work(db: Database) -> Meter:
             now = time.time()
             self._sweep(db, now)
@@ -202,9 +212,9 @@ class SqliteLedger:
             before, at = row or (float(per_minute), now)
             # A clock that was set back gives nothing, and takes nothing.
             tokens = min(per_minute, before + max(now - at, 0.0) * per_minute / MINUTE)
-            meter = Meter(tokens >= 1, tokens - 1 if tokens >= 1 else tokens)
-            db.execute("INSERT OR REPLACE INTO meters VALUES (?, ?, ?)", (key, meter.tokens, now))
-            return meter
+            granted = min(count, int(tokens))
+            db.execute("INSERT OR REPLACE INTO meters VALUES (?, ?, ?)", (key, tokens - granted, now))
+            return Meter(granted, tokens - granted)
 
         return await self._engine.meters.write(work)
 
@@ -323,13 +333,16 @@ def _under_way(db: Database, meter: str) -> int:
     return sum(count for (count,) in rows)
 
 
-def _claimable(db: Database, owner: str, before: int, id: str | None) -> str | None:
-    """The oldest task that is pending, or whose lease, another owner's, ran out before a moment."""
-    only = "" if id is None else "AND id = ?3"
-    params: tuple[Any, ...] = (before, owner) if id is None else (before, owner, id)
+_CLAIM_ORDER = claim_order("json_extract(task, '$.call.priority')", "?3")
+
+
+def _claimable(db: Database, owner: str, now: int, id: str | None, *, takeover: bool) -> str | None:
+    """The first task that is pending, or to take over: one whose lease, another owner's, has run out."""
+    only = "" if id is None else "AND id = ?4"
+    params = (now if takeover else 0, owner, now - PATIENT_MICROS, *(() if id is None else (id,)))
     found = db.execute(
         "SELECT id FROM tasks WHERE (state = 'pending' OR (state = 'running' AND lease < ?1"
-        f" AND owner <> ?2)) {only} ORDER BY created LIMIT 1",
+        f" AND owner <> ?2)) {only} ORDER BY {_CLAIM_ORDER} LIMIT 1",
         params,
     ).fetchone()
     return found[0] if found else None

@@ -1,0 +1,516 @@
+"""NWP beside nps-lib, the reference library of its authors, in one run: requests per second and frames per second.
+
+    python -m bench.nwp
+    python -m bench.nwp --seconds 2 --rounds 21
+
+Both serve the same rows, each from a process of its own: nps-lib its Memory node with rows in memory, Portico a site on
+SQLite as `portico serve` runs it. Both are asked over the same number of connections, one right after the other in
+every round; the medians of the rounds count, and that of their ratios. Read the ratio: machines differ. Ends with an
+error if the answers differ.
+"""
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count, repeat
+from pathlib import Path
+from typing import Any, cast
+from urllib.error import URLError
+
+import msgspec
+import uvicorn
+import uvloop
+from nps_sdk.core.codec import NpsFrameCodec
+from nps_sdk.core.frames import EncodingTier
+from nps_sdk.core.registry import FrameRegistry
+from nps_sdk.ncp.frames import CapsFrame, NcpHandshakeCapsFrame
+from nps_sdk.ncp.server import NcpServer, NcpServerConnection
+from nps_sdk.nwp.memory_node_server import (
+    InMemoryMemoryNodeProvider,
+    MemoryNodeField,
+    MemoryNodeOptions,
+    MemoryNodeSchema,
+    MemoryNodeServer,
+    NodeRequest,
+)
+from nps_sdk.nwp.native_server import NwpNativeNodeServer
+
+from portico.faces.nwp import frames
+
+HOST = "127.0.0.1"
+COLLECTION = "products"
+CATEGORIES = "kettle lamp chair basket knife boat jacket clock".split()
+FIELDS = {
+    "id": "string",
+    "name": "string",
+    "description": "string",
+    "category": "string",
+    "price": "decimal",
+    "stock": "int64",
+    "released": "string",
+    "rating": "decimal",
+}
+ROWS = 1000
+PAGE = 20
+START_SECONDS = 60
+CAPS, QUERY, HELLO = 0x04, 0x10, 0x06
+JSON, MSGPACK = 0x04, 0x05  # flags of a final frame
+SITE = """
+[store]
+url = "sqlite:///site.db"
+
+[search]
+embedder = "none:"
+
+[limits]
+anonymous_per_minute = 1_000_000_000
+"""
+
+Rows = list[dict[str, Any]]
+Requests = Iterator[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Who is asked, and where."""
+
+    name: str
+    port: int
+    native_port: int
+    path: str
+    anchor: str
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """How a query travels, and how the end of an answer is known."""
+
+    name: str
+    port: Callable[[Side], int]
+    opening: bytes  # sent once, and answered
+    wrap: Callable[[Side, dict[str, Any]], bytes]
+    size: Callable[[bytes], int]
+    unwrap: Callable[[bytes], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    name: str
+    query: Callable[[int], dict[str, Any]]
+    varies: bool
+    wanted: int  # times as fast
+
+
+# What is asked
+
+
+def made_up_rows() -> Rows:
+    """No two have the same price, so that there is one right order."""
+    return [
+        {
+            "id": f"p{number:04}",
+            "name": f"{CATEGORIES[number % 7]} number {number}",
+            "description": f"A {CATEGORIES[number % 5]} from the harbour, made by hand, sold by weight, lot {number}.",
+            "category": CATEGORIES[number * 3 % 8],
+            "price": 100 + number * 7919 % ROWS * 0.5,
+            "stock": number * 31 % 500,
+            "released": f"20{10 + number % 16}-{1 + number % 12:02}-{1 + number % 28:02}",
+            "rating": 1 + number * 13 % 40 / 10,
+        }
+        for number in range(ROWS)
+    ]
+
+
+def plain(_: int) -> dict[str, Any]:
+    return {"limit": PAGE}
+
+
+def narrowed(number: int) -> dict[str, Any]:
+    """Of one category, below a price, by price: a different price for every number."""
+    below = 350 + number * 37 % 100_000 / 1000
+    return {
+        "filter": {"category": {"$eq": CATEGORIES[number % 8]}, "price": {"$lt": below}},
+        "order": [{"field": "price", "dir": "ASC"}],
+        "limit": PAGE,
+    }
+
+
+MEASURES = (
+    Measure("plain", plain, False, 3),
+    Measure("filter and order", narrowed, False, 10),
+    Measure("filter and order, never the same", narrowed, True, 10),
+)
+
+
+# How it travels
+
+
+def frame(kind: int, flags: int, payload: bytes) -> bytes:
+    return bytes((kind, flags)) + len(payload).to_bytes(2, "big") + payload
+
+
+def http_request(side: Side, query: dict[str, Any]) -> bytes:
+    body = msgspec.json.encode(query)
+    head = f"POST {side.path} HTTP/1.1\r\nHost: {HOST}:{side.port}\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def http_size(answer: bytes) -> int:
+    """How long the whole answer is; 0 while that is unknown."""
+    end = answer.find(b"\r\n\r\n")
+    if end < 0:
+        return 0
+    head = answer[:end].lower()
+    if not head.startswith(b"http/1.1 200"):
+        sys.exit(f"refused: {answer[:500]!r}")
+    length = head.find(b"content-length:") + 15
+    return end + 4 + int(head[length:].split(b"\r\n", 1)[0])
+
+
+def frame_size(answer: bytes) -> int:
+    if len(answer) < 4:
+        return 0
+    if answer[0] != CAPS or answer[1] & 0x80:
+        sys.exit(f"refused: {answer[:500]!r}")
+    return 4 + int.from_bytes(answer[2:4], "big")
+
+
+GREETING = {
+    "nps_version": "0.4",
+    "min_version": "0.1",
+    "supported_encodings": ["msgpack", "json"],
+    "supported_protocols": ["ncp", "nwp"],
+}
+CARRIERS = (
+    Carrier(
+        "HTTP, JSON",
+        lambda side: side.port,
+        b"",
+        http_request,
+        http_size,
+        lambda answer: json.loads(answer.partition(b"\r\n\r\n")[2]),
+    ),
+    Carrier(
+        "native, MessagePack",
+        lambda side: side.native_port,
+        b"NPS/1.0\n" + frame(HELLO, JSON, msgspec.json.encode(GREETING)),
+        lambda side, query: frame(QUERY, MSGPACK, msgspec.msgpack.encode({**query, "anchor_ref": side.anchor})),
+        frame_size,
+        lambda answer: msgspec.msgpack.decode(answer[4:]),
+    ),
+)
+
+
+def requests_of(side: Side, carrier: Carrier, measure: Measure) -> Requests:
+    if measure.varies:
+        return (carrier.wrap(side, measure.query(number)) for number in count(1))
+    return repeat(carrier.wrap(side, measure.query(0)))
+
+
+# The load
+
+
+class Asker(asyncio.Protocol):
+    """One connection, which asks again as soon as it is answered."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, carrier: Carrier) -> None:
+        self.carrier = carrier
+        self.requests: Requests = repeat(carrier.opening)
+        self.received = b""
+        self.size = 0
+        self.answered = 0
+        self.goes_on = False
+        self.awaited: asyncio.Future[bytes] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.received = self.received + data if self.received else data
+        self.size = self.size or self.carrier.size(self.received)
+        if not self.size or len(self.received) < self.size:
+            return
+        self.answered += 1
+        if self.goes_on:
+            self.ask()
+        elif self.awaited:
+            self.awaited.set_result(self.received)
+            self.awaited = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.awaited:
+            self.awaited.set_exception(exc or ConnectionError("the server hung up"))
+
+    def ask(self) -> None:
+        self.received, self.size = b"", 0
+        self.transport.write(next(self.requests))
+
+    async def answer(self) -> bytes:
+        """Ask once, and wait."""
+        awaited = self.awaited = asyncio.get_running_loop().create_future()
+        self.ask()
+        return await awaited
+
+
+async def connected(side: Side, carrier: Carrier, asked: Requests) -> Asker:
+    loop = asyncio.get_running_loop()
+    _, asker = await loop.create_connection(lambda: Asker(carrier), HOST, carrier.port(side))
+    if carrier.opening:
+        await asker.answer()
+    asker.requests = asked
+    return asker
+
+
+async def rate(side: Side, carrier: Carrier, measure: Measure, seconds: float, connections: int) -> float:
+    """Answers each second, while every connection always waits for one."""
+    asked = requests_of(side, carrier, measure)
+    askers = [await connected(side, carrier, asked) for _ in range(connections)]
+    before = sum(asker.answered for asker in askers)
+    started = time.perf_counter()
+    for asker in askers:
+        asker.goes_on = True
+        asker.ask()
+    await asyncio.sleep(seconds)
+    took = time.perf_counter() - started
+    answered = sum(asker.answered for asker in askers) - before
+    for asker in askers:
+        if asker.transport.is_closing():
+            sys.exit(f"{side.name} hung up during {carrier.name}, {measure.name}")
+        asker.goes_on = False
+        asker.transport.abort()
+    return answered / took
+
+
+async def compare(sides: list[Side], carrier: Carrier, measure: Measure) -> None:
+    """Both must give the same rows, for several numbers."""
+    for number in range(3):
+        said: list[Rows] = []
+        for side in sides:
+            asker = await connected(side, carrier, repeat(carrier.wrap(side, measure.query(number))))
+            data = carrier.unwrap(await asker.answer())["data"]
+            asker.transport.abort()
+            said.append([{name: row.get(name) for name in FIELDS} for row in data])
+        if said[0] != said[1] or len(said[0]) != PAGE:
+            sys.exit(f"{carrier.name}, {measure.name}: the answers differ\n{said[0][:2]}\n{said[1][:2]}")
+
+
+# nps-lib
+
+
+def serve_nps_lib(port: int, native_port: int) -> None:
+    uvloop.run(nps_lib(port, native_port))
+
+
+async def nps_lib(port: int, native_port: int) -> None:
+    """Its Memory node behind uvicorn, as Portico is, and behind its own native server."""
+    schema = MemoryNodeSchema([MemoryNodeField(name, kind) for name, kind in FIELDS.items()])
+    options = MemoryNodeOptions("urn:nps:node:localhost:products", schema)
+    provider = InMemoryMemoryNodeProvider(made_up_rows())
+    app = mounted(MemoryNodeServer(provider, options))
+    config = uvicorn.Config(app, HOST, port, http="httptools", lifespan="off", log_level="warning", access_log=False)
+    codec = NpsFrameCodec(FrameRegistry.create_full())
+    node = NwpNativeNodeServer(codec=codec, memory_provider=provider, memory_options=options)
+    async with NcpServer(HOST, native_port, codec) as listener:
+        accepting = asyncio.create_task(accept(listener, node))
+        await uvicorn.Server(config).serve()
+        accepting.cancel()
+
+
+def mounted(node: MemoryNodeServer) -> Callable[..., Any]:
+    async def app(scope: dict[str, Any], receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+        answer = await node.handle(NodeRequest(scope["method"], scope["path"], headers, body))
+        fields = [(name.encode(), value.encode()) for name, value in answer.headers.items()]
+        fields.append((b"content-length", str(len(answer.body)).encode()))
+        await send({"type": "http.response.start", "status": answer.status, "headers": fields})
+        await send({"type": "http.response.body", "body": answer.body})
+
+    return app
+
+
+async def accept(listener: NcpServer, node: NwpNativeNodeServer) -> None:
+    async with asyncio.TaskGroup() as conversations:
+        while True:
+            connection = await listener.accept_connection()
+            conversations.create_task(converse(connection, node))
+
+
+async def converse(connection: NcpServerConnection, node: NwpNativeNodeServer) -> None:
+    session = await connection.accept(NcpHandshakeCapsFrame("urn:nps:node:localhost:products", ("nwp:query",)))
+    try:
+        # Its session keeps the streams to itself, and a loop over the session is slower than its serving loop.
+        await node.serve(session._reader, session._writer)
+    except (asyncio.IncompleteReadError, ConnectionError):  # they have heard enough
+        await session.close()
+
+
+@contextmanager
+def nps_lib_process() -> Iterator[Side]:
+    port, native_port = free_ports()
+    process = multiprocessing.get_context("spawn").Process(target=serve_nps_lib, args=(port, native_port), daemon=True)
+    process.start()
+    try:
+        wait_for(lambda: is_listening(port), process.is_alive)
+        yield Side("nps-lib", port, native_port, "/query", "native:nwp")
+    finally:
+        process.terminate()
+        process.join()
+
+
+# Portico
+
+
+@contextmanager
+def portico_process(folder: Path) -> Iterator[Side]:
+    """A site with the rows loaded, as an operator runs it."""
+    portico = Path(sys.executable).parent / "portico"
+    (folder / "portico.toml").write_text(SITE)
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in made_up_rows()))
+    load = [portico, "load", "rows.jsonl", "--collection", COLLECTION]
+    subprocess.run(load, cwd=folder, stdout=subprocess.DEVNULL, check=True)
+    port, native_port = free_ports()
+    command = [portico, "serve", "--port", str(port), "--nwp-port", str(native_port)]
+    with (folder / "log").open("w") as log, subprocess.Popen(command, cwd=folder, stdout=log, stderr=log) as process:
+        try:
+            wait_for(lambda: is_ready(port), lambda: process.poll() is None)
+            path = f"/nwp/{COLLECTION}"
+            yield Side("Portico", port, native_port, f"{path}/query", anchor_of(port, path))
+        finally:
+            process.terminate()
+
+
+def anchor_of(port: int, path: str) -> str:
+    with urllib.request.urlopen(f"http://{HOST}:{port}{path}/.schema") as answer:
+        return json.load(answer)["anchor_id"]
+
+
+def free_ports() -> tuple[int, int]:
+    with socket.create_server((HOST, 0)) as one, socket.create_server((HOST, 0)) as other:
+        return one.getsockname()[1], other.getsockname()[1]
+
+
+def wait_for(is_open: Callable[[], bool], lives: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not is_open():
+        if not lives() or time.monotonic() > deadline:
+            sys.exit("A server did not start.")
+        time.sleep(0.05)
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((HOST, port)) == 0
+
+
+def is_ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{HOST}:{port}/readyz"):
+            return True
+    except URLError:  # it does not listen yet, or says that it is not ready
+        return False
+
+
+# Frames
+
+
+@dataclass(frozen=True, slots=True)
+class Coding:
+    """One thing that both codecs do with the same answer."""
+
+    name: str
+    theirs: Callable[[], Any]
+    ours: Callable[[], Any]
+
+
+def codings() -> list[Coding]:
+    """A page of rows, written and read by either in both encodings. Each reads what Portico has written."""
+    rows = made_up_rows()[:PAGE]
+    said: dict[str, Any] = {"anchor_ref": "sha256:" + "0" * 64, "count": PAGE, "next_cursor": "MjA", "token_est": 1000}
+    theirs, ours = CapsFrame(**said, data=tuple(rows)), frames.CapsFrame(**said, data=rows)
+    codec = NpsFrameCodec(FrameRegistry.create_full())
+    listed: list[Coding] = []
+    for tier, same in ((frames.Tier.JSON, EncodingTier.JSON), (frames.Tier.MSGPACK, EncodingTier.MSGPACK)):
+        wire = frames.encode(ours, tier)
+        if codec.decode(wire) != theirs or frames.decode(codec.encode(theirs, override_tier=same)) != ours:
+            sys.exit(f"{tier.token}: the codecs do not read each other")
+        write = Coding(
+            f"{tier.token}, write",
+            lambda same=same: codec.encode(theirs, override_tier=same),
+            lambda tier=tier: frames.encode(ours, tier),
+        )
+        read = Coding(
+            f"{tier.token}, read", lambda wire=wire: codec.decode(wire), lambda wire=wire: frames.decode(wire)
+        )
+        listed += [write, read]
+    return listed
+
+
+def speed(work: Callable[[], Any], seconds: float) -> float:
+    """How often each second."""
+    batch, done = 20, 0
+    started = time.perf_counter()
+    while (took := time.perf_counter() - started) < seconds:
+        for _ in range(batch):
+            work()
+        done += batch
+    return done / took
+
+
+# The table
+
+
+def show(name: str, theirs: list[float], ours: list[float], wanted: int) -> None:
+    ratio = statistics.median(other / one for one, other in zip(theirs, ours, strict=True))
+    one, other = statistics.median(theirs), statistics.median(ours)
+    print(f"{name:<54} {one:>9,.0f} {other:>9,.0f} {ratio:>7.1f} {wanted:>7}", flush=True)
+
+
+async def measure_nodes(sides: list[Side], rounds: int, seconds: float, connections: int) -> None:
+    for carrier in CARRIERS:
+        for measure in MEASURES:
+            await compare(sides, carrier, measure)
+            rates: dict[str, list[float]] = {side.name: [] for side in sides}
+            for _ in range(rounds):
+                for side in sides:
+                    rates[side.name].append(await rate(side, carrier, measure, seconds, connections))
+            show(f"{carrier.name}: {measure.name}", *rates.values(), wanted=measure.wanted)
+
+
+def measure_frames(rounds: int, seconds: float) -> None:
+    for coding in codings():
+        pairs = [(speed(coding.theirs, seconds), speed(coding.ours, seconds)) for _ in range(rounds)]
+        show(f"frame of {PAGE} rows: {coding.name}", *map(list, zip(*pairs, strict=True)), wanted=5)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=0.5, help="of each round of each side")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--connections", type=int, default=8)
+    given = parser.parse_args()
+    print(f"{'each second':<54} {'nps-lib':>9} {'Portico':>9} {'ratio':>7} {'wanted':>7}")
+    measure_frames(given.rounds * 3, given.seconds / 10)
+    with tempfile.TemporaryDirectory() as folder, nps_lib_process() as theirs, portico_process(Path(folder)) as ours:
+        uvloop.run(measure_nodes([theirs, ours], given.rounds, given.seconds, given.connections))
+
+
+if __name__ == "__main__":
+    main()

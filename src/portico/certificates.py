@@ -1,0 +1,201 @@
+"""The commands of `portico keys` that are about certificates (NIP). Decides nothing: asks the authority of the site."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from portico.config import Config
+from portico.errors import AlreadyExists, ConfigError
+from portico.options import JsonOption, SiteOption, StoreOption, danger_named, opened_store
+from portico.terminal import err, out, plain, print_json
+
+if TYPE_CHECKING:
+    from portico.nip.authority import Authority, Issued
+
+certificates = typer.Typer()
+
+
+@certificates.command("authority")
+def show_authority(
+    context: typer.Context, site: SiteOption = None, store: StoreOption = None, as_json: JsonOption = False
+) -> None:
+    """Say who issues certificates here: its NID and public key, and how other sites come to trust it.
+
+    Every site is an authority of its own. Its keys belong to the store: a copy of the store has the same.
+
+        portico keys authority --site shop/portico.toml
+    """
+    config = _config(context, site, store)
+
+    async def work() -> dict[str, Any]:
+        async with _authority(config) as authority:
+            return {"nid": authority.nid, "public_key": authority.public_key}
+
+    _show(asyncio.run(work()), as_json)
+    address = config.server.url.rstrip("/") or "https://the-address-of-this-site"
+    _say(f'Other sites trust it with  issuers = ["{address}"]  under [nwp] in their portico.toml.')
+    if not config.server.url:
+        _say("Set server.url first: its host becomes part of every name.")
+
+
+@certificates.command("node")
+def show_node(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="A node of the site; the site as a whole when left out.")] = "site",
+    out: Annotated[Path | None, typer.Option(help="Write the certificate to this file.", show_default=False)] = None,
+    site: SiteOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the certificate of a node of this site: its NID, its public key, and who says so.
+
+    All nodes of a site have one key. With it they sign what they send of their own accord, as callbacks.
+
+        portico keys node products --out products.json
+    """
+
+    async def work() -> Mapping[str, Any]:
+        async with _authority(_config(context, site, store)) as authority:
+            return authority.node_certificate(name)
+
+    certificate = asyncio.run(work())
+    if out:
+        _write(out, _text(certificate), 0o644)
+    if as_json:
+        print_json(certificate)
+        return
+    _show(
+        {"nid": certificate["nid"], "public_key": certificate["pub_key"], "expires": certificate["expires_at"]}, False
+    )
+    if not out:
+        _say("The certificate itself: --json or --out FILE.")
+
+
+@certificates.command("agent")
+def issue_agent(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Of the agent: letters, digits, - _ and .")],
+    capability: Annotated[
+        list[str] | None,
+        typer.Option(help="nwp:query, nwp:stream, nwp:action …; these three when left out.", show_default=False),
+    ] = None,
+    node: Annotated[
+        list[str] | None,
+        typer.Option(help="An address it may go to, with all below: nwp://shop.example/products", show_default=False),
+    ] = None,
+    action: Annotated[
+        list[str] | None,
+        typer.Option(help="An action it may invoke: orders:create, orders:*; all when left out.", show_default=False),
+    ] = None,
+    budget: Annotated[
+        int | None, typer.Option(min=1, help="Tokens of one answer, at most.", show_default=False)
+    ] = None,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(help="What it may do on this site, as for keys: ask, read:recipes.", show_default=False),
+    ] = None,
+    danger: Annotated[
+        str, typer.Option(help="The most it may risk: safe, reversible, destructive, dangerous.")
+    ] = "safe",
+    days: Annotated[float, typer.Option(help="Days until it expires, up to a year.")] = 30,
+    public_key: Annotated[
+        str, typer.Option(help="The agent's own key, as ed25519:…; else one is made.", show_default=False)
+    ] = "",
+    out: Annotated[Path, typer.Option(help="The folder for NAME.json and NAME.key.")] = Path(),
+    site: SiteOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Issue a certificate to an agent: who it is, and what it may do.
+
+    Writes NAME.json, the certificate that the agent shows, and NAME.key, its private key, which is kept nowhere else.
+    Whoever has the certificate can show it: send it over TLS only. `portico keys list` has it; `portico keys revoke`
+    ends it at once.
+
+        portico keys agent importer --capability nwp:query --node nwp://shop.example/products --days 7
+
+        portico keys agent buyer --action "orders:*" --scope read:* --scope execute:place_order --danger reversible
+    """
+    config = _config(context, site, store)
+    risk = danger_named(danger)
+    if not as_json:
+        _check_absent(out / f"{name}.json", out / f"{name}.key")
+
+    async def work() -> "Issued":
+        async with _authority(config) as authority:
+            return await authority.issue(
+                name,
+                capabilities=capability or (),
+                nodes=node or (),
+                actions=action,
+                budget=budget,
+                scopes=scope or ("ask", "read:*"),
+                danger=risk,
+                days=days,
+                public_key=public_key,
+            )
+
+    issued = asyncio.run(work())
+    if as_json:
+        private = {"private_key": issued.private_key} if issued.private_key else {}
+        print_json({"id": issued.key.id, "certificate": issued.certificate, **private})
+        return
+    _write(out / f"{name}.json", _text(issued.certificate), 0o600)
+    if issued.private_key:
+        _write(out / f"{name}.key", issued.private_key, 0o600)
+    _show({"id": issued.key.id, "nid": issued.key.name, "expires": issued.certificate["expires_at"]}, False)
+    _say(f"End it with  portico keys revoke {issued.key.id}")
+
+
+def _config(context: typer.Context, site: str | None, store: str | None) -> Config:
+    """The site that is meant; how to find it is what the command line has noted for its commands."""
+    return cast("Callable[[str | None, str | None], Config]", context.obj)(site, store)
+
+
+@asynccontextmanager
+async def _authority(config: Config) -> "AsyncGenerator[Authority]":
+    # Imported here: other commands need no cryptography.
+    from portico.nip.authority import Authority  # noqa: PLC0415
+
+    async with opened_store(config) as store:
+        yield Authority(config, store)
+
+
+def _check_absent(*files: Path) -> None:
+    """Nothing is issued that then could not be written, and no key is lost under another."""
+    for file in files:
+        if file.exists():
+            raise AlreadyExists(f"{file} exists already", hint="Move it away, or name another folder with --out.")
+
+
+def _write(file: Path, text: str, mode: int) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as opened:
+            opened.write(text)
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
+    _say(f"Wrote {file}")
+
+
+def _text(certificate: Mapping[str, Any]) -> str:
+    return json.dumps(certificate, ensure_ascii=False, indent=2) + "\n"
+
+
+def _show(facts: Mapping[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(facts)
+        return
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        out.print(f"{name.replace('_', ' '):<{width}}  {plain(value)}", highlight=False, soft_wrap=True)
+
+
+def _say(text: str) -> None:
+    err.print(f"[dim]{plain(text)}[/]", highlight=False, soft_wrap=True)

@@ -1,0 +1,248 @@
+"""ActionFrames to calls and tasks, and what came of them to frames. Also asks how tasks are, and cancels them."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, cast
+
+from portico.calls import Call, Outcome, Priority, Task, TaskState
+from portico.errors import BadRequest, InvalidParams, KeyInUse, SiteError, TaskFinished, TimedOut, UnknownTask
+from portico.faces.nwp.exchange import Answer, Asking, Exchange
+from portico.faces.nwp.failures import TaskAlreadyCancelled, TaskAlreadyFailed, UnknownAction, UnknownNode, code_of
+from portico.faces.nwp.feeds import moment
+from portico.faces.nwp.frames import AcceptedFrame, ActionFrame, CapsFrame, TaskFrame
+from portico.faces.nwp.gateway import one_step, workflow_of
+from portico.faces.nwp.nodes import GATEWAY, INVOKE, TASK_CANCEL, TASK_STATUS, WORKFLOW, Action
+from portico.site import MAX_TIMEOUT, error_of
+
+TASK_REF: Final = "nps:system:task:status"
+CANCEL_REF: Final = "nps:system:task:cancel"
+ESTIMATE_MS: Final = 1000  # of a task of which nobody knows how long it takes
+_PRIORITIES: Final[Mapping[str, Priority]] = {"low": "low", "normal": "normal", "high": "high"}
+_ID = re.compile(r"[\w-]+(\.[\w-]+)+\Z")
+
+
+class Checks(Protocol):
+    """Whether an address may be called back."""
+
+    def check(self, url: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A task that was started, or one that an earlier request started."""
+
+    frame: AcceptedFrame
+
+
+class Actions:
+    def __init__(self, exchange: Exchange, callbacks: Checks) -> None:
+        self._exchange = exchange
+        self._site = exchange.site
+        self._callbacks = callbacks
+
+    async def invoke(self, frame: ActionFrame | TaskFrame, asking: Asking, trace: str = "") -> Answer | Accepted:
+        """Do it, or begin to. What cannot be understood costs as much as what can."""
+        if isinstance(frame, TaskFrame):
+            return await self._run_task(frame, asking)
+        match frame.action_id:
+            case "system.task.status":
+                await self._admit(asking, TASK_STATUS)
+                said = shown(await self._site.tasks.get(_task_id(frame), asking.caller))
+                return Answer(CapsFrame(anchor_ref=TASK_REF, count=1, data=[said], request_id=frame.request_id))
+            case "system.task.cancel":
+                await self._admit(asking, TASK_CANCEL)
+                await self._cancel(_task_id(frame), asking)
+                data = [{"cancelled": True}]
+                return Answer(CapsFrame(anchor_ref=CANCEL_REF, count=1, data=data, request_id=frame.request_id))
+            case _:
+                return await self._call(frame, asking, trace)
+
+    async def status(self, id: str, asking: Asking) -> dict[str, Any]:
+        """How a task is getting on. Whoever calls this has paid for it."""
+        self._exchange.warrants.check(asking, INVOKE)
+        return shown(await self._site.tasks.get(id, asking.caller))
+
+    async def _admit(self, asking: Asking, action: str) -> None:
+        await self._site.gate.spend(asking.caller)
+        self._exchange.warrants.check(asking, INVOKE, "" if action in {TASK_STATUS, TASK_CANCEL} else action)
+        if not asking.node.actions:
+            raise UnknownNode(f"{asking.node.name} is not invoked", node=asking.node.name)
+
+    async def _cancel(self, id: str, asking: Asking) -> None:
+        try:
+            await self._site.tasks.cancel(id, asking.caller)
+        except TaskFinished as error:
+            kind = _FINISHED.get(str(error.details.get("state")), TaskFinished)
+            raise kind(error.message, task_id=id) from error
+
+    # Calling
+
+    async def _call(self, frame: ActionFrame, asking: Asking, trace: str) -> Answer | Accepted:
+        try:
+            action = self._understood(frame, asking)
+            call = self._made(frame, action, asking)
+            if asking.node.type == GATEWAY:
+                call = one_step(call, asking.id, trace)
+        except SiteError:
+            await self._site.gate.spend(asking.caller)
+            raise
+        return await self._outcome(call, action, frame.is_async or False, asking)
+
+    async def _run_task(self, frame: TaskFrame, asking: Asking) -> Answer | Accepted:
+        """Steps for workers, as a caller wrote them."""
+        try:
+            if asking.node.type != GATEWAY:
+                raise UnknownNode("Only a gateway takes tasks", node=asking.node.name)
+            self._exchange.warrants.check(asking, INVOKE)
+            self._check_callback(frame.callback_url)
+            action = next(each for each in asking.node.actions.values() if each.operation.name == WORKFLOW)
+            params = workflow_of(frame, asking.node, lambda id: self._exchange.warrants.check(asking, INVOKE, id))
+            call = Call(
+                WORKFLOW,
+                params,
+                "later",
+                f"task:{frame.task_id}",
+                priority=_priority(frame.priority),
+                request=asking.id,
+                callback=frame.callback_url or "",
+            )
+        except SiteError:
+            await self._site.gate.spend(asking.caller)
+            raise
+        return await self._outcome(call, action, True, asking)
+
+    def _understood(self, frame: ActionFrame, asking: Asking) -> Action:
+        self._exchange.warrants.check(asking, INVOKE, frame.action_id)
+        node = asking.node
+        if not node.actions:
+            raise UnknownNode(f"{node.name} is not invoked", node=node.name)
+        action = node.actions.get(frame.action_id)
+        if action is None:
+            raise UnknownAction(
+                f"{node.name} has no action {frame.action_id[:100]!r}",
+                action_id=frame.action_id[:100],
+                hint="An id is a domain and a verb, as in orders.create; `actions` lists them."
+                if not _ID.match(frame.action_id)
+                else "`actions` lists what there is.",
+            )
+        if frame.is_async and not action.is_async:
+            raise InvalidParams(f"{action.id} is answered at once; it has no task", action_id=action.id, param="async")
+        self._check_callback(frame.callback_url)
+        return action
+
+    def _made(self, frame: ActionFrame, action: Action, asking: Asking) -> Call:
+        operation = action.operation
+        seconds = min((frame.timeout_ms or operation.timeout * 1000) / 1000, MAX_TIMEOUT)
+        return Call(
+            operation.name,
+            frame.params or {},
+            "later" if frame.is_async else "now",
+            frame.idempotency_key or "",
+            # A task takes as long as it takes: what waits for it is a caller that comes back.
+            None if frame.is_async else seconds,
+            _priority(frame.priority),
+            asking.id,
+            frame.callback_url or "",
+        )
+
+    def _check_callback(self, url: str | None) -> None:
+        if not url:
+            return
+        if not url.startswith("https://"):
+            raise InvalidParams("A callback_url begins with https://", param="callback_url")
+        try:
+            self._callbacks.check(url)
+        except BadRequest as error:
+            raise InvalidParams(error.message, hint=error.hint, param="callback_url") from error
+
+    async def _outcome(self, call: Call, action: Action, is_async: bool, asking: Asking) -> Answer | Accepted:
+        done = await self._site.call(call, asking.caller)
+        if isinstance(done, Outcome):
+            return _answered(done.result, action, asking)
+        if done.repeated and not done.state.is_final:
+            raise KeyInUse("A request with this idempotency_key is in progress", task_id=done.id)
+        if is_async:
+            return Accepted(self._accepted(done, asking))
+        return _answered(_result_of(await self._ended(done, asking)), action, asking)
+
+    async def _ended(self, task: Task, asking: Asking) -> Task:
+        """A task that its caller waits for. One that takes too long is stopped."""
+        seconds = min(task.call.timeout or MAX_TIMEOUT, MAX_TIMEOUT)
+        ended = await self._site.tasks.wait(task.id, asking.caller, seconds)
+        if not ended.state.is_final:
+            await self._site.tasks.cancel(task.id, asking.caller)
+            raise TimedOut(f"It did not finish within {seconds:g} seconds", hint="Invoke it with async.")
+        if ended.state != TaskState.COMPLETED:
+            raise error_of(ended)
+        return ended
+
+    def _accepted(self, task: Task, asking: Asking) -> AcceptedFrame:
+        here = f"{self._exchange.nodes.url(asking.node.name, asking.base)}/actions/status/{task.id}"
+        said: dict[str, Any] = {
+            "task_id": task.id,
+            "status": task.state.value,
+            "poll_url": here,
+            "estimated_ms": ESTIMATE_MS if task.estimate is None else int(task.estimate * 1000),
+            "request_id": asking.id,
+        }
+        shown = {**said, "result": _result_of(task)} if task.state == TaskState.COMPLETED else said
+        return AcceptedFrame(anchor_ref=TASK_REF, count=1, data=[shown], **said)
+
+
+def shown(task: Task) -> dict[str, Any]:
+    """A task as system.task.status tells it, and as callbacks do."""
+    failed = error_of(task) if task.state == TaskState.FAILED else None
+    return {
+        "task_id": task.id,
+        "status": task.state.value,
+        "progress": round(task.progress, 4),
+        "created_at": moment(task.created),
+        "updated_at": moment(max(task.updated, task.created)),
+        "request_id": task.call.request or None,
+        "result": _result_of(task) if task.state == TaskState.COMPLETED else None,
+        "error": {"code": code_of(failed).error, "message": str(failed)} if failed else None,
+    }
+
+
+_FINISHED: Final[Mapping[str, type[SiteError]]] = {
+    TaskState.CANCELLED: TaskAlreadyCancelled,
+    TaskState.FAILED: TaskAlreadyFailed,
+}
+
+
+def _result_of(task: Task) -> Any:
+    """What a task gave; of steps, what the last of them gave."""
+    result: Any = task.result
+    if task.call.operation == WORKFLOW and isinstance(result, dict):
+        return cast("dict[str, Any]", result).get("result")
+    return result
+
+
+def _answered(result: Any, action: Action, asking: Asking) -> Answer:
+    match result:
+        case None:
+            data: list[Any] = []
+        case list():
+            data = cast("list[Any]", result)
+        case dict():
+            data = [result]
+        case _:
+            data = [{"value": result}]
+    return Answer(CapsFrame(anchor_ref=action.result.id, count=len(data), data=data, request_id=asking.id))
+
+
+def _priority(said: str | None) -> Priority:
+    found = _PRIORITIES.get(said or "normal")
+    if found is None:
+        raise InvalidParams(f"{str(said)[:40]!r} is no priority", param="priority", hint="low, normal or high.")
+    return found
+
+
+def _task_id(frame: ActionFrame) -> str:
+    id: Any = (frame.params or {}).get("task_id")
+    if not isinstance(id, str) or not id:
+        raise InvalidParams("params has the task_id of a task", param="task_id")
+    if len(id) > 100:
+        raise UnknownTask("There is no such task", task=id[:100])
+    return id

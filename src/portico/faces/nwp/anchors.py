@@ -1,0 +1,116 @@
+"""Which schema a frame refers to: the one that holds, one that held before, or none that was ever published."""
+
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import msgspec
+
+from portico.catalog import anchor_of
+from portico.faces.nwp.failures import AnchorStale, AnchorUnknown
+from portico.faces.nwp.frames import AnchorFrame, FrameError
+from portico.faces.nwp.nodes import Anchor, Node
+from portico.site import Site
+
+KEPT_DAYS: Final = 3650.0  # that a schema is known after it was last published anew
+MAX_REF: Final = 200  # characters
+TYPES: Final = frozenset(
+    {"string", "uint64", "int64", "decimal", "bool", "timestamp", "bytes", "object", "array"},
+)
+
+
+class _Published(msgspec.Struct, frozen=True):
+    collection: str
+    schema: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """What a reference means: a collection and its schema, and whether the reader knows an older one."""
+
+    collection: str
+    anchor: Anchor
+    is_stale: bool = False
+
+    @property
+    def inline(self) -> AnchorFrame | None:
+        """The schema to send along."""
+        return frame_of(self.anchor) if self.is_stale else None
+
+
+class Anchors:
+    """Every schema that was published is kept, so that its readers are told what has changed."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._published: set[str] = set()
+
+    async def publish(self, node: Node) -> None:
+        """Note the schemas of a node's collections, before somebody is told of them."""
+        for name, anchor in node.collections.items():
+            if anchor.id not in self._published:
+                noted = msgspec.json.encode(_Published(name, dict(anchor.schema)))
+                await self._site.keep(_note(anchor.id), noted, KEPT_DAYS)
+                self._published.add(anchor.id)
+
+    async def meant(self, node: Node, reference: str | None, *, is_patient: bool) -> Meant:
+        """What a reference means on a node. An older schema will do if the reader is patient."""
+        default = next(iter(node.collections.items()))
+        if not reference:
+            return Meant(*default)
+        for name, anchor in node.collections.items():
+            if anchor.id == reference:
+                return Meant(name, anchor)
+        known = await self._known(reference)
+        now = node.collections.get(known.collection) if known else None
+        if known is None or now is None:
+            raise AnchorUnknown(
+                "This node never published that schema", anchor_ref=reference[:MAX_REF], hint="Read `.schema` again."
+            )
+        if not is_patient:
+            raise AnchorStale(
+                "The schema has changed", anchor_ref=reference, current=now.id, hint="Read `.schema` again."
+            )
+        return Meant(known.collection, now, is_stale=True)
+
+    async def schema(self, node: Node, wanted: str) -> Anchor:
+        """A schema by its name or id; also one that held before."""
+        offered = dict(node.anchors)
+        by_id = {anchor.id: anchor for anchor in offered.values()}
+        found = (offered.get(wanted) or by_id.get(wanted)) if wanted else next(iter(offered.values()), None)
+        if found:
+            return found
+        known = await self._known(wanted)
+        if known and known.collection in node.collections:
+            return Anchor(wanted, known.schema)
+        raise AnchorUnknown("This node never published that schema", anchor_ref=wanted[:MAX_REF])
+
+    async def _known(self, id: str) -> _Published | None:
+        if not id.startswith("sha256:") or len(id) > MAX_REF or not id.isascii():
+            return None
+        noted = await self._site.kept(_note(id))
+        return msgspec.json.decode(noted, type=_Published) if noted else None
+
+
+def _note(id: str) -> str:
+    return f"anchor\n{id}"
+
+
+def frame_of(anchor: Anchor) -> AnchorFrame:
+    return AnchorFrame(anchor_id=anchor.id, schema=dict(anchor.schema))
+
+
+def check_anchor(frame: AnchorFrame) -> None:
+    """Refuse a schema that is none, and one under a name that is not its own."""
+    fields: Any = frame.schema.get("fields")
+    if not isinstance(fields, list) or not all(_is_field(each) for each in cast("list[Any]", fields)):
+        raise FrameError("NCP-ANCHOR-SCHEMA-INVALID", "A schema is a list of fields, each with a name and a type")
+    if anchor_of(frame.schema) != frame.anchor_id:
+        raise FrameError("NCP-ANCHOR-ID-MISMATCH", "The name of a schema is the hash of what it says")
+
+
+def _is_field(each: Any) -> bool:
+    match each:
+        case {"name": str(), "type": str() as kind}:
+            return kind in TYPES
+        case _:
+            return False

@@ -1,0 +1,293 @@
+"""What is asked of nodes and what they answer, frame for frame: the same over HTTP and natively.
+
+A transport reads a frame and knows who sent it; here it becomes a request of the site, and what comes back a frame.
+"""
+
+import contextlib
+from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+
+from portico.budget import Cost, Tokenizer, Trimmed, cost, tokenizer, trim
+from portico.calls import Caller
+from portico.config import Config
+from portico.errors import InvalidCursor, SiteError, Unavailable
+from portico.faces.nwp.anchors import Anchors, Meant
+from portico.faces.nwp.failures import DepthExceeded, StreamLimit, StreamUnsupported, UnknownNode
+from portico.faces.nwp.frames import CapsFrame, QueryFrame, StreamFrame, Tier, encode_value
+from portico.faces.nwp.nodes import MAX_DEPTH, QUERY, Node, Nodes
+from portico.faces.nwp.queries import AGGREGATE_REF, Reading, records
+from portico.faces.nwp.warrants import Warrants
+from portico.query import MAX_LIMIT, Page, Query
+from portico.site import Site
+
+CURSOR_SECONDS: Final = 3600.0
+ENVELOPE: Final = 1024  # bytes of an answer besides its records, at most, but for what it carries along
+STREAM_BYTES: Final = 32_000  # of the records in one part of a stream: clients read it in one go
+RENDERED: Final = 256  # pages that are kept as they were sent
+TRIES: Final = 4  # to make a page small enough, while others write
+
+Records = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """One request, as its transport understood it."""
+
+    caller: Caller
+    node: Node
+    base: str  # the address of the site
+    id: str  # of the request, told again with the answer
+    tier: Tier = Tier.JSON
+    largest: int | None = None  # bytes that the payload of an answer may have; None: any number
+    budget: int | None = None
+    tokenizers: tuple[str, ...] = ()
+    depth: int | None = None
+    trace: tuple[str, ...] = ()  # nodes that the question came through
+
+    def with_frame(self, frame: QueryFrame) -> "Asking":
+        """What the frame says where the transport said nothing; of two budgets the smaller."""
+        warrant = self.caller.warrant
+        budgets = [each for each in (self.budget, frame.token_budget, warrant.budget if warrant else None) if each]
+        counted = (*self.tokenizers, frame.tokenizer or "", warrant.tokenizer if warrant else "")
+        depth = self.depth if self.depth is not None else frame.depth
+        return replace(self, budget=min(budgets, default=None), tokenizers=tuple(filter(None, counted)), depth=depth)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A frame to send, and what is said of it beside."""
+
+    frame: CapsFrame
+    cost: Cost | None = None
+    is_cached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Records as they are sent."""
+
+    data: bytes
+    count: int
+    cost: Cost
+    trimmed: Trimmed | None = None
+    sizes: tuple[int, ...] = ()  # of each record, where they are more than fit
+
+
+class Exchange:
+    def __init__(self, site: Site, config: Config) -> None:
+        self.site = site
+        self.config = config
+        self.nodes = Nodes(site, config)
+        self.anchors = Anchors(site)
+        self.warrants = Warrants(config, self.nodes)
+        self._streams: Counter[str] = Counter()
+        self._rendered: OrderedDict[tuple[int, Tier], tuple[Page, Written]] = OrderedDict()
+
+    # Queries
+
+    async def query(self, frame: QueryFrame, asking: Asking) -> Answer:
+        asking = asking.with_frame(frame)
+        meant, query = await self._understood(frame, asking)
+        inline = meant.inline
+        carried = len(encode_value(inline, asking.tier)) if inline else 0
+        page = await self.site.query(query, asking.caller)
+        page, written, is_cached = await self._fitting(query, page, asking, carried)
+        answer = CapsFrame(
+            anchor_ref=AGGREGATE_REF if query.aggregate else meant.anchor.id,
+            count=written.count,
+            data=msgspec.Raw(written.data),
+            next_cursor=self._sealed(page.cursor, asking.caller),
+            token_est=written.cost.tokens,
+            tokenizer_used=written.cost.tokenizer or None,
+            cached=is_cached or None,
+            inline_anchor=inline,
+            request_id=frame.request_id and asking.id,
+            trimmed=_told(written.trimmed),
+        )
+        return Answer(answer, written.cost, is_cached)
+
+    async def _understood(self, frame: QueryFrame, asking: Asking) -> tuple[Meant, Query]:
+        """What a frame asks for. What cannot be understood costs as much as what can."""
+        try:
+            self.warrants.check(asking, QUERY)
+            self._check_depth(asking)
+            if not self.nodes.may(asking.node, "query"):
+                raise UnknownNode(f"{asking.node.name} is not queried", node=asking.node.name)
+            await self.anchors.publish(asking.node)
+            is_patient = frame.auto_anchor is not False
+            meant = await self.anchors.meant(asking.node, frame.anchor_ref, is_patient=is_patient)
+            query = self.reading(asking.node, meant.collection).query(frame)
+            return meant, replace(query, cursor=self._unsealed(frame.cursor, asking.caller))
+        except SiteError:
+            await self.site.gate.spend(asking.caller)
+            raise
+
+    def reading(self, node: Node, collection: str) -> Reading:
+        return Reading(
+            self.site.catalog.collection(collection),
+            self.site.vectors(collection),
+            may_aggregate=self.nodes.may(node, "aggregate"),
+            may_compare=self.nodes.may(node, "vector_search"),
+            lenient=self.config.nwp.lenient,
+        )
+
+    def _check_depth(self, asking: Asking) -> None:
+        if asking.depth is not None and asking.depth > MAX_DEPTH:
+            raise DepthExceeded(f"A query goes at most {MAX_DEPTH} hops", depth=asking.depth, max_depth=MAX_DEPTH)
+
+    def _sealed(self, cursor: str, caller: Caller) -> str | None:
+        """A cursor that only this caller can bring back."""
+        return self.site.seal({"at": cursor}, caller, CURSOR_SECONDS) if cursor else None
+
+    def _unsealed(self, cursor: str | None, caller: Caller) -> str:
+        if not cursor:
+            return ""
+        said = self.site.unseal(cursor, caller)
+        if said is None or not isinstance(said.get("at"), str):
+            raise InvalidCursor("The cursor is not one of yours, or has expired", hint="Start again without a cursor.")
+        return said["at"]
+
+    async def _fitting(self, query: Query, page: Page, asking: Asking, carried: int) -> tuple[Page, Written, bool]:
+        """As much of a page as the caller can take. A shorter page has a cursor that leads to the rest."""
+        counter = tokenizer(*asking.tokenizers)
+        room = asking.largest - ENVELOPE - carried if asking.largest else None
+        asked = _length(page)
+        for _ in range(TRIES):
+            written, is_cached = self._written(query, page, asking, counter, room)
+            kept = _kept(written, room)
+            if kept == _length(page):
+                return page, _with_loss(written, asked - kept), is_cached
+            page = await self.site.shortened(query, kept)
+        raise Unavailable("The records change faster than they can be sent", hint="Ask for fewer.")
+
+    def _written(
+        self, query: Query, page: Page, asking: Asking, counter: Tokenizer | None, room: int | None
+    ) -> tuple[Written, bool]:
+        """The records of a page as they are sent. A page that is asked for again and again is written once."""
+        if asking.budget or counter:
+            return _write(records(page, query), asking.tier, asking.budget, counter, room), False
+        key = (id(page), asking.tier)
+        found = self._rendered.get(key)
+        if found and found[0] is page and (room is None or len(found[1].data) <= room):
+            self._rendered.move_to_end(key)
+            return found[1], True
+        written = _write(records(page, query), asking.tier, None, None, room)
+        self._rendered[key] = (page, written)
+        if len(self._rendered) > RENDERED:
+            self._rendered.popitem(last=False)
+        return written, False
+
+    # Streams
+
+    async def stream(self, frame: QueryFrame, asking: Asking) -> AsyncGenerator[StreamFrame]:
+        """All that a query finds, part by part. A cursor is let be: a stream begins at the beginning."""
+        asking = asking.with_frame(frame)
+        if not self.nodes.may(asking.node, "stream_query"):
+            await self.site.gate.spend(asking.caller)
+            raise StreamUnsupported("This node does not stream")
+        meant, query = await self._understood(msgspec.structs.replace(frame, cursor=None), asking)
+        reference = AGGREGATE_REF if query.aggregate else meant.anchor.id
+        asked = replace(query, count=True, limit=MAX_LIMIT if query.aggregate else query.limit)
+        counter, sent = tokenizer(*asking.tokenizers), 0
+        with self._counted(asking.caller):
+            async with aclosing(self.site.pages(asked, asking.caller)) as pages:
+                async for page in pages:
+                    for written, is_end in _portions(records(page, asked), asking, counter):
+                        first = {} if sent else {"anchor_ref": reference, "estimated_total": _total(page)}
+                        yield _part(written, asking, sent, is_last=is_end and not page.cursor, **first)
+                        sent += 1
+
+    @contextlib.contextmanager
+    def _counted(self, caller: Caller) -> Generator[None]:
+        """Hold one of the streams that a caller may have at once."""
+        key, most = caller.rate_key, self.config.nwp.streams
+        if self._streams[key] >= most:
+            raise StreamLimit(f"{most} streams at once are allowed", limit=most, hint="End one of them.")
+        self._streams[key] += 1
+        try:
+            yield
+        finally:
+            self._streams[key] -= 1
+            if not self._streams[key]:
+                del self._streams[key]
+
+
+def _write(made: Records, tier: Tier, budget: int | None, counter: Tokenizer | None, room: int | None) -> Written:
+    trimmed = trim(made, budget, counter) if budget else None
+    shown: Records = trimmed.records if trimmed else made
+    data = encode_value(shown, tier)
+    spent = trimmed.cost if trimmed else cost(data if tier == Tier.JSON else encode_value(shown, Tier.JSON), counter)
+    is_over = room is not None and len(data) > room
+    sizes = tuple(len(encode_value(each, tier)) + 1 for each in shown) if is_over else ()
+    return Written(data, len(shown), spent, trimmed if trimmed and not trimmed.is_whole else None, sizes)
+
+
+def _portions(made: Records, asking: Asking, counter: Tokenizer | None) -> Iterator[tuple[Written, bool]]:
+    """Records in portions that can be taken at once, and whether one is the last; of no records one empty portion."""
+    waiting = made
+    while True:
+        written = _write(waiting, asking.tier, asking.budget, counter, STREAM_BYTES)
+        if written.sizes:
+            fitting = waiting[: _kept(written, STREAM_BYTES)]
+            written = _write(fitting, asking.tier, asking.budget, counter, None)
+        waiting = waiting[written.count :]
+        yield _with_loss(written, 0), not waiting  # what was left out of this one comes with the next
+        if not waiting:
+            return
+
+
+def _part(written: Written, asking: Asking, seq: int, *, is_last: bool, **first: Any) -> StreamFrame:
+    return StreamFrame(
+        stream_id=asking.id,
+        seq=seq,
+        is_last=is_last,
+        data=msgspec.Raw(written.data),
+        request_id=asking.id if first else None,
+        token_est=written.cost.tokens,
+        trimmed=_told(written.trimmed),
+        **first,
+    )
+
+
+def _with_loss(written: Written, records: int) -> Written:
+    if written.trimmed is None:
+        return written
+    return replace(written, trimmed=replace(written.trimmed, dropped_records=records))
+
+
+def _length(page: Page) -> int:
+    return len(page.items) + len(page.rows)
+
+
+def _kept(written: Written, room: int | None) -> int:
+    """How many records fit: at least one, which is then sent as it is."""
+    if not written.sizes or room is None:
+        return written.count
+    left, kept = room, 0
+    for size in written.sizes:
+        left -= size
+        if left < 0:
+            break
+        kept += 1
+    return max(kept, 1)
+
+
+def _told(trimmed: Trimmed | None) -> dict[str, Any] | None:
+    """What was left out, so that nothing is cut in silence (13.3)."""
+    if trimmed is None:
+        return None
+    return {
+        "reason": "token_budget",
+        "dropped_fields": list(trimmed.dropped_fields),
+        "summarized_fields": list(trimmed.summarized_fields),
+        "dropped_records": trimmed.dropped_records,
+    }
+
+
+def _total(page: Page) -> int:
+    return -1 if page.total is None else page.total

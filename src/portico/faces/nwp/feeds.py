@@ -1,0 +1,208 @@
+"""Subscriptions and streams that can be ended: SubscribeFrames in, acknowledgements and DiffFrames out."""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias
+
+from portico.calls import Caller
+from portico.errors import BadRequest, Conflict, FeedExpired, NotFound, RateLimited, SiteError, Unavailable
+from portico.faces.nwp.exchange import Asking, Exchange
+from portico.faces.nwp.failures import (
+    SubscribeFilterUnsupported,
+    SubscriptionInterrupted,
+    SubscriptionLimit,
+    SubscriptionUnknown,
+    UnknownNode,
+    failure,
+)
+from portico.faces.nwp.frames import CapsFrame, DiffFrame, ErrorFrame, StreamFrame, SubscribeFrame
+from portico.faces.nwp.nodes import QUERY
+from portico.faces.nwp.queries import record
+from portico.subscriptions import Event, Following, Quiet, Subscribe
+
+ACK_REF: Final = "nps:system:subscribe:ack"
+HEARTBEAT_SECONDS: Final = 30
+LONGEST_HEARTBEAT: Final = 3600
+RECHECK_SECONDS: Final = 30.0  # how often it is looked at whether a subscriber's credentials still hold
+_ID = re.compile(r"[\w.:-]{1,64}\Z", re.ASCII)
+
+Again: TypeAlias = Callable[[], Awaitable[Caller]]
+
+
+class Feed:
+    """A subscription that was opened: its acknowledgement, and then what happens. Ends with an error, or in silence."""
+
+    def __init__(self, following: Following, anchor: str, again: Again | None) -> None:
+        self.id = following.id
+        self._following = following
+        self._anchor = anchor
+        self._again = again
+        said = {"resumed": following.resumed, "effective_filter": dict(following.filter)}
+        self.ack = acknowledged(following.id, "subscribed", following.last, **said)
+
+    def __aiter__(self) -> AsyncIterator[DiffFrame | ErrorFrame]:
+        return self._frames()
+
+    async def aclose(self) -> None:
+        """Stop reading. The subscription can be taken up again."""
+        await self._following.events.aclose()
+
+    async def _frames(self) -> AsyncGenerator[DiffFrame | ErrorFrame]:
+        checked = time.monotonic()
+        try:
+            async for seen in self._following.events:
+                if self._again and time.monotonic() - checked > RECHECK_SECONDS:
+                    await self._again()
+                    checked = time.monotonic()
+                yield self._diff(seen)
+        except Unavailable as error:
+            yield failure(SubscriptionInterrupted(error.message, hint="Subscribe again with resume_from_seq."))
+        except SiteError as error:
+            yield failure(error)
+
+    def _diff(self, seen: Event | Quiet) -> DiffFrame:
+        if isinstance(seen, Quiet):
+            return self._frame(seen.number, seen.number, [], "ping", datetime.now(UTC))
+        return self._frame(seen.number, seen.number - 1, _patch(seen), seen.kind, seen.at, seen.item.id)
+
+    def _frame(
+        self, seq: int, base: int, patch: list[dict[str, Any]], kind: str, at: datetime, entity: str | None = None
+    ) -> DiffFrame:
+        return DiffFrame(
+            anchor_ref=self._anchor,
+            base_seq=base,
+            patch=patch,
+            entity_id=entity,
+            stream_id=self.id,
+            seq=seq,
+            event_type=kind,
+            timestamp=moment(at),
+        )
+
+
+class Feeds:
+    """Opens subscriptions, and ends what a caller has running."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._site = exchange.site
+        self._streams: dict[tuple[str, str], asyncio.Event] = {}
+
+    async def open(self, frame: SubscribeFrame, asking: Asking, again: Again | None = None) -> Feed:
+        """Begin a subscription, or take one up after the last number that its reader has."""
+        wanted, anchor = await self._understood(frame, asking)
+        try:
+            following = await self._site.follow(wanted, asking.caller)
+        except RateLimited as error:
+            if "retry_after" in error.details:
+                raise
+            raise SubscriptionLimit(error.message, hint=error.hint, **error.details) from error
+        except Conflict as error:
+            if isinstance(error, FeedExpired):
+                raise
+            raise FeedExpired(error.message, hint="Subscribe anew, under another stream_id.") from error
+        return Feed(following, anchor, again)
+
+    async def told(self, frame: SubscribeFrame, asking: Asking) -> CapsFrame:
+        """What is said of a subscription or a stream that runs: that it has ended, or that it lives."""
+        self._exchange.warrants.check(asking, QUERY)
+        id, caller = _id(frame), asking.caller
+        stream = self._streams.get((caller.rate_key, id))
+        try:
+            match frame.action:
+                case "unsubscribe" if stream:
+                    await self._site.gate.spend(caller)
+                    stream.set()
+                    return acknowledged(id, "unsubscribed", 0)
+                case "unsubscribe":
+                    await self._site.unfollow(id, caller)
+                    return acknowledged(id, "unsubscribed", 0)
+                case "ping":
+                    return acknowledged(id, "alive", await self._site.is_following(id, caller))
+                case _:
+                    await self._site.gate.spend(caller)
+                    raise BadRequest(f"{frame.action[:40]!r} is no action", hint="subscribe, unsubscribe or ping.")
+        except NotFound as error:
+            raise SubscriptionUnknown("There is no such stream", stream_id=id) from error
+
+    async def stopping(self, parts: AsyncGenerator[StreamFrame], asking: Asking) -> AsyncGenerator[StreamFrame]:
+        """A stream that its reader can end early, by the id of its request."""
+        key, stop, seq = (asking.caller.rate_key, asking.id), asyncio.Event(), 0
+        self._streams[key] = stop
+        try:
+            async for part in parts:
+                yield part
+                seq = part.seq + 1
+                if stop.is_set() and not part.is_last:
+                    yield StreamFrame(stream_id=asking.id, seq=seq, is_last=True, data=[])
+                    return
+        finally:
+            if self._streams.get(key) is stop:
+                del self._streams[key]
+            await parts.aclose()
+
+    async def _understood(self, frame: SubscribeFrame, asking: Asking) -> tuple[Subscribe, str]:
+        """What a frame subscribes to. What cannot be understood costs as much as what can."""
+        exchange, node, nwp = self._exchange, asking.node, self._exchange.config.nwp
+        try:
+            exchange.warrants.check(asking, QUERY)
+            if not exchange.nodes.may(node, "subscribe"):
+                raise UnknownNode(f"{node.name} is not subscribed to", node=node.name)
+            if frame.filter is not None and not exchange.nodes.may(node, "subscribe_filter"):
+                raise SubscribeFilterUnsupported("This node tells of all changes or none")
+            await exchange.anchors.publish(node)
+            meant = await exchange.anchors.meant(node, frame.anchor_ref, is_patient=True)
+            exchange.reading(node, meant.collection).where(frame.filter)
+            wanted = Subscribe(
+                _id(frame),
+                meant.collection,
+                frame.filter,
+                frame.resume_from_seq,
+                seconds=nwp.resume,
+                heartbeat=_heartbeat(frame.heartbeat_interval),
+                limit=nwp.subscriptions,
+            )
+            return wanted, meant.anchor.id
+        except SiteError:
+            await self._site.gate.spend(asking.caller)
+            raise
+
+
+def acknowledged(id: str, status: str, last: int, **more: Any) -> CapsFrame:
+    said: dict[str, Any] = {
+        "stream_id": id,
+        "status": status,
+        "resumed": False,
+        "last_seq": last,
+        "effective_filter": {},
+        **more,
+    }
+    return CapsFrame(anchor_ref=ACK_REF, count=1, data=[said])
+
+
+def moment(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _id(frame: SubscribeFrame) -> str:
+    if not _ID.match(frame.stream_id):
+        raise BadRequest("stream_id is a UUID that you make", hint="At most 64 letters, digits, -, _, . and :.")
+    return frame.stream_id
+
+
+def _heartbeat(said: int | None) -> float:
+    return HEARTBEAT_SECONDS if said is None else min(said, LONGEST_HEARTBEAT)
+
+
+def _patch(event: Event) -> list[dict[str, Any]]:
+    """What a reader has to do to its copy of the record."""
+    match event.kind:
+        case "create":
+            return [{"op": "add", "path": "", "value": record(event.item)}]
+        case "update":
+            return list(event.patch)
+        case "delete":
+            return [{"op": "remove", "path": ""}]

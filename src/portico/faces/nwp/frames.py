@@ -1,0 +1,493 @@
+"""NCP frames: a header, and a payload in JSON or MessagePack. Knows bytes and types; nothing of a site.
+
+Nothing here trusts a length: what a header says is compared with what is there before anything is made of it.
+"""
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Annotated, Any, ClassVar, Final, TypeAlias, TypeVar, cast
+
+import msgspec
+from msgspec import Meta
+
+LARGEST: Final = 0xFFFF  # bytes of a payload behind a header of four bytes
+LARGEST_EXTENDED: Final = 0xFFFFFFFF
+VERSION: Final = "0.4"  # of NWP, NCP and what else a session speaks
+
+_EXTENDED = 0x80
+_ENCRYPTED = 0x08
+_FINAL = 0x04
+_TIER = 0x03
+_SHORT = struct.Struct(">BBH")
+_LONG = struct.Struct(">BBIH")
+
+Natural = Annotated[int, Meta(ge=0)]
+T = TypeVar("T", bound="Frame")
+
+
+class FrameError(ValueError):
+    """Bytes that are no frame, or a frame that says something impossible. `code` is NCP's."""
+
+    def __init__(self, code: str, message: str, where: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.where = where  # the member that is wrong, as in $.limit; empty if it is the whole
+
+
+class Tier(IntEnum):
+    """How a payload is written."""
+
+    JSON = 0
+    MSGPACK = 1
+
+    @property
+    def token(self) -> str:
+        """Its name in a handshake."""
+        return self.name.lower()
+
+
+class Type(IntEnum):
+    ANCHOR = 0x01
+    DIFF = 0x02
+    STREAM = 0x03
+    CAPS = 0x04
+    HELLO = 0x06
+    QUERY = 0x10
+    ACTION = 0x11
+    SUBSCRIBE = 0x12
+    IDENT = 0x20
+    TASK = 0x40
+    ERROR = 0xFE
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The first bytes of a frame: four of them, or eight if it is extended."""
+
+    type: int
+    tier: Tier
+    length: int  # of the payload
+    is_final: bool = True
+    is_encrypted: bool = False
+    is_extended: bool = False
+
+    @property
+    def size(self) -> int:
+        return _LONG.size if self.is_extended else _SHORT.size
+
+    @property
+    def flags(self) -> int:
+        said = (_EXTENDED * self.is_extended, _ENCRYPTED * self.is_encrypted, _FINAL * self.is_final)
+        return sum(said) | self.tier
+
+    def encode(self) -> bytes:
+        if self.length > (LARGEST_EXTENDED if self.is_extended else LARGEST):
+            raise _too_large(self.length, LARGEST)
+        if self.is_extended:
+            return _LONG.pack(self.type, self.flags, self.length, 0)
+        return _SHORT.pack(self.type, self.flags, self.length)
+
+
+def read_header(raw: bytes | memoryview, body: int | None = None) -> Header | None:
+    """The header that bytes begin with; None if more are needed to tell. `body` is how many follow, if that is known.
+
+    Two layouts of the extended header exist; where they differ the specification's is read before the other, and what
+    stays in doubt is decided by the number of bytes that follow.
+    """
+    if len(raw) < _SHORT.size:
+        return None
+    kind, flags, length = _SHORT.unpack_from(raw)
+    if flags & _TIER > Tier.MSGPACK:
+        raise FrameError("NCP-FRAME-FLAGS-INVALID", f"Payloads of tier {flags & _TIER:02b} are not known")
+    is_extended = bool(flags & _EXTENDED)
+    if is_extended:
+        if len(raw) < _LONG.size:
+            return None
+        length = _extended_length(raw, body)
+    return Header(
+        kind, Tier(flags & _TIER), length, bool(flags & _FINAL), bool(flags & _ENCRYPTED), is_extended=is_extended
+    )
+
+
+def _extended_length(raw: bytes | memoryview, body: int | None) -> int:
+    specified: int = _LONG.unpack_from(raw)[2]
+    other: int = struct.unpack_from(">I", raw, 4)[0]
+    has_high = bool(raw[2] or raw[3])
+    if has_high or not other:
+        return specified
+    # [type, flags, 0, 0, length in four bytes], as several libraries write it.
+    is_other = bool(raw[6] or raw[7]) or (specified != body and other == body)
+    return other if is_other else specified
+
+
+class Frame(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="frame"):
+    """What a payload holds. `frame` is written as text, since signatures cover that; unknown members are let be."""
+
+    TYPE: ClassVar[Type]
+
+
+class AnchorFrame(Frame, frozen=True, kw_only=True, tag="0x01"):
+    """A schema and its name."""
+
+    TYPE = Type.ANCHOR
+    anchor_id: str
+    schema: dict[str, Any]
+    ttl: int = 3600  # seconds
+
+
+class DiffFrame(Frame, frozen=True, kw_only=True, tag="0x02"):
+    """A change, as a subscription tells it."""
+
+    TYPE = Type.DIFF
+    anchor_ref: str
+    base_seq: int
+    patch: list[dict[str, Any]]
+    entity_id: str | None = None
+    stream_id: str | None = None
+    seq: int | None = None
+    event_type: str | None = None
+    timestamp: str | None = None
+
+
+class StreamFrame(Frame, frozen=True, kw_only=True, tag="0x03"):
+    """A part of a long answer."""
+
+    TYPE = Type.STREAM
+    stream_id: str
+    seq: int
+    is_last: bool
+    data: Any
+    anchor_ref: str | None = None
+    estimated_total: int | None = None
+    request_id: str | None = None
+    token_est: int | None = None
+    trimmed: dict[str, Any] | None = None
+    window_size: int | None = None
+    error_code: str | None = None
+
+
+class CapsFrame(Frame, frozen=True, kw_only=True, tag="0x04"):
+    """An answer: so many records, and where to go on."""
+
+    TYPE = Type.CAPS
+    anchor_ref: str
+    count: int
+    data: Any
+    next_cursor: str | None = None
+    token_est: int | None = None
+    tokenizer_used: str | None = None
+    cached: bool | None = None
+    inline_anchor: AnchorFrame | None = None
+    request_id: str | None = None
+    trimmed: dict[str, Any] | None = None
+    graph: list[dict[str, Any]] | None = None
+
+
+class AcceptedFrame(CapsFrame, frozen=True, kw_only=True, tag="0x04"):
+    """An answer that promises one. Clients read what it says from the top, others from `data`."""
+
+    task_id: str
+    status: str
+    poll_url: str
+    estimated_ms: int
+
+
+class WelcomeFrame(CapsFrame, frozen=True, kw_only=True, tag="0x04"):
+    """The answer to a Hello, for readers of 0.4 in `data` and for later ones at the top."""
+
+    node_id: str
+    caps: list[str]
+    nps_version: str
+    session_version: str
+    negotiated_encoding: str
+    enabled_encodings: list[str]
+    supported_protocols: list[str]
+    max_frame_payload: int
+    ext_support: bool
+    max_concurrent_streams: int
+
+
+class HelloFrame(Frame, frozen=True, kw_only=True, tag="0x06"):
+    """How an agent begins a session."""
+
+    TYPE = Type.HELLO
+    nps_version: str
+    supported_encodings: list[str]
+    supported_protocols: list[str]
+    min_version: str | None = None
+    agent_id: str | None = None
+    max_frame_payload: Natural | None = None
+    ext_support: bool | None = None
+    max_concurrent_streams: Natural | None = None
+    e2e_enc_algorithms: list[str] | None = None
+
+
+class OrderKey(msgspec.Struct, frozen=True):
+    field: str
+    dir: str = "ASC"
+
+
+class VectorSearch(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    vector: list[float]
+    field: str | None = None
+    top_k: int = 10
+    threshold: float | None = None
+    metric: str = "cosine"
+
+
+class QueryFrame(Frame, frozen=True, kw_only=True, tag="0x10"):
+    TYPE = Type.QUERY
+    anchor_ref: str | None = None
+    auto_anchor: bool | None = None
+    stream: bool | None = None
+    aggregate: Any = None
+    filter: Any = None
+    fields: list[str] | None = None
+    limit: Natural | None = None
+    cursor: str | None = None
+    order: list[OrderKey] | None = None
+    vector_search: VectorSearch | None = None
+    token_budget: Natural | None = None
+    tokenizer: str | None = None
+    depth: Natural | None = None
+    request_id: str | None = None
+
+
+class ActionFrame(Frame, frozen=True, kw_only=True, tag="0x11"):
+    TYPE = Type.ACTION
+    action_id: str
+    params: dict[str, Any] | None = None
+    idempotency_key: str | None = None
+    timeout_ms: Natural | None = None
+    is_async: bool | None = msgspec.field(default=None, name="async")
+    callback_url: str | None = None
+    priority: str | None = None
+    request_id: str | None = None
+
+
+class SubscribeFrame(Frame, frozen=True, kw_only=True, tag="0x12"):
+    TYPE = Type.SUBSCRIBE
+    action: str
+    stream_id: str
+    anchor_ref: str | None = None
+    filter: Any = None
+    heartbeat_interval: Natural | None = None
+    resume_from_seq: Natural | None = None
+
+
+class IdentFrame(Frame, frozen=True, kw_only=True, tag="0x20"):
+    """A certificate. What was signed is the object as it came, so it is kept beside this."""
+
+    TYPE = Type.IDENT
+    nid: str
+
+
+class TaskFrame(Frame, frozen=True, kw_only=True, tag="0x40"):
+    """Steps for workers behind a gateway (NOP)."""
+
+    TYPE = Type.TASK
+    task_id: str
+    dag: dict[str, Any]
+    timeout_ms: Natural | None = None
+    max_retries: Natural | None = None
+    priority: str | None = None
+    callback_url: str | None = None
+    preflight: bool | None = None
+    context: dict[str, Any] | None = None
+    request_id: str | None = None
+
+
+class ErrorFrame(Frame, frozen=True, kw_only=True, tag="0xFE"):
+    TYPE = Type.ERROR
+    status: str
+    error: str
+    message: str = ""
+    details: dict[str, Any] = {}
+    request_id: str | None = None
+
+
+AnyFrame: TypeAlias = (
+    AnchorFrame
+    | DiffFrame
+    | StreamFrame
+    | CapsFrame
+    | HelloFrame
+    | QueryFrame
+    | ActionFrame
+    | SubscribeFrame
+    | IdentFrame
+    | TaskFrame
+    | ErrorFrame
+)
+
+FRAMES: Final[Mapping[int, type[Frame]]] = {
+    each.TYPE: each
+    for each in (
+        AnchorFrame,
+        DiffFrame,
+        StreamFrame,
+        CapsFrame,
+        HelloFrame,
+        QueryFrame,
+        ActionFrame,
+        SubscribeFrame,
+        IdentFrame,
+        TaskFrame,
+        ErrorFrame,
+    )
+}
+
+# Decimals as numbers (notes of msgspec: they are texts else), so that both tiers carry the same object.
+_TO_JSON = msgspec.json.Encoder(decimal_format="number")
+_TO_MSGPACK = msgspec.msgpack.Encoder(decimal_format="number")
+_FROM_JSON: Final[Mapping[type[Frame], msgspec.json.Decoder[Any]]] = {
+    kind: msgspec.json.Decoder(kind) for kind in FRAMES.values()
+}
+_FROM_MSGPACK: Final[Mapping[type[Frame], msgspec.msgpack.Decoder[Any]]] = {
+    kind: msgspec.msgpack.Decoder(kind) for kind in FRAMES.values()
+}
+_ANY_JSON = msgspec.json.Decoder()
+_ANY_MSGPACK = msgspec.msgpack.Decoder()
+
+
+def encode_value(value: Any, tier: Tier) -> bytes:
+    """A payload, or a part of one, as a tier writes it."""
+    return _TO_JSON.encode(value) if tier == Tier.JSON else _TO_MSGPACK.encode(value)
+
+
+def encode(frame: Frame, tier: Tier, *, is_final: bool = True, largest: int = LARGEST_EXTENDED) -> bytes:
+    """A whole frame. It is extended only if it must be; one whose payload is larger than `largest` is refused."""
+    written = bytearray(_SHORT.size)
+    (_TO_JSON if tier == Tier.JSON else _TO_MSGPACK).encode_into(frame, written, _SHORT.size)
+    length = len(written) - _SHORT.size
+    if length > largest:
+        raise _too_large(length, largest)
+    if length <= LARGEST:
+        _SHORT.pack_into(written, 0, frame.TYPE, tier | _FINAL * is_final, length)
+        return bytes(written)
+    header = Header(frame.TYPE, tier, length, is_final, is_extended=True)
+    return header.encode() + bytes(memoryview(written)[_SHORT.size :])
+
+
+def decode(raw: bytes, largest: int = LARGEST_EXTENDED) -> Frame:
+    """The one frame that these bytes are."""
+    header = read_header(raw, len(raw) - _LONG.size)
+    if header is None or header.size + header.length != len(raw):
+        raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "The bytes are not one whole frame")
+    if header.length > largest:
+        raise _too_large(header.length, largest)
+    return decode_payload(header, memoryview(raw)[header.size :])
+
+
+def decode_payload(header: Header, payload: bytes | memoryview) -> Frame:
+    """What a payload holds, by its header."""
+    kind = FRAMES.get(header.type)
+    if kind is None:
+        raise FrameError("NCP-FRAME-UNKNOWN-TYPE", f"Frames of type 0x{header.type:02X} are not known here")
+    if header.is_encrypted:
+        raise FrameError("NCP-ENC-NOT-NEGOTIATED", "Encryption of payloads was not negotiated")
+    return decode_as(kind, payload, header.tier)
+
+
+def decode_as(kind: type[T], payload: bytes | memoryview, tier: Tier) -> T:
+    """A payload as a frame of this kind. `frame` may be left out, or be a number or a text in any case."""
+    decoder = (_FROM_JSON if tier == Tier.JSON else _FROM_MSGPACK)[kind]
+    try:
+        return cast("T", decoder.decode(payload))
+    except msgspec.ValidationError:
+        return _converted(kind, decode_any(payload, tier))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _unreadable(error) from error
+
+
+def decode_any(payload: bytes | memoryview, tier: Tier) -> Any:
+    """A payload as it was written, whatever it holds."""
+    try:
+        return (_ANY_JSON if tier == Tier.JSON else _ANY_MSGPACK).decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise _unreadable(error) from error
+
+
+def _converted(kind: type[T], value: Any) -> T:
+    if not isinstance(value, dict):
+        raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "The payload of a frame is an object")
+    members = cast("dict[Any, Any]", value)
+    said = members.pop("frame", None)
+    if said is not None and _number(said) != kind.TYPE:
+        raise FrameError("NCP-FRAME-UNKNOWN-TYPE", f"`frame` is {said!r:.20}; here it is 0x{kind.TYPE:02X}")
+    try:
+        return msgspec.convert(members, kind)
+    except msgspec.ValidationError as error:
+        says, _, where = str(error).partition(" - at `")
+        named = where.rstrip("`")
+        raise FrameError("NCP-FRAME-UNKNOWN-TYPE", f"{named or 'the frame'}: {says}", named) from error
+
+
+# Records by their schema
+
+_ROW_TYPES: Final[Mapping[str, Any]] = {
+    "string": str,
+    "uint64": int,
+    "int64": int,
+    "decimal": float,
+    "bool": bool,
+    "timestamp": str,
+    "bytes": str,
+}
+
+
+def row_type(schema: Mapping[str, Any]) -> type[msgspec.Struct]:
+    """A type for the records of a schema: reading them so is several times as fast as reading objects of any kind."""
+    fields = [(name, _ROW_TYPES.get(kind, Any) | None, None) for name, kind in _columns(schema)]
+    return msgspec.defstruct("Row", fields, frozen=True, gc=False, omit_defaults=True, kw_only=True)
+
+
+def _columns(schema: Mapping[str, Any]) -> list[tuple[str, str]]:
+    members = schema.get("fields")
+    if not isinstance(members, list):
+        raise FrameError("NCP-ANCHOR-SCHEMA-INVALID", "A schema has a list of fields")
+    try:
+        return [(each["name"], each["type"]) for each in cast("list[dict[str, str]]", members)]
+    except (TypeError, KeyError) as error:
+        raise FrameError("NCP-ANCHOR-SCHEMA-INVALID", "A field of a schema has a name and a type") from error
+
+
+class Reader:
+    """Reads answers whose records are of one type."""
+
+    def __init__(self, row: type[msgspec.Struct]) -> None:
+        data = [("data", list[row])]
+        answer: Any = msgspec.defstruct("CapsOfRows", data, bases=(CapsFrame,), tag="0x04", kw_only=True)
+        self._decoders: tuple[Any, Any] = (msgspec.json.Decoder(answer), msgspec.msgpack.Decoder(answer))
+
+    def decode(self, raw: bytes) -> CapsFrame:
+        header = read_header(raw, len(raw) - _LONG.size)
+        if header is None or header.type != Type.CAPS or header.size + header.length != len(raw):
+            raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "The bytes are not one whole answer")
+        try:
+            return self._decoders[header.tier].decode(memoryview(raw)[header.size :])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise _unreadable(error) from error
+
+
+def _number(said: Any) -> int | None:
+    if isinstance(said, bool):
+        return None
+    if isinstance(said, int):
+        return said
+    try:
+        return int(said, 16) if isinstance(said, str) and said[:2].lower() == "0x" and len(said) <= 4 else None
+    except ValueError:
+        return None
+
+
+def _unreadable(error: Exception) -> FrameError:
+    if isinstance(error, RecursionError):
+        return FrameError("NCP-FRAME-UNKNOWN-TYPE", "The payload is nested too deeply")
+    return FrameError("NCP-FRAME-UNKNOWN-TYPE", f"The payload cannot be read: {str(error)[:200]}")
+
+
+def _too_large(length: int, largest: int) -> FrameError:
+    return FrameError("NCP-FRAME-PAYLOAD-TOO-LARGE", f"The payload has {length} bytes; {largest} are allowed")

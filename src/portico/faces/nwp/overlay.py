@@ -1,0 +1,512 @@
+"""NWP over HTTP: /nwp/{node} and what lies below it. Reads headers and bodies, and answers in the form of the request.
+
+A body is a frame with its header, or bare JSON or MessagePack; the first bytes tell. Errors are always JSON.
+"""
+
+import base64
+import re
+import time
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from math import ceil
+from typing import Any, Final, TypeAlias, TypeVar, cast
+
+import msgspec
+from starlette.middleware.errors import ServerErrorMiddleware
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from portico.calls import Caller
+from portico.config import Config
+from portico.errors import BadRequest, Forbidden, RateLimited, SiteError, Unauthenticated
+from portico.faces.documents import document, preferred
+from portico.faces.nwp.actions import Accepted, Actions
+from portico.faces.nwp.anchors import frame_of
+from portico.faces.nwp.exchange import Answer, Asking, Exchange
+from portico.faces.nwp.failures import UnknownNode, VersionUnsupported, WrongMethod, code_of, failure, unreadable
+from portico.faces.nwp.feeds import Feed, Feeds
+from portico.faces.nwp.frames import (
+    LARGEST,
+    ActionFrame,
+    ErrorFrame,
+    Frame,
+    FrameError,
+    QueryFrame,
+    StreamFrame,
+    SubscribeFrame,
+    TaskFrame,
+    Tier,
+    Type,
+    decode,
+    decode_as,
+    encode,
+    encode_value,
+    read_header,
+)
+from portico.faces.nwp.nodes import MANIFEST, PREFIX, SITE, Node
+from portico.faces.nwp.versions import is_older
+from portico.faces.wire import BEARER, EventStream, base_of, begin, credentials, is_from_elsewhere, read_body
+from portico.observe import Broke, Observe
+from portico.web.node import node_page
+from portico.web.style import HEADERS as PAGE_HEADERS
+
+CAPSULE: Final = "application/nwp-capsule"
+# The type as specified; the profile is for clients that look for their own word in it.
+FRAMED_CAPSULE: Final = f'{CAPSULE}; profile="application/nwp-frame application/x-nps-frame"'
+ERROR: Final = "application/nwp-error+json"
+LINES: Final = "application/x-ndjson"
+EVENTS: Final = "text/event-stream"
+HTML: Final = "text/html"
+JSON: Final = "application/json"
+FRAMED_KINDS: Final = ("application/nwp-frame", "application/x-nps-frame", CAPSULE)
+MAX_HEADER: Final = 8192  # characters of a header that is read
+_TRACE = re.compile(r"[\w.:-]{1,300}\Z", re.ASCII)
+_MAPS = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))  # first bytes of a MessagePack object
+
+Headers: TypeAlias = Mapping[str, str]
+T = TypeVar("T", bound=Frame)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a request was written, and so how its answer will be."""
+
+    tier: Tier
+    is_framed: bool
+
+    @property
+    def largest(self) -> int | None:
+        return LARGEST if self.is_framed else None
+
+    def body(self, frame: Frame, *, is_final: bool = True) -> bytes:
+        return encode(frame, self.tier, is_final=is_final) if self.is_framed else encode_value(frame, self.tier)
+
+    @property
+    def media_type(self) -> str:
+        return FRAMED_CAPSULE if self.is_framed else CAPSULE
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A request for a node."""
+
+    scope: Scope
+    receive: Receive
+    send: Send
+    headers: Headers
+    method: str
+    name: str  # of the node
+    sub: str  # what is wanted of it
+    rest: str  # what follows
+    id: str  # as the caller calls it, or made up
+    base: str
+
+    @property
+    def request(self) -> Request:
+        return Request(self.scope, self.receive)
+
+
+Handler: TypeAlias = Callable[[Arrived, Node, Caller], Awaitable[None]]
+
+
+class Overlay:
+    def __init__(self, exchange: Exchange, actions: Actions, feeds: Feeds, config: Config) -> None:
+        self._exchange = exchange
+        self._actions = actions
+        self._feeds = feeds
+        self._site = exchange.site
+        self._config = config
+        self._handlers: Mapping[tuple[str, str], Handler] = {
+            ("query", "POST"): self._query,
+            ("stream", "POST"): self._stream,
+            ("invoke", "POST"): self._invoke,
+            ("subscribe", "POST"): self._subscribe,
+            ("actions", "GET"): self._list_actions,
+            (".schema", "GET"): self._schema,
+            (".nwm", "GET"): self._manifest,
+            ("", "GET"): self._front,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        arrived = self._arrived(scope, receive, send)
+        caller: Caller | None = None
+        node: Node | None = None
+        try:
+            handler = self._handler(arrived)
+            self._check_page(arrived)
+            caller = await self._caller(arrived)
+            node = await self._node(arrived, caller)
+            await handler(arrived, node, caller)
+        except SiteError as error:
+            await self._refuse(arrived, node, caller, error)
+        except ClientDisconnect:
+            return
+
+    # Reading
+
+    def _arrived(self, scope: Scope, receive: Receive, send: Send) -> Arrived:
+        headers = {name.decode("latin-1"): value.decode("latin-1").strip() for name, value in scope["headers"]}
+        _, _, name, *below = scope["path"].split("/", 4)
+        sub, rest = (below[0] if below else ""), (below[1] if len(below) > 1 else "")
+        id = _uuid(headers.get("x-nwp-request-id")) or str(uuid.uuid4())
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        base = base_of(HTTPConnection(scope), self._config.server)
+        return Arrived(scope, receive, send, headers, method, name or SITE, sub, rest, id, base)
+
+    def _handler(self, arrived: Arrived) -> Handler:
+        found = self._handlers.get((arrived.sub, arrived.method))
+        if found and (not arrived.rest or arrived.sub == "actions"):
+            return found
+        allowed = [method for sub, method in self._handlers if sub == arrived.sub and not arrived.rest]
+        if allowed:
+            raise WrongMethod(f"This is asked with {allowed[0]}", allow=allowed[0])
+        raise UnknownNode("There is nothing at this address of a node", path=arrived.scope["path"][:200])
+
+    def _check_page(self, arrived: Arrived) -> None:
+        """Refuse what a page elsewhere sent that may not ask here."""
+        if "origin" in arrived.headers and is_from_elsewhere(arrived.request, self._config.server):
+            error = Forbidden(
+                "Pages of that origin may not ask here", hint="The operator can add it to server.origins."
+            )
+            self._site.refused("page", error)
+            raise error
+
+    async def _caller(self, arrived: Arrived) -> Caller:
+        address = arrived.scope["client"][0] if arrived.scope.get("client") else ""
+        shown = credentials(arrived.headers, address)
+        ident, agent = arrived.headers.get("x-nwp-ident", ""), arrived.headers.get("x-nwp-agent", "")
+        if ident or agent:
+            shown = replace(shown, ident=_certificate(ident), agent=agent[:MAX_HEADER])
+        return await self._site.caller(shown)
+
+    async def _node(self, arrived: Arrived, caller: Caller) -> Node:
+        said = arrived.headers.get("x-nwp-version", "")
+        try:
+            if said and is_older(said, self._config.nwp.min_version):
+                oldest = self._config.nwp.min_version
+                raise VersionUnsupported(f"Agents speak {oldest} or later here", min_agent_version=oldest)
+            return await self._exchange.nodes.named(arrived.name)
+        except SiteError:
+            await self._site.gate.spend(caller)
+            raise
+
+    async def _read(self, arrived: Arrived, kind: type[T], caller: Caller) -> tuple[T | TaskFrame, Form]:
+        """The frame that a body is. What cannot be read costs as much as what can."""
+        return await self._site.unless_refused(self._parsed(arrived, kind), caller)
+
+    async def _parsed(self, arrived: Arrived, kind: type[T]) -> tuple[T | TaskFrame, Form]:
+        body = await read_body(arrived.request, self._site.limits.payload_bytes)
+        try:
+            if _is_framed(body):
+                frame = decode(body)
+                form = Form(Tier(body[1] & 1), is_framed=True)
+                if not isinstance(frame, kind | TaskFrame):
+                    raise FrameError("NCP-FRAME-UNKNOWN-TYPE", f"A frame of type 0x{frame.TYPE:02X} is not read here")
+                return cast("T", frame), self._wanted(arrived, form)
+            tier = _bare_tier(body, arrived.headers)
+            return decode_as(kind, body or b"{}", tier), self._wanted(arrived, Form(tier, is_framed=False))
+        except FrameError as error:
+            raise unreadable(error, _OTHERWISE.get(kind, BadRequest)) from error
+
+    def _wanted(self, arrived: Arrived, form: Form) -> Form:
+        """The form of the answer: that of the request, unless the caller asks for another."""
+        tier = _TIERS.get(arrived.headers.get("x-nwp-encoding", "").lower(), form.tier)
+        accept = arrived.headers.get("accept", "")
+        if JSON in accept and not any(kind in accept for kind in FRAMED_KINDS):
+            return Form(Tier.JSON, is_framed=False)
+        return Form(tier, form.is_framed)
+
+    def _asking(self, arrived: Arrived, node: Node, caller: Caller, form: Form, said: str | None) -> Asking:
+        headers = arrived.headers
+        id = arrived.id if "x-nwp-request-id" in headers else _uuid(said) or arrived.id
+        trace = tuple(each.strip() for each in headers.get("x-nwp-trace", "")[:MAX_HEADER].split(",") if each.strip())
+        return Asking(
+            caller,
+            node,
+            arrived.base,
+            id,
+            form.tier,
+            form.largest,
+            _natural(headers, "x-nwp-budget"),
+            tuple(filter(None, [headers.get("x-nwp-tokenizer", "")[:80]])),
+            _natural(headers, "x-nwp-depth"),
+            tuple(each for each in trace if _TRACE.match(each)),
+        )
+
+    # Answering
+
+    async def _query(self, arrived: Arrived, node: Node, caller: Caller) -> None:
+        frame, form = await self._read(arrived, QueryFrame, caller)
+        asked = cast("QueryFrame", frame)
+        asking = self._asking(arrived, node, caller, form, asked.request_id)
+        if asked.stream:
+            await self._send_stream(arrived, asked, asking, form)
+        else:
+            await self._send_capsule(arrived, await self._exchange.query(asked, asking), asking, form)
+
+    async def _stream(self, arrived: Arrived, node: Node, caller: Caller) -> None:
+        frame, form = await self._read(arrived, QueryFrame, caller)
+        asked = cast("QueryFrame", frame)
+        await self._send_stream(arrived, asked, self._asking(arrived, node, caller, form, asked.request_id), form)
+
+    async def _send_stream(self, arrived: Arrived, frame: QueryFrame, asking: Asking, form: Form) -> None:
+        begun = await begin(self._feeds.stopping(self._exchange.stream(frame, asking), asking))
+        headers = self._said(asking.node, asking.caller, asking.id)
+
+        async def parts() -> AsyncGenerator[bytes]:
+            async for part in begun:
+                yield _part(part, form)
+
+        kind = form.media_type if form.is_framed else LINES
+        stream = EventStream(parts(), work=begun, heartbeat=None, media_type=kind, headers=headers)
+        await stream(arrived.scope, arrived.receive, arrived.send)
+
+    async def _invoke(self, arrived: Arrived, node: Node, caller: Caller) -> None:
+        frame, form = await self._read(arrived, ActionFrame, caller)
+        asking = self._asking(arrived, node, caller, form, frame.request_id)
+        trace = arrived.headers.get("traceparent", "")
+        answer = await self._actions.invoke(frame, asking, trace)
+        if isinstance(answer, Accepted):
+            # Flat JSON whatever the form of the request: clients read nothing else here.
+            body, headers = encode_value(answer.frame, Tier.JSON), self._said(node, caller, asking.id)
+            await self._respond(arrived, HTTPStatus.ACCEPTED, body, CAPSULE, headers)
+        else:
+            await self._send_capsule(arrived, answer, asking, form)
+
+    async def _subscribe(self, arrived: Arrived, node: Node, caller: Caller) -> None:
+        frame, form = await self._read(arrived, SubscribeFrame, caller)
+        asking = self._asking(arrived, node, caller, form, None)
+        asked = cast("SubscribeFrame", frame)
+        if asked.action != "subscribe":
+            told = await self._feeds.told(asked, asking)
+            await self._send_capsule(arrived, Answer(told), asking, form)
+            return
+        feed = await self._feeds.open(asked, asking, lambda: self._caller(arrived))
+        if _takes_events(arrived.headers):
+            await self._send_events(arrived, feed, asking, form)
+        else:
+            await feed.aclose()
+            await self._send_capsule(arrived, Answer(feed.ack), asking, form)
+
+    async def _send_events(self, arrived: Arrived, feed: Feed, asking: Asking, form: Form) -> None:
+        headers = self._said(asking.node, asking.caller, asking.id)
+
+        async def events() -> AsyncGenerator[bytes]:
+            yield _event(feed.ack, form.tier)
+            async for each in feed:
+                yield _event(each, form.tier)
+
+        stream = EventStream(events(), heartbeat=None, headers=headers)
+        try:
+            await stream(arrived.scope, arrived.receive, arrived.send)
+        finally:
+            await feed.aclose()
+
+    async def _list_actions(self, arrived: Arrived, node: Node, caller: Caller) -> None:
+        await self._site.gate.spend(caller)
+        if not node.actions:
+            raise UnknownNode(f"{node.name} has no actions", node=node.name)
+        where, _, task = arrived.rest.partition("/")
+        if arrived.rest and (where != "status" or not task):
+            raise UnknownNode("There is nothing at this address of a node", path=arrived.scope["path"][:200])
+        nodes = self._exchange.nodes
+        if task:
+            asking = self._asking(arrived, node, caller, Form(Tier.JSON, is_framed=False), None)
+            said: Any = await self._actions.status(task, asking)
+        else:
+            said = {"node_id": nodes.id(node.name, arrived.base), "actions": nodes.actions(node)}
+        headers = self._said(node, caller, arrived.id)
+        await self._respond(arrived, HTTPStatus.OK, encode_value(said, Tier.JSON), JSON, headers)
+
+    async def _schema(self, arrived: Arrived, node: Node, caller: Caller) -> None:
+        await self._site.gate.spend(caller)
+        await self._exchange.anchors.publish(node)
+        anchor = await self._exchange.anchors.schema(node, arrived.request.query_params.get("anchor", ""))
+        is_framed = any(kind in arrived.headers.get("accept", "") for kind in FRAMED_KINDS)
+        form = Form(Tier.MSGPACK if is_framed else Tier.JSON, is_framed)
+        headers = {**self._said(node, caller, arrived.id), "x-nwp-schema": anchor.id}
+        kind = form.media_type if is_framed else JSON
+        await self._respond(arrived, HTTPStatus.OK, form.body(frame_of(anchor)), kind, headers)
+
+    async def _manifest(self, arrived: Arrived, node: Node, caller: Caller) -> None:
+        await self._site.gate.spend(caller)
+        await self._exchange.anchors.publish(node)
+        manifest = self._exchange.nodes.manifest(node, arrived.base)
+        headers = self._said(node, caller, arrived.id)
+        response = document(
+            _quoting(arrived.request),
+            msgspec.json.encode(manifest),
+            MANIFEST,
+            headers,
+            server=self._config.server,
+            tag=manifest["manifest_version"],
+        )
+        await response(arrived.scope, arrived.receive, arrived.send)
+
+    async def _front(self, arrived: Arrived, node: Node, caller: Caller) -> None:
+        """A page for people; programs get the manifest."""
+        accept = arrived.headers.get("accept", "")
+        is_program = any(name.startswith("x-nwp-") for name in arrived.headers) or "nwp" in accept
+        if is_program or preferred(accept, (JSON, HTML)) != HTML:
+            await self._manifest(arrived, node, caller)
+        else:
+            await self._page(arrived, node, caller)
+
+    async def _page(self, arrived: Arrived, node: Node, caller: Caller) -> None:
+        await self._site.gate.spend(caller)
+        manifest = self._exchange.nodes.manifest(node, arrived.base)
+        others = list(self._exchange.nodes.all.values())
+        page = node_page(self._site.name, node.name, manifest, [(each.name, each.type, each.title) for each in others])
+        response = document(
+            arrived.request, page, HTML, PAGE_HEADERS, server=self._config.server, vary=("accept", "x-nwp-agent")
+        )
+        await response(arrived.scope, arrived.receive, arrived.send)
+
+    # Sending
+
+    async def _send_capsule(self, arrived: Arrived, answer: Answer, asking: Asking, form: Form) -> None:
+        headers = self._said(asking.node, asking.caller, asking.id)
+        headers["x-nwp-schema"] = answer.frame.anchor_ref
+        if answer.cost:
+            headers["x-nwp-tokens"] = str(answer.cost.tokens)
+            if answer.cost.own is not None:
+                headers["x-nwp-tokens-native"] = str(answer.cost.own)
+            if answer.cost.tokenizer:
+                headers["x-nwp-tokenizer-used"] = answer.cost.tokenizer
+        if answer.is_cached:
+            headers["x-nwp-cached"] = "true"
+        await self._respond(arrived, HTTPStatus.OK, form.body(answer.frame), form.media_type, headers)
+
+    def _said(self, node: Node | None, caller: Caller | None, id: str) -> dict[str, str]:
+        """What is said with every answer."""
+        headers = {"x-nwp-request-id": id, "cache-control": "no-store", "x-content-type-options": "nosniff"}
+        if node:
+            headers["x-nwp-node-type"] = node.type
+        if caller:
+            left = self._site.gate.left(caller)
+            headers["x-nwp-rate-limit"] = str(left.limit)
+            headers["x-nwp-rate-remaining"] = str(left.remaining)
+            headers["x-nwp-rate-reset"] = str(ceil(time.time() + left.reset))
+        return headers
+
+    async def _refuse(self, arrived: Arrived, node: Node | None, caller: Caller | None, error: SiteError) -> None:
+        headers = self._said(node, caller, arrived.id)
+        status = HTTPStatus.METHOD_NOT_ALLOWED if isinstance(error, WrongMethod) else code_of(error).http
+        match error:
+            case WrongMethod():
+                headers["allow"] = str(error.details["allow"])
+            case Unauthenticated():
+                headers["www-authenticate"] = BEARER
+            case RateLimited():
+                headers["retry-after"] = str(ceil(error.details.get("retry_after", 1)))
+            case _:
+                pass
+        await self._respond(arrived, status, _told(failure(error, arrived.id)), ERROR, headers)
+
+    async def _respond(
+        self, arrived: Arrived, status: HTTPStatus, body: bytes, kind: str, headers: Mapping[str, str]
+    ) -> None:
+        said = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+        said += [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
+        shown = b"" if arrived.scope["method"] == "HEAD" else body
+        await arrived.send({"type": "http.response.start", "status": status.value, "headers": said})
+        await arrived.send({"type": "http.response.body", "body": shown})
+
+
+class Front:
+    """Takes requests for nodes before all others: they are many, and small."""
+
+    def __init__(self, app: ASGIApp, overlay: Overlay, observe: Observe) -> None:
+        async def broke(request: Request, error: Exception) -> Response:
+            observe(Broke(request.scope["path"][:100], type(error).__name__))
+            told = _told(failure(SiteError("The server failed")))
+            return Response(told, HTTPStatus.INTERNAL_SERVER_ERROR, media_type=ERROR)
+
+        self._app = app
+        self._nodes = ServerErrorMiddleware(overlay, handler=broke)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_node = scope["type"] == "http" and (scope["path"] == PREFIX or scope["path"].startswith(f"{PREFIX}/"))
+        await (self._nodes if is_node else self._app)(scope, receive, send)
+
+
+_TIERS: Final = {"json": Tier.JSON, "msgpack": Tier.MSGPACK}
+_OTHERWISE: Final[Mapping[type[Frame], type[SiteError]]] = {}
+
+
+def _is_framed(body: bytes) -> bool:
+    """Whether bytes are a frame by their first ones: a type that is sent here, and a length that fits."""
+    if not body or body[0] not in {Type.QUERY, Type.ACTION, Type.SUBSCRIBE, Type.ANCHOR, Type.IDENT, Type.TASK}:
+        return bool(body) and body[0] not in b"{ \t\r\n" and body[0] not in _MAPS
+    header = read_header(body, len(body) - 8)
+    fits = header is not None and header.size + header.length == len(body)
+    # 0x20 is a space too, and then JSON follows.
+    return fits or body[0] != Type.IDENT
+
+
+def _bare_tier(body: bytes, headers: Headers) -> Tier:
+    if body and body[0] in _MAPS:
+        return Tier.MSGPACK
+    return Tier.JSON
+
+
+def _certificate(shown: str) -> bytes:
+    """An IdentFrame as it is, or in base64url."""
+    if not shown or shown.startswith("{"):
+        return shown.encode("latin-1")
+    try:
+        return base64.urlsafe_b64decode(shown + "=" * (-len(shown) % 4))
+    except ValueError:
+        return shown.encode("latin-1")
+
+
+def _uuid(text: str | None) -> str | None:
+    """An id that may be told again: nothing else could be put into a header or a log unseen."""
+    try:
+        return str(uuid.UUID(text)) if text and len(text) == 36 else None
+    except ValueError:
+        return None
+
+
+def _natural(headers: Headers, name: str) -> int | None:
+    said = headers.get(name)
+    if said is None:
+        return None
+    if not said.isascii() or not said.isdecimal() or len(said) > 10:
+        raise BadRequest(f"{name} is a whole number", header=name)
+    return int(said)
+
+
+def _told(error: ErrorFrame) -> bytes:
+    """An error as a body of its own (9.4): what it says, without being called a frame."""
+    said = msgspec.structs.asdict(error)
+    return encode_value({name: value for name, value in said.items() if value is not None}, Tier.JSON)
+
+
+def _part(part: StreamFrame, form: Form) -> bytes:
+    """A part of a stream in one piece: a frame, or a line."""
+    return form.body(part, is_final=part.is_last) if form.is_framed else encode_value(part, Tier.JSON) + b"\n"
+
+
+def _event(frame: Frame, tier: Tier) -> bytes:
+    seq: int | None = getattr(frame, "seq", None)
+    id = f"id: {seq}\n".encode() if seq is not None else b""
+    return id + b"data: " + base64.b64encode(encode(frame, tier)) + b"\n\n"
+
+
+def _takes_events(headers: Headers) -> bool:
+    accept = headers.get("accept", "*/*")
+    return EVENTS in accept or "*/*" in accept
+
+
+def _quoting(request: Request) -> Request:
+    """A request whose If-None-Match has quotes: agents send the version as it stands in the manifest."""
+    known = request.headers.get("if-none-match", "")
+    if not known or '"' in known or known.strip() == "*":
+        return request
+    quoted = ", ".join(f'"{each.strip()}"' for each in known.split(","))
+    headers = [pair for pair in request.scope["headers"] if pair[0] != b"if-none-match"]
+    return Request({**request.scope, "headers": [*headers, (b"if-none-match", quoted.encode("latin-1"))]})

@@ -1,0 +1,195 @@
+"""QueryFrames to queries, and pages to records. Decides what a frame means; asks nobody."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+from portico.catalog import ID, Collection
+from portico.errors import InvalidAggregate, InvalidQuery, UnknownField, UnsafeRegex
+from portico.faces.nwp.failures import AggregateUnsupported, VectorUnsupported
+from portico.faces.nwp.frames import OrderKey, QueryFrame, VectorSearch
+from portico.faces.nwp.patterns import nests_quantifiers, refers_back
+from portico.items import Item
+from portico.query import (
+    DEFAULT_LIMIT,
+    EVERYTHING,
+    FUNCTIONS,
+    MAX_LIMIT,
+    Aggregate,
+    Aggregation,
+    Filter,
+    Function,
+    Metric,
+    Near,
+    Order,
+    Page,
+    Query,
+    conditions,
+    parse_filter,
+)
+
+AGGREGATE_REF: Final = "nps:system:aggregate:result"
+SCORE: Final = "_score"
+OWN_VECTORS: Final = ("", "embedding", "_embedding")  # names for the vectors that the site made of its items
+
+_NAME = re.compile(r"[A-Za-z0-9_.]{1,128}\Z")
+_METRICS: Final[Mapping[str, Metric]] = {
+    "cosine": "cosine",
+    "euclidean": "euclidean",
+    "dot_product": "dot_product",
+}
+
+
+class Reading:
+    """How frames are read for one collection."""
+
+    def __init__(
+        self, collection: Collection, vectors: Sequence[str], *, may_aggregate: bool, may_compare: bool, lenient: bool
+    ) -> None:
+        self._collection = collection
+        self._vectors = vectors  # the fields of vectors it has; "" for those that the site made
+        self._may_aggregate = may_aggregate
+        self._may_compare = may_compare
+        self._lenient = lenient
+
+    def query(self, frame: QueryFrame) -> Query:
+        """What a frame asks for. The cursor is left out: it is the caller's."""
+        aggregate = self._aggregate(frame.aggregate)
+        near = self._near(frame.vector_search)
+        limit = min(frame.limit or DEFAULT_LIMIT, MAX_LIMIT)
+        return Query(
+            self._collection.name,
+            near=near,
+            where=self.where(frame.filter),
+            order=self._order(frame.order or (), aggregate),
+            fields=tuple(dict.fromkeys(self._named(name) for name in frame.fields or ())),
+            aggregate=aggregate,
+            limit=min(limit, near.top) if near else limit,
+        )
+
+    def where(self, raw: Any) -> Filter:
+        """A filter, with every name and pattern in it let through."""
+        where = self._filter(raw)
+        for each in conditions(where):
+            self._named(each.field)
+        return where
+
+    def _filter(self, raw: Any) -> Filter:
+        if raw is None:
+            return EVERYTHING
+        check_plain(raw)
+        try:
+            where = parse_filter(raw, bare_values=self._lenient)
+        except UnknownField as error:  # raised for what could be no name at all
+            raise InvalidQuery(error.message, hint=error.hint, **error.details) from error
+        except InvalidQuery as error:
+            pattern = error.details.get("pattern")
+            if isinstance(pattern, str) and refers_back(pattern):
+                raise UnsafeRegex(f"The pattern {pattern!r} refers back", pattern=pattern) from error
+            raise
+        for each in conditions(where):
+            if each.op == "regex" and nests_quantifiers(each.value):
+                raise UnsafeRegex(f"The pattern {each.value!r} repeats what is repeated", pattern=each.value)
+        return where
+
+    def _named(self, name: str) -> str:
+        """A name that may stand for a field: one that there is, or one of plain letters."""
+        if name in self._collection.fields or _NAME.match(name):
+            return name
+        raise InvalidQuery(
+            f"{name[:128]!r} cannot name a field", field=name[:128], hint="Use letters, digits, _ and dots."
+        )
+
+    def _order(self, keys: Sequence[OrderKey], aggregate: Aggregate | None) -> tuple[Order, ...]:
+        for key in keys:
+            if key.dir.upper() not in {"ASC", "DESC"}:
+                raise InvalidQuery(f"{key.dir[:20]!r} is no direction", field=key.field[:128], hint="Use ASC or DESC.")
+        named = (key.field if aggregate else self._named(key.field) for key in keys)
+        return tuple(Order(name, key.dir.upper() == "DESC") for name, key in zip(named, keys, strict=True))
+
+    def _near(self, search: VectorSearch | None) -> Near | None:
+        if search is None:
+            return None
+        if not self._may_compare or not self._vectors:
+            raise VectorUnsupported("This node does not search by vectors")
+        metric = _METRICS.get(search.metric)
+        if metric is None:
+            raise InvalidQuery(f"{search.metric[:40]!r} is no metric", hint=f"Use one of {', '.join(_METRICS)}.")
+        field = search.field or ""
+        if field in OWN_VECTORS and field not in self._collection.fields:
+            field = ""
+        if not field and "" not in self._vectors:
+            raise VectorUnsupported("This node made no vectors of its items", hint=f"Use {', '.join(self._vectors)}.")
+        if search.top_k < 1:
+            raise InvalidQuery("top_k is at least 1", top_k=search.top_k)
+        return Near(tuple(search.vector), field, min(search.top_k, MAX_LIMIT), search.threshold, metric)
+
+    def _aggregate(self, raw: Any) -> Aggregate | None:
+        if raw is None:
+            return None
+        if not self._may_aggregate:
+            raise AggregateUnsupported("This node does not aggregate")
+        check_plain(raw)
+        match raw:
+            case {"operations": [_, *_] as operations}:
+                made = tuple(_aggregation(each) for each in cast("list[Any]", operations))
+            case _:
+                raise InvalidAggregate('An aggregate is an object with a list of "operations"')
+        said = cast("Mapping[str, Any]", raw)
+        groups: Any = said.get("group_by") or []
+        if not isinstance(groups, list) or not all(isinstance(name, str) for name in cast("list[Any]", groups)):
+            raise InvalidAggregate("group_by is a list of fields")
+        names = tuple(self._named(name) for name in cast("list[str]", groups))
+        return Aggregate(made, names, self._filter(said.get("having")))
+
+
+def _aggregation(raw: Any) -> Aggregation:
+    match raw:
+        case {"func": str() as said, "alias": str() as alias}:
+            field = cast("Mapping[str, Any]", raw).get("field") or ""
+        case _:
+            raise InvalidAggregate("An operation of an aggregate has a func and an alias")
+    function: Function | None = next((each for each in FUNCTIONS if each == said.lower()), None)
+    if function is None or not isinstance(field, str):
+        raise InvalidAggregate(
+            f"{said[:40]!r} is no function", func=said[:40], hint=f"Use one of {', '.join(FUNCTIONS).upper()}."
+        )
+    return Aggregation(function, alias, "" if field == "*" else field)
+
+
+def check_plain(value: Any) -> None:
+    """Refuse what JSON could not say, such as bytes and dates of MessagePack, and numbers without end."""
+    match value:
+        case None | bool() | str() | int():
+            return
+        case float() if value - value == 0:
+            return
+        case list():
+            for each in cast("list[Any]", value):
+                check_plain(each)
+        case dict():
+            for name, each in cast("dict[Any, Any]", value).items():
+                if not isinstance(name, str):
+                    raise InvalidQuery("A name of a member is not a text")
+                check_plain(each)
+        case _:
+            raise InvalidQuery(f"A value cannot be used: {type(value).__name__}")
+
+
+# Pages to records
+
+
+def record(item: Item) -> dict[str, Any]:
+    """An item as one flat record, its id first."""
+    return {ID: item.id, **{name: value for name, value in item.data.items() if name != ID}}
+
+
+def records(page: Page, query: Query) -> list[Mapping[str, Any]]:
+    """What a page shows: rows of an aggregate, or items with the fields that were asked for, and their score."""
+    if query.aggregate:
+        return list(page.rows)
+    with_id = not query.fields or ID in query.fields
+    made = [record(item) if with_id else dict(item.data) for item in page.items]
+    if query.near:
+        made = [{**each, SCORE: score} for each, score in zip(made, page.scores, strict=True)]
+    return cast("list[Mapping[str, Any]]", made)

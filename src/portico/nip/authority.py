@@ -1,0 +1,255 @@
+"""The authority of this site: makes certificates, and tells of those that it made. Decides nobody's rights elsewhere.
+
+Its keys come from the secret of the store, so that every process has them and nothing needs to be set up. What it has
+issued stands in the store among the API keys: there it is listed, and there it is revoked.
+"""
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import msgspec
+import rfc8785
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from portico.catalog import Danger
+from portico.config import Config
+from portico.errors import BadRequest, ConfigError
+from portico.identity import Key, check_scope
+from portico.nip import (
+    ALGORITHM,
+    EXPIRED,
+    FRAME,
+    RECORD,
+    REVOKED,
+    UNKNOWN,
+    Certificate,
+    Rights,
+    Standing,
+    canonical,
+    is_nid,
+    raw_key,
+    read_certificate,
+    revoked_by,
+    shown_key,
+    sign,
+    timestamp,
+)
+from portico.store import Store
+
+AGENT_DAYS = 30
+NODE_DAYS = 90
+MAX_DAYS = 366
+NODE_PERIOD = timedelta(days=30)  # a node has the same certificate for so long
+
+NODE = "site"  # the node that stands for the site as a whole
+CAPABILITIES = ("nwp:query", "nwp:stream", "nwp:action")  # of a certificate when nothing else is said
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A new certificate with its record, and the private key (PEM) if it was made here: it is kept nowhere."""
+
+    certificate: Mapping[str, Any]
+    key: Key
+    private_key: str = ""
+
+
+class Authority:
+    """The authority of this site, and the key of its nodes. The same in every process on one store."""
+
+    def __init__(self, config: Config, store: Store, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._clock = clock
+        self._title = config.site.name
+        self._key = _derived(store.secret, b"portico nip authority")
+        self._node_key = _derived(store.secret, b"portico nip node")
+        self.host = own_host(config)
+        self.nid = f"urn:nps:org:{self.host}"
+        self.public_key = shown_key(self._key.public_key())
+        self.node_public_key = shown_key(self._node_key.public_key())
+
+    def node_nid(self, name: str = NODE) -> str:
+        return f"urn:nps:node:{self.host}:{name}"
+
+    def sign(self, body: bytes) -> str:
+        """A signature of the site's nodes, as under callbacks."""
+        return sign(self._node_key, body)
+
+    async def issue(
+        self,
+        name: str,
+        *,
+        capabilities: Iterable[str] = (),
+        nodes: Iterable[str] = (),
+        actions: Iterable[str] | None = None,
+        budget: int | None = None,
+        scopes: Iterable[str] = (),
+        danger: Danger = Danger.SAFE,
+        days: float = AGENT_DAYS,
+        public_key: str = "",
+        metadata: Mapping[str, str] | None = None,
+    ) -> Issued:
+        """A certificate for an agent, and a record of it. Without nodes it covers all that this host has.
+
+        What it says counts wherever this authority is trusted; scopes and danger count on this site alone.
+        """
+        nid = _checked_nid(f"urn:nps:agent:{self.host}:{name}", name)
+        if not 0 < days <= MAX_DAYS:
+            raise BadRequest("A certificate is valid for a year at most", hint="Give days between 0 and 366.")
+        private = None if public_key else Ed25519PrivateKey.generate()
+        holder = shown_key(private.public_key()) if private else _checked_key(public_key)
+        scope = _scope(tuple(nodes) or self._everything, actions, budget)
+        now, id = datetime.fromtimestamp(int(self._clock()), UTC), secrets.token_hex(8)
+        signed = self._signed(nid, holder, tuple(capabilities) or CAPABILITIES, scope, now, timedelta(days=days), id)
+        certificate = {**signed, "metadata": dict(metadata)} if metadata else signed
+        written = read_certificate(msgspec.json.encode(certificate))
+        allowed = frozenset(check_scope(each) for each in scopes)
+        key = Key(id, nid, written.digest, allowed, danger, now, written.expires)
+        await self._store.add_key(key)
+        return Issued(certificate, key, _pem(private) if private else "")
+
+    def node_certificate(self, name: str = NODE) -> dict[str, Any]:
+        """That of a node of this site: valid for two months and more, and the same whichever process is asked."""
+        return self._node_certificate(_checked_nid(self.node_nid(name), name))
+
+    def document(self, base: str) -> dict[str, Any]:
+        """What stands at /.well-known/nps-ca, for a site at this address."""
+        verify = f"{base}/v1/agents/{{nid}}/verify"
+        return {
+            "nps_ca": "0.1",
+            "issuer": self.nid,
+            "display_name": self._title,
+            "public_key": self.public_key,
+            "algorithms": [ALGORITHM],
+            "endpoints": {"verify": verify, "ocsp": verify, "crl": f"{base}/v1/crl"},
+            "capabilities": ["agent", "node"],
+            "max_cert_validity_days": MAX_DAYS,
+        }
+
+    async def verify(self, nid: str) -> dict[str, Any]:
+        """Whether a NID has a good certificate of this authority, and which is the newest such."""
+        if nid.startswith(self.node_nid("")) and is_nid(nid):  # all nodes have one key, which has no record
+            shown = self._node_certificate(nid)
+            return {"valid": True, "nid": nid, "expires_at": shown["expires_at"], "serial": shown["serial"]}
+        records = [each for each in await self._records() if each.name == nid]
+        now = datetime.fromtimestamp(self._clock(), UTC)
+        good = [each for each in records if each.is_valid(now) and each.expires]
+        if not good:
+            last = max(records, key=lambda each: each.created, default=None)
+            code = UNKNOWN if last is None else REVOKED if last.revoked else EXPIRED
+            return {"valid": False, "nid": nid, "error_code": code}
+        newest = max(good, key=lambda each: each.created)
+        expires = timestamp(newest.expires or now)
+        return {"valid": True, "nid": nid, "expires_at": expires, "serial": f"0x{newest.id}"}
+
+    async def revoked(self) -> dict[str, Any]:
+        """The list of revoked certificates that would be good otherwise, signed (RFC 8785, without the signature)."""
+        now = datetime.fromtimestamp(self._clock(), UTC)
+        entries = [
+            {"nid": each.name, "serial": f"0x{each.id}", "revoked_at": timestamp(each.revoked), "reason": "revoked"}
+            for each in await self._records()
+            if each.revoked and each.expires and each.expires > now
+        ]
+        body = {"issued_by": self.nid, "issued_at": timestamp(now), "entries": entries}
+        return {**body, "signature": sign(self._key, rfc8785.dumps(cast("Any", body)))}
+
+    async def rights(self, certificate: Certificate) -> Rights:
+        """What the holder may do here. A certificate that has no record any more is as good as revoked."""
+        record = await self._store.find_key(certificate.digest)
+        if record is None or record.revoked:
+            raise revoked_by(self.nid)
+        return Rights(record.scopes, record.danger)
+
+    async def check_name(self, nid: str) -> None:
+        msgspec.convert(await self.verify(nid), Standing).check(self.nid)
+
+    def _node_certificate(self, nid: str) -> dict[str, Any]:
+        period = NODE_PERIOD.total_seconds()
+        issued = datetime.fromtimestamp(self._clock() // period * period, UTC)
+        id = hashlib.sha256(f"{nid} {timestamp(issued)}".encode()).hexdigest()[:16]
+        scope = _scope(self._everything, None, None)
+        return self._signed(nid, self.node_public_key, CAPABILITIES, scope, issued, timedelta(days=NODE_DAYS), id)
+
+    def _signed(
+        self,
+        nid: str,
+        public_key: str,
+        capabilities: tuple[str, ...],
+        scope: Mapping[str, Any],
+        issued: datetime,
+        lifetime: timedelta,
+        id: str,
+    ) -> dict[str, Any]:
+        frame: dict[str, Any] = {
+            "frame": FRAME,
+            "nid": nid,
+            "pub_key": public_key,
+            "capabilities": list(capabilities),
+            "scope": scope,
+            "issued_by": self.nid,
+            "issued_at": timestamp(issued),
+            "expires_at": timestamp(issued + lifetime),
+            "serial": f"0x{id}",
+        }
+        return {**frame, "signature": sign(self._key, canonical(frame))}
+
+    @property
+    def _everything(self) -> tuple[str, ...]:
+        return (f"nwp://{self.host}/*",)
+
+    async def _records(self) -> list[Key]:
+        return [each for each in await self._store.keys() if each.digest.startswith(RECORD)]
+
+
+def own_host(config: Config) -> str:
+    """The name in the NIDs of a site: of the address that the world knows it by."""
+    url = config.server.url
+    try:
+        # An IPv6 address has colons, which part a NID.
+        host = (urlsplit(url).hostname or "localhost").replace(":", "-").encode("idna").decode().lower()
+    except (ValueError, UnicodeError) as error:
+        raise ConfigError(f"server.url: {url} has no host that can be named") from error
+    if not is_nid(f"urn:nps:org:{host}"):
+        raise ConfigError(f"server.url: {url} has no host that can be named")
+    return host
+
+
+def _derived(secret: bytes, label: bytes) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(HKDF(SHA256(), 32, None, label).derive(secret))
+
+
+def _checked_nid(nid: str, name: str) -> str:
+    if not is_nid(nid):
+        raise BadRequest(f"{name!r} cannot be part of a NID", hint="Use letters, digits, - _ and . (at most 128).")
+    return nid
+
+
+def _checked_key(public_key: str) -> str:
+    try:
+        return shown_key(Ed25519PublicKey.from_public_bytes(raw_key(public_key)))
+    except ValueError as error:
+        raise BadRequest(
+            f"{public_key[:100]!r} is not a public key", hint="Write ed25519: and the key in base64url."
+        ) from error
+
+
+def _scope(nodes: tuple[str, ...], actions: Iterable[str] | None, budget: int | None) -> dict[str, Any]:
+    said = {
+        "nodes": list(nodes),
+        "actions": None if actions is None else list(actions),
+        "max_token_budget": budget,
+    }
+    return {name: each for name, each in said.items() if each is not None}
+
+
+def _pem(key: Ed25519PrivateKey) -> str:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()

@@ -1,0 +1,53 @@
+"""Options that commands share, and the values behind them."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from portico.catalog import Danger
+from portico.config import Config
+from portico.errors import ConfigError
+
+if TYPE_CHECKING:
+    from portico.store import Store
+
+SiteOption = Annotated[
+    str | None,
+    typer.Option(
+        "--site",
+        help="A portico.toml or a folder with one. Else PORTICO_SITE, else the one here.",
+        show_default=False,
+    ),
+]
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store", help="A store URL, as in sqlite:///shop.db or postgresql://me@host/shop.", show_default=False
+    ),
+]
+KeyOption = Annotated[
+    str | None,
+    typer.Option("--api-key", help="Act as the holder of this key, not as the operator.", show_default=False),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+def danger_named(text: str) -> Danger:
+    """The most that a caller may risk. What is forbidden to all cannot be allowed."""
+    if text.upper() not in Danger.__members__ or text == "forbidden":
+        raise ConfigError(f"{text!r} is not a danger", hint="safe, reversible, destructive or dangerous.")
+    return Danger[text.upper()]
+
+
+@asynccontextmanager
+async def opened_store(config: Config) -> "AsyncGenerator[Store]":
+    # Imported here: help and other commands need no store.
+    from portico.store import open_store  # noqa: PLC0415
+
+    store = await open_store(config.store_url, **config.store.opening())
+    try:
+        yield store
+    finally:
+        await store.close()

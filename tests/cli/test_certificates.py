@@ -1,0 +1,106 @@
+"""`portico keys authority`, `node` and `agent`."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from tests.cli.conftest import Portico
+
+from portico.nip import canonical, shown_key, verify_signature
+
+SITE = '[server]\nurl = "https://inn.example"\n[search]\nembedder = "none:"\n'
+
+
+@pytest.fixture
+def inn(portico: Portico, tmp_path: Path) -> Portico:
+    (tmp_path / "portico.toml").write_text(SITE)
+    return portico
+
+
+def test_an_agent_gets_a_certificate_and_a_key_that_only_its_owner_can_read(inn: Portico, tmp_path: Path) -> None:
+    done = inn(
+        *("keys", "agent", "ann", "--capability", "nwp:query", "--node", "nwp://inn.example/rooms"),
+        *("--action", "rooms:book", "--budget", "500", "--scope", "read:rooms", "--danger", "reversible"),
+        *("--days", "7", "--out", "agents"),
+    )
+    authority = inn("keys", "authority", "--json").json
+    listed = inn("keys", "list", "--json").json
+
+    assert done.code == 0, done.err
+    certificate = json.loads((tmp_path / "agents" / "ann.json").read_text())
+    key = tmp_path / "agents" / "ann.key"
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert shown_key(load_pem_private_key(key.read_bytes(), None).public_key()) == certificate["pub_key"]
+    assert verify_signature(authority["public_key"], canonical(certificate), certificate["signature"])
+    assert {name: certificate[name] for name in ("nid", "issued_by", "capabilities", "scope")} == {
+        "nid": "urn:nps:agent:inn.example:ann",
+        "issued_by": authority["nid"],
+        "capabilities": ["nwp:query"],
+        "scope": {"nodes": ["nwp://inn.example/rooms"], "actions": ["rooms:book"], "max_token_budget": 500},
+    }
+    assert [(each["name"], each["scopes"], each["danger"]) for each in listed] == [
+        (certificate["nid"], ["read:rooms"], "reversible")
+    ]
+    assert certificate["serial"] == f"0x{listed[0]['id']}"
+    assert f"portico keys revoke {listed[0]['id']}" in done.err
+    assert inn("keys", "revoke", listed[0]["id"]).code == 0
+
+
+def test_nothing_is_issued_over_another_certificate(inn: Portico, tmp_path: Path) -> None:
+    (tmp_path / "ann.key").write_text("precious")
+
+    done = inn("keys", "agent", "ann")
+
+    assert (done.code, (tmp_path / "ann.key").read_text()) == (5, "precious")
+    assert inn("keys", "list", "--json").json == []
+
+
+def test_an_agent_may_bring_its_own_key_and_get_json(inn: Portico, tmp_path: Path) -> None:
+    node = inn("keys", "node", "rooms", "--json").json
+    made = inn("keys", "agent", "ann", "--public-key", node["pub_key"], "--json").json
+
+    assert made.keys() == {"id", "certificate"}
+    assert made["certificate"]["pub_key"] == node["pub_key"]
+    assert inn("keys", "agent", "bob", "--json").json["private_key"].startswith("-----BEGIN PRIVATE KEY-----")
+    assert [path.name for path in tmp_path.glob("*.key")] == []
+
+
+def test_a_node_has_a_certificate_that_can_be_handed_out(inn: Portico, tmp_path: Path) -> None:
+    done = inn("keys", "node", "--out", "node.json")
+    shown = inn("keys", "node", "--json").json
+
+    assert done.code == 0, done.err
+    assert shown == json.loads((tmp_path / "node.json").read_text())
+    assert (shown["nid"], shown["issued_by"]) == ("urn:nps:node:inn.example:site", "urn:nps:org:inn.example")
+    assert all(each in done.out for each in (shown["nid"], shown["pub_key"], shown["expires_at"]))
+
+
+def test_the_authority_says_how_others_come_to_trust_it(inn: Portico) -> None:
+    done = inn("keys", "authority")
+    other = inn("keys", "authority", "--store", "sqlite:///s.db", "--site", "portico.toml")
+
+    assert "urn:nps:org:inn.example" in done.out
+    assert 'issuers = ["https://inn.example"]' in done.err
+    assert other.out != done.out  # another store, another key
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("a/b",), "cannot be part of a NID"),
+        (("ann", "--days", "400"), "a year at most"),
+        (("ann", "--danger", "forbidden"), "is not a danger"),
+        (("ann", "--scope", "write:rooms"), "is not a scope"),
+        (("ann", "--public-key", "rsa:x"), "is not a public key"),
+        (("ann", "--budget", "0"), "--budget"),
+    ],
+)
+def test_a_certificate_that_makes_no_sense_is_not_made(
+    inn: Portico, tmp_path: Path, args: tuple[str, ...], says: str
+) -> None:
+    done = inn("keys", "agent", *args)
+
+    assert done.code == 2
+    assert says in done.err
+    assert [path.name for path in tmp_path.glob("*.json")] == []
