@@ -1,4 +1,4 @@
-"""Messages to addresses that callers name: where they go, where they never go, and what is said of the answer."""
+"""Messages to addresses that callers name, and questions: where they go, where they never go, and what is answered."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from portico.callbacks import Callbacks
-from portico.errors import BadRequest, Unavailable
+from portico.callbacks import MAX_ASKED, Callbacks
+from portico.errors import BadRequest, TimedOut, Unavailable
 
 
 @asynccontextmanager
-async def receiver(status: str, heard: list[bytes], extra: str = "") -> AsyncIterator[str]:
+async def receiver(status: str, heard: list[bytes], extra: str = "", body: str = "") -> AsyncIterator[str]:
     """The address of somebody who answers everything alike."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -20,7 +20,7 @@ async def receiver(status: str, heard: list[bytes], extra: str = "") -> AsyncIte
             int(line.split(b":")[1]) for line in head.splitlines() if line.lower().startswith(b"content-length")
         )
         heard.append(head + await reader.readexactly(length))
-        writer.write(f"HTTP/1.1 {status}\r\n{extra}Content-Length: 0\r\n\r\n".encode())
+        writer.write(f"HTTP/1.1 {status}\r\n{extra}Content-Length: {len(body)}\r\n\r\n{body}".encode())
         await writer.drain()
         writer.close()
 
@@ -97,3 +97,44 @@ async def test_after_the_end_nothing_is_sent() -> None:
 
     with pytest.raises(Unavailable, match="The server stops"):
         await callbacks.send("http://127.0.0.1:1/", b"{}", {})
+
+
+async def test_a_question_brings_the_status_and_the_body_of_its_answer() -> None:
+    heard: list[bytes] = []
+    async with receiver("422 No", heard, body="because") as url:
+        answer = await Callbacks(["127.0.0.1"]).ask(url, b"why", {"X-Id": "1"}, 100, 5)
+
+    assert answer == (422, b"because")
+    (request,) = heard
+    assert b"X-Id: 1\r\n" in request
+    assert request.endswith(b"\r\n\r\nwhy")
+
+
+async def test_questions_pass_the_same_guard_and_their_answers_are_bounded() -> None:
+    with pytest.raises(BadRequest):
+        await Callbacks([]).ask("https://127.0.0.1/", b"", {}, 100, 5)
+    with pytest.raises(Unavailable, match="not a public address"):
+        await Callbacks([]).ask("https://localhost/", b"", {}, 100, 5)
+    async with receiver("200 OK", [], body="too long") as url:
+        with pytest.raises(Unavailable, match="larger than 7 bytes"):
+            await Callbacks(["127.0.0.1"]).ask(url, b"", {}, 7, 5)
+
+
+async def test_nobody_waits_longer_for_an_answer_than_they_said_and_only_so_many_at_once() -> None:
+    over = asyncio.Event()
+
+    async def keep_waiting(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await over.wait()
+        writer.close()
+
+    async with await asyncio.start_server(keep_waiting, "127.0.0.1", 0) as server:
+        url, callbacks = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", Callbacks(["127.0.0.1"])
+        many = [callbacks.ask(url, b"", {}, 100, 0.2) for _ in range(MAX_ASKED + 1)]
+        async with asyncio.timeout(10):
+            *waited, last = await asyncio.gather(*many, return_exceptions=True)
+        over.set()
+    assert {type(each) for each in waited} == {TimedOut}
+    assert str(last) == "64 questions are under way already"
+    callbacks.close()
+    with pytest.raises(Unavailable, match="The server stops"):
+        await callbacks.ask(url, b"", {}, 100, 5)

@@ -1,5 +1,6 @@
 """Certificates of agents: those of this site, and those of authorities that listen on loopback."""
 
+import asyncio
 import base64
 import json
 import threading
@@ -32,7 +33,7 @@ from portico.errors import (
 from portico.identity import Credentials, Identity
 from portico.nip import allows_action, canonical, covers, is_nid, shown_key, sign, timestamp, verify_signature
 from portico.nip.authority import Authority
-from portico.nip.verifier import RETRY_SECONDS, Verifier
+from portico.nip.verifier import DOCUMENT_SECONDS, RETRY_SECONDS, Verifier
 from portico.server import opened_site
 from portico.store import Store, open_store
 
@@ -523,6 +524,29 @@ async def test_what_an_authority_says_counts_for_a_minute(inn: Inn, web: Web) ->
         await identity.caller(bob)
 
 
+async def test_a_key_that_an_authority_withdrew_is_forgotten_within_the_hour(inn: Inn, web: Web) -> None:
+    identity, old = inn.identity(issuers=[web.url]), shown(web.certificate())
+    await identity.caller(old)
+    web.key = Ed25519PrivateKey.generate()
+    web.publish()
+    new = shown(web.certificate())
+    with pytest.raises(UntrustedIssuer):
+        await identity.caller(new)
+
+    inn.clock.now += DOCUMENT_SECONDS
+    async with asyncio.timeout(10):
+        while not await is_taken(identity, new):  # the new key is read in the background
+            await asyncio.sleep(0.01)
+    assert not await is_taken(identity, old)
+
+
+async def is_taken(identity: Identity, credentials: Credentials) -> bool:
+    try:
+        return bool(await identity.caller(credentials))
+    except UntrustedIssuer:
+        return False
+
+
 async def test_nobody_gets_in_by_an_authority_that_does_not_answer(inn: Inn, web: Web) -> None:
     identity, bob = inn.identity(issuers=[web.url]), shown(web.certificate())
     document = web.published.pop("/.well-known/nps-ca")
@@ -596,6 +620,7 @@ async def test_no_authority_speaks_for_the_agents_of_another(inn: Inn, web: Web)
 
 async def test_an_authority_that_claims_to_be_this_site_is_not_heard(inn: Inn, web: Web) -> None:
     good = await inn.certificate()
+    web.tell(True, ANN)
     claims = {"urn:nps:org:inn.example": UntrustedIssuer, "urn:nps:org:inn.example:second": Unavailable}
     for nid, refusal in claims.items():
         web.publish(nid)

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from portico.errors import (
 from portico.items import Change
 from portico.server import Parts, opened_store_only
 from portico.site import Site
-from portico.store import Merge, Put, Remove, Store, Write
+from portico.store import Merge, Promise, Put, Remove, Store, Write
 from portico.subscriptions import MARKS, MOST_BEHIND, Event, Following, Mark, Quiet, Subscribe, extended
 
 ANN = Caller("key:ann", "Ann", frozenset({"read:*"}))
@@ -43,6 +44,12 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path, store_url: StoreUrl) 
     """Opens the same inn again and again."""
     url = store_url(request.param)
     return lambda **store: opened_store_only(config(tmp_path, url, store=store))
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No reader looks around by itself before a test is over: what ends it has to wake it."""
+    monkeypatch.setattr(subscriptions, "LOOK_SECONDS", 60)
 
 
 @pytest.fixture
@@ -173,7 +180,8 @@ async def test_what_enters_a_filter_is_created_and_what_leaves_it_is_deleted(inn
     ]
 
 
-async def test_a_subscription_to_what_is_rare_is_taken_up_though_the_feed_has_lost_its_beginning(opened: Open) -> None:
+@pytest.mark.parametrize("stops", [False, True])
+async def test_a_subscription_to_what_is_rare_outlives_its_beginning_in_the_feed(opened: Open, stops: bool) -> None:
     async with opened(keep_changes=1000) as parts:
         await furnish(parts)
         following = await parts.site.follow(Subscribe("s", "rooms", LARGE), ANN)
@@ -181,10 +189,10 @@ async def test_a_subscription_to_what_is_rare_is_taken_up_though_the_feed_has_lo
             await parts.store.write("rooms", [Put(f"small{round}-{n}", {"beds": 1}) for n in range(400)])
             await parts.store.write("rooms", [Put(f"large{round}", {"beds": 9})])
             assert await told(following, 1) == [(round + 1, "create", f"large{round}")]
-        await following.events.aclose()
+        await (parts.site.close_subscriptions() if stops else following.events.aclose())
 
+    async with opened(keep_changes=1000) as parts:
         again = await parts.site.follow(Subscribe("s", "rooms", resume_after=7), ANN)
-
         assert await told(again, 1) == [(8, "create", "large7")]
 
 
@@ -242,12 +250,21 @@ async def test_a_subscription_that_nobody_read_for_too_long_is_forgotten(site: S
             await again_and_again()
 
 
-async def test_a_subscription_stays_alive_while_it_is_read(inn: Parts) -> None:
-    following = await inn.site.follow(Subscribe("s", "rooms", seconds=0.2, heartbeat=0.1), ANN)
+async def test_a_subscription_stays_alive_while_it_is_read(inn: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(subscriptions, "KEEP_SECONDS", 0.02)
 
-    assert await take(following, 6) == [Quiet(0)] * 6
-    await following.events.aclose()
-    assert (await inn.site.follow(Subscribe("s", "rooms", resume_after=0), ANN)).resumed
+    async def kept_until() -> datetime:
+        kept = [each async for some in inn.store.entries(datetime.now(UTC)) for each in some]
+        return min(each.expires for each in kept if isinstance(each, Promise))
+
+    following = await inn.site.follow(Subscribe("s", "rooms", heartbeat=0.01), ANN)
+    before = await kept_until()
+    async with asyncio.timeout(20):
+        while await kept_until() == before:
+            assert await take(following, 1) == [Quiet(0)]
+
+    assert await kept_until() > before
 
 
 async def test_another_filter_or_collection_is_another_subscription(inn: Parts) -> None:
@@ -322,10 +339,13 @@ async def test_of_many_who_begin_at_once_one_stays_and_can_be_taken_up(inn: Part
     assert await told(again, 1) == [(1, "create", "hall")]
 
 
-async def test_a_reader_ends_when_the_subscription_is_taken_up_or_ended_elsewhere(inn: Parts) -> None:
+async def test_a_reader_ends_when_the_subscription_is_taken_up_or_ended_elsewhere(
+    inn: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriptions, "LOOK_SECONDS", 0.02)
     async with opened_store_only(inn.config) as elsewhere:
-        first = await inn.site.follow(Subscribe("s", "rooms", seconds=0.4), ANN)
-        second = await elsewhere.site.follow(Subscribe("s", "rooms", resume_after=0, seconds=0.4), ANN)
+        first = await inn.site.follow(Subscribe("s", "rooms"), ANN)
+        second = await elsewhere.site.follow(Subscribe("s", "rooms", resume_after=0), ANN)
         assert await rest(first) == []
 
         await inn.site.unfollow("s", ANN)

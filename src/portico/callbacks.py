@@ -1,29 +1,36 @@
-"""Messages to addresses that callers name. Goes to public addresses alone, follows nothing, waits for nobody long."""
+"""Messages to addresses that callers name, and questions to other sites. Goes to public addresses alone, follows
+nothing, waits for nobody long.
+"""
 
 import asyncio
 import ssl
+import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from urllib.parse import urlsplit
 
-from portico.errors import BadRequest, SourceError, Unavailable
+from portico.errors import BadRequest, SourceError, TimedOut, Unavailable
 from portico.sources.fetch import Fetcher, checked_url, is_public, literal_address
 
 THREADS = 8
 SECONDS = 10.0  # for one message
 MAX_ANSWER = 64 << 10  # bytes of an answer, which nobody reads
+MAX_TOLD = 4 << 20  # bytes of an answer that somebody waits for
+MAX_ASKED = 64  # questions under way, those that wait for a thread counted
 MAX_URL = 2000  # characters
 _PORTS = {"http": 80, "https": 443}
 
 
 class Callbacks:
-    """Sends on threads of its own: receivers that do not answer hold up only each other."""
+    """Sends on threads of its own: receivers that do not answer hold up only each other, and no questions."""
 
     def __init__(self, allow_hosts: Iterable[str], tls: ssl.SSLContext | None = None) -> None:
         self._allowed = frozenset(each.lower().removeprefix("[").replace("]", "") for each in allow_hosts)
         self._tls = tls
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="callback")
+        self._askers = ThreadPoolExecutor(THREADS, thread_name_prefix="question")
+        self._places = threading.BoundedSemaphore(MAX_ASKED)
         self._closed = False
 
     def check(self, url: str) -> None:
@@ -54,9 +61,28 @@ class Callbacks:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, self._post, url, body, dict(headers))
 
+    async def ask(
+        self, url: str, body: bytes, headers: Mapping[str, str], max_bytes: int, seconds: float
+    ) -> tuple[int, bytes]:
+        """The status of the answer to a POST, and its body. Redirects are not taken here either."""
+        self.check(url)
+        if self._closed:
+            raise Unavailable("The server stops")
+        if not self._places.acquire(blocking=False):
+            raise Unavailable(f"{MAX_ASKED} questions are under way already")
+        asked = self._askers.submit(self._answer, url, body, dict(headers), max_bytes)
+        # Its place is free when its thread is: whoever stops waiting does not end the question.
+        asked.add_done_callback(lambda _: self._places.release())
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.wrap_future(asked)
+        except TimeoutError as error:
+            raise TimedOut(f"There was no answer within {seconds:g} seconds") from error
+
     def close(self) -> None:
-        """Send nothing more; what is on its way ends by itself."""
+        """Send and ask nothing more; what is on its way ends by itself."""
         self._closed = True
+        self._askers.shutdown(wait=False)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
@@ -66,9 +92,22 @@ class Callbacks:
         except SourceError as error:
             raise Unavailable(f"The callback failed: {error.message}", hint=error.hint) from error
 
+    def _answer(self, url: str, body: bytes, headers: Mapping[str, str], max_bytes: int) -> tuple[int, bytes]:
+        try:
+            with self._asker.send("POST", url, body=body, headers=headers, max_bytes=max_bytes) as answer:
+                return answer.status, answer.read()
+        except SourceError as error:
+            raise Unavailable(f"There was no answer: {error.message}", hint=error.hint) from error
+
     @cached_property
     def _fetcher(self) -> Fetcher:
         """Made on a thread that sends: it reads the certificates of the system."""
-        return Fetcher(
-            allow_hosts=self._allowed, max_bytes=MAX_ANSWER, timeout=SECONDS, deadline=SECONDS, tls=self._tls
-        )
+        return self._made(MAX_ANSWER)
+
+    @cached_property
+    def _asker(self) -> Fetcher:
+        # One of its own, since a fetcher has only so many connections.
+        return self._made(MAX_TOLD)
+
+    def _made(self, max_bytes: int) -> Fetcher:
+        return Fetcher(allow_hosts=self._allowed, max_bytes=max_bytes, timeout=SECONDS, deadline=SECONDS, tls=self._tls)

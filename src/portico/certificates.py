@@ -27,7 +27,8 @@ def show_authority(
 ) -> None:
     """Say who issues certificates here: its NID and public key, and how other sites come to trust it.
 
-    Every site is an authority of its own. Its keys belong to the store: a copy of the store has the same.
+    Every site is an authority of its own. Its keys belong to the store: after `portico copy` to another one, issue
+    certificates anew.
 
         portico keys authority --site shop/portico.toml
     """
@@ -120,7 +121,7 @@ def issue_agent(
 
         portico keys agent importer --capability nwp:query --node nwp://shop.example/products --days 7
 
-        portico keys agent buyer --action "orders:*" --scope read:* --scope execute:place_order --danger reversible
+        portico keys agent buyer --action "orders:*" --scope "read:*" --scope execute:place_order --danger reversible
     """
     config = _config(context, site, store)
     risk = danger_named(danger)

@@ -208,6 +208,7 @@ def _announce(opened: "Opened") -> None:
     for face in FACES:
         print(f"  {face.title:<22} {opened.base}{face.path}")
         print(f"  {'':<22} {face.example.format(base=opened.base)}\n")
+    print(f"  {'NWP, natively':<22} {opened.native}\n")
     for name in opened.collections[:1]:
         print(f"From another terminal:  portico query {name} --limit 5")
     print("Stop with Ctrl-C.", flush=True)

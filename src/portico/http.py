@@ -4,9 +4,11 @@ import asyncio
 import importlib
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -30,12 +32,13 @@ from portico.connections import Connection
 from portico.errors import ConfigError, SiteError, Unavailable
 from portico.faces import items, operations
 from portico.faces.a2a import routes as a2a
-from portico.faces.discovery import llms, openapi, sitemap, wellknown
+from portico.faces.discovery import authority, llms, openapi, sitemap, wellknown
 from portico.faces.mcp import routes as mcp
 from portico.faces.nlweb import routes as nlweb
 from portico.faces.nwp.actions import Actions
 from portico.faces.nwp.exchange import Exchange
 from portico.faces.nwp.feeds import Feeds
+from portico.faces.nwp.native import Answering, NativePort, Patience
 from portico.faces.nwp.overlay import Front, Overlay
 from portico.faces.wire import Challenges, Cors, Late
 from portico.observe import Broke, Observe
@@ -49,7 +52,8 @@ CLIENT_LEFT = 499  # nobody sees it: the client closed the connection
 class Application:
     """The HTTP side of a site. Faces that are slow to make are made when they are first needed, or in `begin`."""
 
-    def __init__(self, app: ASGIApp, late: Sequence[Late]) -> None:
+    def __init__(self, app: ASGIApp, late: Sequence[Late], answering: Answering) -> None:
+        self.answering = answering  # what answers the frames of NWP
         self._app = app
         self._late = late
 
@@ -63,6 +67,7 @@ class Application:
 
     async def close(self) -> None:
         """End what faces keep open between requests, so that nobody waits for it to end by itself."""
+        await self.answering.exchange.site.close_subscriptions()
         await asyncio.gather(*(each.close() for each in self._late))
 
 
@@ -90,6 +95,12 @@ def application(parts: Parts) -> Application:
     def counts() -> dict[str, int]:
         return {name: each.items for name, each in parts.index.progress().items()}
 
+    @cache
+    def own_authority() -> Any:
+        # Slow to import, for sites whose certificates are asked about.
+        return importlib.import_module("portico.nip.authority").Authority(parts.config, parts.store)
+
+    exchange = Exchange(parts.site, parts.config)
     mcp_routes, mcp_face = mcp.routes(parts.site, parts.config, parts.observe)
     a2a_routes, a2a_face = a2a.routes(parts.site, parts.config, parts.observe)
     routes: list[BaseRoute] = [
@@ -102,7 +113,8 @@ def application(parts: Parts) -> Application:
         *sitemap.routes(parts.site, parts.config, counts),
         *llms.routes(parts.site, parts.config, counts),
         *openapi.routes(parts.site, parts.config),
-        *wellknown.routes(parts.site, parts.config),
+        *wellknown.routes(parts.site, parts.config, exchange),
+        *authority.routes(parts.site, parts.config, own_authority),
         *mcp_routes,
         *a2a_routes,
     ]
@@ -113,10 +125,10 @@ def application(parts: Parts) -> Application:
     app = Challenges(
         Starlette(routes=routes, exception_handlers=_handlers(parts.site.name, parts.observe)), parts.config
     )
-    exchange = Exchange(parts.site, parts.config)
     actions = Actions(exchange, Callbacks(parts.config.allow_hosts))
-    front = Front(app, Overlay(exchange, actions, Feeds(exchange), parts.config), parts.observe)
-    return Application(Cors(front, parts.config.server.origins), (mcp_face, a2a_face))
+    answering = Answering(exchange, actions, Feeds(exchange))
+    front = Front(app, Overlay(exchange, actions, answering.feeds, parts.config), parts.observe)
+    return Application(Cors(front, parts.config.server.origins), (mcp_face, a2a_face), answering)
 
 
 def _handlers(site: str, observe: Observe) -> dict[Any, Any]:
@@ -170,33 +182,42 @@ class Opened:
 
     name: str
     base: str  # its address, as http://127.0.0.1:8000
+    native: str  # its address in the native protocol, as nwp://127.0.0.1:17433
     collections: tuple[str, ...]  # those that are not private
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """The sockets that connections come from."""
+
+    http: socket.socket
+    native: socket.socket
 
 
 def serve(config: Config, observer: Callable[[], Observe], started: Callable[[Opened], None]) -> None:
     """Serve until told to stop. Ctrl-C and SIGTERM end open requests first.
 
-    With several workers each is a process with an observer of its own; all of them accept from one socket.
+    With several workers each is a process with an observer of its own; all of them accept from the same sockets.
     """
     if config.server.workers > 1:
         _check_shared(config)
-    listener = _listener(config)
-    server = msgspec.structs.replace(config.server, port=listener.getsockname()[1])
-    config = msgspec.structs.replace(config, server=server)
-    if server.workers == 1:
-        _serve(config, listener, observer, started)
+    tls_of(config)  # what is wrong with it is told at the start
+    config, listeners = listening_of(config)
+    if config.server.workers == 1:
+        _serve(config, listeners, observer, started)
         return
-    # The socket is closed first: nobody connects to workers that only finish what they have.
-    with Workers(server.workers, Work(_serve, (config, listener, observer)), observer()) as workers, listener:
+    # The sockets are closed first: nobody connects to workers that only finish what they have.
+    work = Work(_serve, (config, listeners, observer))
+    with Workers(config.server.workers, work, observer()) as workers, listeners.http, listeners.native:
         workers.run(started)
 
 
 def _serve(
-    config: Config, listener: socket.socket, observer: Callable[[], Observe], started: Callable[[Opened], None]
+    config: Config, listeners: Listeners, observer: Callable[[], Observe], started: Callable[[Opened], None]
 ) -> None:
     """One process that serves."""
     with asyncio.Runner(loop_factory=_new_loop) as runner:
-        runner.run(_serve_until_told(config, listener, observer(), started))
+        runner.run(_serve_until_told(config, listeners, observer(), started))
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -206,7 +227,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 async def _serve_until_told(
-    config: Config, listener: socket.socket, observe: Observe, started: Callable[[Opened], None]
+    config: Config, listeners: Listeners, observe: Observe, started: Callable[[Opened], None]
 ) -> None:
     # Uvicorn heeds signals while it serves, and sends itself the last one again once it has stopped. These are for the
     # time before; afterwards there is nothing left to end.
@@ -214,27 +235,45 @@ async def _serve_until_told(
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda number, _frame: told.append(number))
     async with opened_site(config, observe=observe) as parts:
-        app = application(parts)
-        running = Serving(server_settings(parts, app), app)
+        running = Serving(parts, listeners.native)
         announcing = asyncio.create_task(_announce(running, lambda: started(_opened(parts))))
         try:
             if not told:
-                app.begin()
-                await running.serve(sockets=[listener])
+                running.begin()
+                await running.serve(sockets=[listeners.http])
         finally:
             announcing.cancel()
 
 
 class Serving(uvicorn.Server):
-    """A server that closes what the application keeps open before it waits for its clients to leave."""
+    """A server of HTTP and of the native port. Closes what the application keeps open before it waits for its clients.
 
-    def __init__(self, settings: uvicorn.Config, app: Application) -> None:
-        super().__init__(settings)
-        self._application = app
+    HTTP that arrives on the native port is served as all HTTP is, and counted with it.
+    """
+
+    def __init__(self, parts: Parts, native: socket.socket, patience: Patience | None = None) -> None:
+        self._application = application(parts)
+        super().__init__(server_settings(parts, self._application))
+        self._listener = native
+        self._native = NativePort(
+            self._application.answering,
+            parts.config,
+            lambda: Connection(self.config, self.server_state, {}),
+            parts.observe,
+            tls=tls_of(parts.config),
+            patience=patience,
+        )
+
+    def begin(self) -> None:
+        self._application.begin()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._native.open(self._listener)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self._application.close()
-        await super().shutdown(sockets)
+        await asyncio.gather(self._native.close(), super().shutdown(sockets))
 
 
 def server_settings(parts: Parts, app: Application | None = None) -> uvicorn.Config:
@@ -256,7 +295,9 @@ def server_settings(parts: Parts, app: Application | None = None) -> uvicorn.Con
 
 def _opened(parts: Parts) -> Opened:
     server, catalog = parts.config.server, parts.site.catalog
-    return Opened(parts.site.name, f"http://{server.host}:{server.port}", tuple(each.name for each in catalog.public))
+    host = f"[{server.host}]" if ":" in server.host else server.host
+    names = tuple(each.name for each in catalog.public)
+    return Opened(parts.site.name, f"http://{host}:{server.port}", f"nwp://{host}:{server.nwp_port}", names)
 
 
 def _check_shared(config: Config) -> None:
@@ -266,8 +307,21 @@ def _check_shared(config: Config) -> None:
         )
 
 
-def _listener(config: Config) -> socket.socket:
-    host, port = config.server.host, config.server.port
+def listening_of(config: Config) -> tuple[Config, Listeners]:
+    """Listen where the settings say. Port 0 is any that is free: the settings that come back have its number."""
+    server = config.server
+    http = _listener(server.host, server.port, "--port")
+    try:
+        native = _listener(server.host, server.nwp_port, "--nwp-port")
+    except Unavailable:
+        http.close()
+        raise
+    ports = {"port": http.getsockname()[1], "nwp_port": native.getsockname()[1]}
+    server = msgspec.structs.replace(server, **ports)
+    return msgspec.structs.replace(config, server=server), Listeners(http, native)
+
+
+def _listener(host: str, port: int, option: str) -> socket.socket:
     try:
         listener = socket.create_server(
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048
@@ -277,8 +331,25 @@ def _listener(config: Config) -> socket.socket:
         return listener
     except OSError as error:
         raise Unavailable(
-            f"Cannot listen on {host}:{port}: {error.strerror}", port=port, hint="Choose another with --port."
+            f"Cannot listen on {host}:{port}: {error.strerror}", port=port, hint=f"Choose another with {option}."
         ) from error
+
+
+def tls_of(config: Config) -> ssl.SSLContext | None:
+    """How TLS is spoken on the native port, if the site has a certificate."""
+    nwp, folder = config.nwp, Path(config.folder)
+    if not nwp.tls_certificate:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    key = folder / nwp.tls_key if nwp.tls_key else None
+    try:
+        context.load_cert_chain(folder / nwp.tls_certificate, key, password="")  # nobody is there to be asked for one
+    except OSError as error:
+        raise ConfigError(
+            f"nwp.tls_certificate and nwp.tls_key cannot be used: {error.strerror or error}",
+            hint="Both are files in PEM; the key belongs to the certificate and has no password.",
+        ) from error
+    return context
 
 
 async def _announce(server: uvicorn.Server, started: Callable[[], None]) -> None:

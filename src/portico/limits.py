@@ -13,7 +13,7 @@ from portico.items import problem_with, text_problem
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
-LEASES = 100  # that a limit is taken in; one below this is taken token by token
+LEASES = 100  # that a limit is taken in; a small limit is taken token by token
 LEASE_SECONDS = 1.0
 MAX_LEASES = 10_000  # kept in memory
 

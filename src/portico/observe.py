@@ -3,7 +3,7 @@
 import logging
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import cache
 from typing import TextIO, TypeAlias
@@ -86,7 +86,8 @@ class Log:
 
     def __call__(self, seen: Observation) -> None:
         line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": type(seen).__name__}
-        self._stream.write(msgspec.json.encode({**line, **asdict(seen)}).decode() + "\n")
+        said = {each.name: getattr(seen, each.name) for each in fields(seen)}
+        self._stream.write(msgspec.json.encode({**line, **said}).decode() + "\n")
 
 
 class Metrics:

@@ -75,6 +75,7 @@ async def opened_site(
         if model:
             closing.push_async_callback(model.close)
         site = await _site(config, Finder(store, index, embedder), both(metrics, observe), model)
+        closing.push_async_callback(site.close_subscriptions)
         if background:
             site.tasks.open(only_own=not serves)
             closing.push_async_callback(site.tasks.close)
@@ -84,12 +85,12 @@ async def opened_site(
 @asynccontextmanager
 async def opened_store_only(config: Config) -> AsyncGenerator[Parts]:
     """A site that can be queried but not searched: opens at once, whatever its size."""
-    store = await _opened_store(config)
-    try:
+    async with contextlib.AsyncExitStack() as closing:
+        store = await _opened_store(config)
+        closing.push_async_callback(store.close)
         site = await _site(config, Finder(store), nowhere)
+        closing.push_async_callback(site.close_subscriptions)
         yield Parts(config, store, MemoryIndex(store, None), site, Metrics(), nowhere)
-    finally:
-        await store.close()
 
 
 async def _opened_store(config: Config) -> Store:

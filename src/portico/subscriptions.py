@@ -24,8 +24,7 @@ from portico.query import Test, matcher, parse_filter
 from portico.store import Store
 
 MOST_BEHIND = 10_000  # events that a reader may have missed
-MARK_EVENTS = 500  # between two marks, or
-MARK_POSITIONS = 250  # as many changes of the feed, whichever comes first
+MARK_EVERY = 250  # changes of the feed, about
 MARKS = 128  # of one subscription; then the older ones are thinned out
 FIRST_BATCH = 8  # changes that are read at first; how many more depends on how large they are
 BATCH = 200
@@ -355,7 +354,7 @@ class Subscriptions:
         shelf = Shelf(self._store, scope, terms)
         await self._count(shelf, after + MOST_BEHIND)
         if not shelf.newest - MOST_BEHIND <= after <= shelf.newest:
-            raise _expired(f"Event {after} is not one of the newest {MOST_BEHIND}, up to {shelf.newest}", after)
+            raise _expired(f"Event {after} is not one of the newest {MOST_BEHIND}", after)
         return shelf
 
     async def _known(self, id: str, caller: Caller) -> Shelf:
@@ -383,6 +382,8 @@ class Subscriptions:
         events = await scan.next(head)
         while scan.mark.number < after and scan.mark.position < head:
             events = await scan.next(head)
+        if scan.mark.number < after:  # a field has changed its type, and with it what matches
+            raise _expired(f"Event {after} cannot be told from others any more", after)
         return scan, [event for event in events if event.number > after]
 
     def _scan(self, shelf: Shelf, mark: Mark) -> Scan:
@@ -413,15 +414,11 @@ def extended(trail: tuple[Mark, ...], mark: Mark) -> tuple[Mark, ...]:
     """The marks with a further one. Where they lie close together, the one before the last is enough."""
     if mark.position <= trail[-1].position:
         return trail
-    close = len(trail) > 1 and _are_close(*trail[-2:])
+    close = len(trail) > 1 and trail[-1].position - trail[-2].position < MARK_EVERY
     marks = (*(trail[:-1] if close else trail), mark)
     while len(marks) > 1 and marks[1].number <= mark.number - MOST_BEHIND:
         marks = marks[1:]
     return marks if len(marks) <= MARKS else (*marks[: MARKS // 2 : 2], *marks[MARKS // 2 :])
-
-
-def _are_close(one: Mark, other: Mark) -> bool:
-    return other.number - one.number < MARK_EVENTS and other.position - one.position < MARK_POSITIONS
 
 
 def _seen(test: Test, changes: Sequence[Change], number: int) -> tuple[list[Event], int]:

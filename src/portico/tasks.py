@@ -120,7 +120,9 @@ class Tasks:
         """Put work into the store. Once this returns it will be done, or said why not."""
         _check(call)
         now = datetime.now(UTC)
-        id, limit = str(uuid4()), self._limits.tasks_per_caller
+        # Whoever names its requests is a caller of NWP, and there tasks are named by UUIDs (7.2).
+        id = str(uuid4()) if call.request else secrets.token_urlsafe(24)
+        limit = self._limits.tasks_per_caller
         task = Task(id, call, permit.caller, TaskState.PENDING, now, now, estimate=operation.estimate)
         if not await self._store.add_task(task, limit):
             raise RateLimited(

@@ -184,6 +184,7 @@ def test_without_a_name_all_operations_are_listed(portico: Portico) -> None:
     assert names == sorted(names)
     assert set(names) == {
         *("ask", "bake", "burn", "cancel_task", "close_down", "forget_memories", "get_task", "greet", "list_memories"),
+        "run_workflow",
         *("count_rooms", "create_room", "delete_room", "get_room", "list_rooms", "search_rooms", "update_room"),
     }
     assert all(name in table for name in names)

@@ -7,15 +7,17 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from tests.conftest import Opening
 
-from portico.calls import Call, Caller, Task, TaskState
+from portico.calls import Call, Caller, Priority, Task, TaskState, Warrant
 from portico.catalog import Danger
 from portico.errors import RateLimited
 from portico.identity import make_key
 from portico.limits import Limits, Rates
 from portico.store import Entry, Kept, Promise, Store
+from portico.store.ledger import decode_task, encode_task
 
 NOW = datetime(2024, 5, 1, 12, 0, 0, 123456, tzinfo=UTC)
 ANN = Caller("key:ann", "Ann", frozenset({"ask", "read:*"}), Danger.REVERSIBLE, "10.0.0.1")
@@ -53,9 +55,18 @@ async def test_a_blob_saved_again_replaces_the_longer_one(store: Store) -> None:
 
 
 async def test_a_task_is_kept_whole(store: Store) -> None:
+    warrant = Warrant(frozenset({"nwp:query"}), ("nwp://inn.example/",), ("rooms:create",), 500, "cl100k_base")
     wanted = replace(
-        task("t1"), progress=0.5, message="half", error={"code": "x"}, saved={"page": 3}, result=[1], attempts=2
+        task("t1", caller=replace(ANN, warrant=warrant)),
+        progress=0.5,
+        message="half",
+        error={"code": "x"},
+        saved={"page": 3},
+        result=[1],
+        attempts=2,
     )
+    asked = replace(wanted.call, priority="high", request="r-1", callback="https://ann.example/told")
+    wanted = replace(wanted, call=asked)
 
     await store.add_task(wanted)
 
@@ -83,6 +94,43 @@ async def test_the_oldest_pending_task_is_claimed_first(store: Store) -> None:
     assert claimed is not None
     assert (claimed.id, claimed.state, claimed.attempts) == ("old", TaskState.RUNNING, 1)
     assert await store.get_task("old") == claimed
+
+
+def test_a_task_that_an_older_version_stored_is_read() -> None:
+    stored = msgspec.json.decode(encode_task(task("t")))
+    for part, name in (("call", "priority"), ("call", "request"), ("call", "callback"), ("caller", "warrant")):
+        del stored[part][name]
+    del stored["repeated"]
+
+    assert decode_task(msgspec.json.encode(stored).decode(), cancelling=False) == task("t")
+
+
+async def test_urgent_tasks_are_claimed_first_and_of_equal_ones_the_oldest(store: Store) -> None:
+    now = datetime.now(UTC)
+    waiting: list[tuple[str, Priority, float]] = [  # and for how many seconds
+        ("low", "low", 50),
+        ("normal", "normal", 40),
+        ("normal, younger", "normal", 30),
+        ("high", "high", 20),
+        ("high, younger", "high", 10),
+        ("low, for long", "low", 90),
+        ("normal, for longer", "normal", 120),
+    ]
+    for id, priority, seconds in waiting:
+        call = replace(task(id).call, priority=priority, params={"priority": "high"})
+        await store.add_task(replace(task(id), call=call, created=now - timedelta(seconds=seconds)))
+
+    claimed = [await store.claim_task("me", 600) for _ in waiting]
+
+    assert [each.id for each in claimed if each] == [
+        "normal, for longer",
+        "low, for long",
+        "high",
+        "high, younger",
+        "normal",
+        "normal, younger",
+        "low",
+    ]
 
 
 async def test_a_task_is_claimed_once_however_many_try(store: Store) -> None:

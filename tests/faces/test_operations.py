@@ -296,15 +296,18 @@ def test_every_error_has_its_status() -> None:
         found.setdefault(status_of(kind("…")), set()).add(kind.__name__)
 
     assert found == {
-        400: {"BadRequest", "InvalidQuery", "UnknownField", "UnsafeRegex", "InvalidCursor"},
-        401: {"Unauthenticated"},
-        403: {"Denied", "Forbidden", "ConfirmationNeeded"},
+        400: {
+            *("BadRequest", "InvalidQuery", "UnknownField", "UnsafeRegex", "InvalidAggregate", "InvalidCursor"),
+            "BudgetExceeded",
+        },
+        401: {"Unauthenticated", "CertificateExpired", "CertificateRevoked", "UntrustedIssuer"},
+        403: {"Denied", "Forbidden", "ConfirmationNeeded", "CapabilityMissing", "OutOfScope"},
         404: {"NotFound", "UnknownCollection", "UnknownOperation", "UnknownItem", "UnknownTask"},
         409: {"Conflict", "AlreadyExists", "KeyInUse", "TaskFinished", "TaskCancelled"},
         410: {"FeedExpired"},
         412: {"VersionMismatch"},
         413: {"TooLarge"},
-        422: {"InvalidParams"},
+        422: {"InvalidParams", "InvalidWorkflow"},
         429: {"RateLimited"},
         500: {"SiteError", "OperationFailed", "Interrupted", "ConfigError"},
         501: {"Unsupported"},

@@ -129,7 +129,7 @@ async def test_a_stream_brings_every_recipe_and_says_when_it_ends(visit: Visit, 
 
     assert [each["name"] for part in parts for each in part.data] == [each["name"] for each in recipes]
     assert [part.seq for part in parts] == list(range(len(parts)))
-    assert [part.is_last for part in parts] == [*[False] * (len(parts) - 1), True]
+    assert [part.is_last for part in parts] == [False, *[False] * (len(parts) - 2), True]
     assert (len({part.stream_id for part in parts}), parts[0].anchor_ref) == (1, anchor)
 
 
@@ -242,7 +242,9 @@ async def test_a_native_session_outlives_a_refusal(session: NcpSession, anchor: 
     ],
     ids=["a version", "an encoding"],
 )
-async def test_a_session_is_refused_without_a_common(greeting: HelloFrame, code: str, manifest: dict[str, Any]) -> None:
+async def test_a_session_is_refused_where_nothing_is_common(
+    greeting: HelloFrame, code: str, manifest: dict[str, Any]
+) -> None:
     with pytest.raises(NcpHandshakeError) as refusal:
         await connected(manifest, greeting)
 

@@ -43,6 +43,7 @@ async def test_a_collection_has_its_seven_operations(site: Site) -> None:
         "delete_room": ("delete", "DESTRUCTIVE"),
         "get_task": ("read", "SAFE"),
         "cancel_task": ("execute", "SAFE"),
+        "run_workflow": ("execute", "SAFE"),
     }
 
 

@@ -17,7 +17,16 @@ from tests.site.conftest import OPERATOR, Calling, Open, config, key_holder
 
 from portico.calls import Call, Outcome, Task
 from portico.catalog import Danger
-from portico.errors import KeyInUse, OperationFailed, RateLimited, TaskFinished, TimedOut, Unavailable, UnknownTask
+from portico.errors import (
+    InvalidParams,
+    KeyInUse,
+    OperationFailed,
+    RateLimited,
+    TaskFinished,
+    TimedOut,
+    Unavailable,
+    UnknownTask,
+)
 from portico.identity import Identity
 from portico.observe import Broke, Observation, TaskMoved
 from portico.search import Finder
@@ -165,6 +174,64 @@ async def test_a_cancellation_reaches_the_running_coroutine(inn: Parts, call: Ca
         await call("cancel_task", id=task.id)
 
 
+async def test_whoever_listens_is_told_once_of_every_end_that_is_stored(opened: Open) -> None:
+    told: list[tuple[str, str]] = []
+
+    async with opened(OWN, limits={"concurrent_tasks": 1}) as inn:
+
+        def listen(task: Task) -> None:
+            told.append((task.id, task.state))
+
+        inn.site.tasks.on_end(listen)
+        call = Calling(inn.site)
+        running = await call.task("wait")
+        await module(inn).started.wait()
+        pending = await call.task("wait")
+        await asyncio.gather(*(call("cancel_task", id=pending.id) for _ in range(3)), return_exceptions=True)
+        assert told == [(pending.id, "cancelled")]
+
+        await call("cancel_task", id=running.id)
+        module(inn).gate.set()
+        done = await call.finished((await call.task("wait")).id)
+        failed = await call.finished((await call.task("flaky", fails=9)).id)
+        await until(partial(asyncio.sleep, 0, told), lambda told: len(told) == 4)
+
+        assert told[1:] == [(running.id, "cancelled"), (done.id, "completed"), (failed.id, "failed")]
+        assert (await inn.store.get_task(failed.id)).state == "failed"
+
+
+async def test_the_more_urgent_task_runs_first_and_keeps_what_its_caller_said_of_it(opened: Open) -> None:
+    async with opened(OWN, limits={"concurrent_tasks": 1}) as inn:
+        order: list[str] = []
+        inn.site.tasks.on_end(lambda task: order.append(task.call.request))
+        call = Calling(inn.site)
+        await call.task("wait")
+        await module(inn).started.wait()
+        tasks = [
+            await inn.site.call(
+                Call("quick", {}, "later", priority=priority, request=priority, callback="there"), OPERATOR
+            )
+            for priority in ("low", "normal", "high")
+        ]
+        module(inn).gate.set()
+        ended = [await call.finished(task.id) for task in tasks]
+
+    assert order[1:] == ["high", "normal", "low"]
+    assert [(each.call.request, each.call.callback) for each in ended] == [
+        ("low", "there"),
+        ("normal", "there"),
+        ("high", "there"),
+    ]
+
+
+async def test_what_no_task_can_have_is_refused(inn: Parts) -> None:
+    wrong: list[dict[str, Any]] = [{"priority": "urgent"}, {"request": "x" * 256}, {"callback": "a\0b"}]
+    for said in wrong:
+        with pytest.raises(InvalidParams):
+            await inn.site.call(Call("quick", {}, "later", **said), OPERATOR)
+    assert await inn.store.tasks(OPERATOR.id) == []
+
+
 async def test_work_is_tried_as_often_as_declared(inn: Parts, call: Calling) -> None:
     ended = await call.finished((await call.task("flaky", fails=2)).id)
 
@@ -299,6 +366,7 @@ class Away:
 
     store: Store
     is_away: bool = False
+    loses: str = ""  # what is done once, but not answered
     asked: Counter[str] = field(default_factory=Counter)
 
     def __getattr__(self, name: str) -> Any:
@@ -310,7 +378,11 @@ class Away:
             self.asked[name] += 1
             if self.is_away:
                 raise Unavailable("The store is away")
-            return await found(*args, **more)
+            done = await found(*args, **more)
+            if self.loses == name:
+                self.loses = ""
+                raise Unavailable("The store has gone away")
+            return done
 
         return answer
 
@@ -370,6 +442,19 @@ async def test_the_end_of_a_task_is_stored_when_the_store_is_back(replica: Repli
     assert (ended.state, ended.result, ended.attempts) == ("completed", ["done"], 1)
     assert here.own.seen == ["begun", "told"]
     assert [each for each in here.observed if isinstance(each, Broke)]
+
+
+async def test_an_end_that_is_stored_without_an_answer_is_told_once(replica: Replica) -> None:
+    told: list[Task] = []
+    async with replica() as here:
+        here.call.site.tasks.on_end(told.append)
+        here.store.loses = "update_task"
+        task = await here.call.task("quick")
+        await until(partial(asyncio.sleep, 0, told), bool)
+        ended = await here.call.finished(task.id)
+
+    assert told == [ended]
+    assert (ended.state, ended.attempts, here.store.loses) == ("completed", 1, "")
 
 
 async def test_what_work_saved_while_the_store_was_away_is_there_for_the_next_try(replica: Replica) -> None:

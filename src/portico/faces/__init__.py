@@ -19,6 +19,7 @@ FACES = (
         """curl {base}/mcp --json '{{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}}'""",
     ),
     Face("A2A", "/a2a", "curl {base}/.well-known/agent-card.json"),
+    Face("NWP", "/nwp/site", """curl {base}/nwp/site/query -d '{{"limit": 3}}'"""),
     Face("Documentation", "/docs", "curl {base}/openapi.json"),
     Face("For language models", "/llms.txt", "curl {base}/llms.txt"),
     Face("Operations", "/operations", "curl {base}/operations"),

@@ -145,16 +145,26 @@ class Challenges:
 
 async def read_body(request: Request, limit: int) -> bytes:
     """The body of a request. What is too long is refused before it is read, or while it is."""
-    length = request.headers.get("content-length", "")
+    return await body_of(request.receive, request.headers, limit)
+
+
+async def body_of(receive: Receive, headers: Mapping[str, str], limit: int) -> bytes:
+    """The body that follows these headers; their names are in lower case."""
+    length = headers.get("content-length", "")
     if length.isdecimal() and int(length) > limit:
         raise _too_large(limit)
-    body = bytearray()
+    body, is_whole = bytearray(), False
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            async for chunk in request.stream():
+            while not is_whole:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                chunk = message.get("body", b"")
                 if len(body) + len(chunk) > limit:
                     raise _too_large(limit)
                 body += chunk
+                is_whole = not message.get("more_body", False)
     except TimeoutError as error:
         raise BadRequest(f"The request was not whole after {BODY_SECONDS:g} seconds") from error
     return bytes(body)

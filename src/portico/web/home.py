@@ -17,6 +17,7 @@ DOORS = {
     "/docs": "for people who program",
     "/openapi.json": "for programs",
     "/llms.txt": "for language models",
+    "/nwp/site": "for agents that speak NWP",
     "/sitemap.xml": "for crawlers",
 }
 

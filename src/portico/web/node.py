@@ -1,9 +1,331 @@
-"""The page of an NWP node, for people who come by."""
+"""The page of an NWP node, for people who come by: what it is, what it holds and does, and how to ask it.
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+All of it comes from the manifest and the schemas that programs read. Everything shown is escaped and bounded.
+"""
+
+import base64
+import hashlib
+import json
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from urllib.parse import quote
+
+from portico.web.item import trail
+from portico.web.style import HEADERS, page
+from portico.web.values import one_line, shortened
+
+MAX_NAME: Final = 80  # characters of a name
+MAX_TITLE: Final = 300
+MAX_SAID: Final = 600  # of a description
+MAX_ROWS: Final = 200  # fields, actions or nodes that are shown
+
+_STYLE = """
+details { border-top: 1px solid var(--line); padding: .55rem 0 } summary { cursor: pointer }
+.rows { overflow-x: auto } .rows td:first-child { overflow-wrap: anywhere }
+main pre { white-space: pre-wrap; overflow-wrap: anywhere } .list p code { color: inherit }
+@media (max-width: 30rem) { .rows { font-size: .93em } main pre { padding: .6rem .7rem }
+  .wide td, .wide th { display: block; border: 0; padding: 0 } .wide th { display: none }
+  .wide tr { display: block; border-bottom: 1px solid var(--line); padding: .45rem 0 } }
+"""
+_DIGEST = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_POLICY = "content-security-policy"
+PAGE_HEADERS: Final = {**HEADERS, _POLICY: HEADERS[_POLICY].replace("style-src ", f"style-src 'sha256-{_DIGEST}' ")}
+
+Said: TypeAlias = Mapping[str, Any]
+T = TypeVar("T")
 
 
-def node_page(site: str, name: str, manifest: Mapping[str, Any], nodes: Sequence[tuple[str, str, str]]) -> str:
-    """What a node is and offers; `nodes` are all there are, by name, type and title."""
-    return f"<!doctype html><title>{site}</title>{name}"
+class Neighbour(NamedTuple):
+    """A node of the site, as others lead to it."""
+
+    name: str
+    type: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A node, and all that its page says of it."""
+
+    site: str
+    base: str  # the address of the site
+    prefix: str  # the path of all nodes
+    name: str
+    description: str
+    manifest: Said
+    schemas: Mapping[str, Said]  # by their anchors
+    methods: Mapping[str, str]  # of what lies below the node's address
+    nodes: Sequence[Neighbour]  # all there are
+
+    @property
+    def address(self) -> str:
+        return f"{self.base}{self.path(self.name)}"
+
+    @property
+    def actions(self) -> Mapping[str, Said]:
+        return self.manifest.get("actions", {})
+
+    def path(self, name: str) -> str:
+        return f"{self.prefix}/{quote(name, safe='')}"
+
+    def fields(self, anchor: str) -> Sequence[Said]:
+        return self.schemas.get(anchor, {}).get("fields", ())
+
+
+def node_page(node: Shown) -> str:
+    """What a node is and offers. Runs nothing."""
+    title = str(node.manifest["display_name"])
+    kind, says = _KINDS[node.manifest["node_type"]]
+    about = node.description or says
+    body = [
+        _trail(node),
+        "<main>",
+        f'<p class="kind">{kind}</p><h1>{_text(title, MAX_TITLE)}</h1>',
+        f'<p class="lead">{_text(about, MAX_SAID)}</p>',
+        f"<h2>Try it</h2><pre>{escape(_example(node))}</pre>",
+        *_schemas(node),
+        *_actions(node),
+        _addresses(node),
+        _capabilities(node.manifest["capabilities"]),
+        _facts(node),
+        _others(node),
+        "</main>",
+        _footer(node),
+    ]
+    return page(
+        f"{shortened(one_line(title), MAX_TITLE)} · {shortened(one_line(node.site), MAX_TITLE)}",
+        "\n".join(filter(None, body)),
+        head=f"<style>{_STYLE}</style>",
+    )
+
+
+def _trail(node: Shown) -> str:
+    """The way here: over the node that leads to all others."""
+    above = [(node.path(each.name), "Nodes") for each in node.nodes if each.type == "complex"]
+    return trail(("/", shortened(node.site, MAX_NAME)), *(step for step in above if step[0] != node.path(node.name)))
+
+
+_KINDS: Final[Mapping[str, tuple[str, str]]] = {
+    "memory": ("Memory node", "Records to be queried, streamed and followed."),
+    "action": ("Action node", "What can be done, one action at a time."),
+    "gateway": ("Gateway node", "Every action of the site, run as tasks."),
+    "complex": ("Complex node", "All that the site has and does, and the way to its other nodes."),
+}
+
+
+def _text(text: str, most: int) -> str:
+    """Escaped, bounded, and isolated: no mark of direction reaches what stands around it."""
+    return f"<bdi>{escape(shortened(' '.join(text.split()), most))}</bdi>"
+
+
+def _code(text: str) -> str:
+    return f"<code>{_text(text, MAX_NAME)}</code>"
+
+
+# How to ask it
+
+
+def _example(node: Shown) -> str:
+    """A command line that this very node answers."""
+    sub, body = _question(node)
+    lines = [f"curl {shlex.quote(f'{node.address}/{sub}')}", *_CREDENTIALS[node.manifest["auth"]["identity_type"]]]
+    if body:
+        lines.append(f"-d {shlex.quote(json.dumps(body, ensure_ascii=False))}")
+    return " \\\n  ".join(lines)
+
+
+def _question(node: Shown) -> tuple[str, Said | None]:
+    if node.manifest["capabilities"]["query"]:
+        return "query", {"limit": 3}
+    for id, spec in node.actions.items():
+        params = _PARAMS.get(id.rpartition(".")[2])
+        if params and _takes(node.fields(spec.get("params_anchor", "")), params):
+            return "invoke", {"action_id": id, "params": params}
+    return ("actions" if node.actions else ".schema"), None
+
+
+def _takes(fields: Sequence[Said], params: Said) -> bool:
+    """Whether an action needs no other parameters, and knows these."""
+    needed = {each["name"] for each in fields if not each.get("nullable")}
+    return needed <= params.keys() <= {each["name"] for each in fields}
+
+
+_PARAMS: Final[Mapping[str, Said]] = {"list": {"limit": 3}, "ask": {"text": "What is there?"}}
+_CREDENTIALS: Final[Mapping[str, tuple[str, ...]]] = {
+    "none": (),
+    "bearer": ('-H "authorization: Bearer $KEY"',),
+    "nip-cert": ("-H \"x-nwp-ident: $(tr -d '\\n' <agent.json)\"",),
+}
+
+
+# What it holds and does
+
+
+def _schemas(node: Shown) -> Iterator[str]:
+    anchors: Mapping[str, str] = node.manifest["schema_anchors"]
+    if not anchors:
+        return
+    tables = {name: _fields(node.fields(anchor), anchor) for name, anchor in _first(anchors.items())}
+    yield "<h2>Schema</h2>" if len(anchors) == 1 else "<h2>Schemas</h2>"
+    for name, table in tables.items():
+        folded = f"<details><summary>{_code(name)}</summary>{table}</details>"
+        yield table if len(anchors) == 1 else folded
+    yield _rest(len(anchors))
+
+
+def _fields(fields: Sequence[Said], anchor: str) -> str:
+    rows = (
+        (_code(each["name"]), escape(each["type"]), _text(str(each.get("semantic", "")), MAX_NAME))
+        for each in _first(fields)
+    )
+    return (
+        f"{_table(('Name', 'Type', 'Semantic'), rows)}{_rest(len(fields))}"
+        f'<p class="faint">Anchor <code>{escape(anchor)}</code></p>'
+    )
+
+
+def _actions(node: Shown) -> Iterator[str]:
+    if not node.actions:
+        return
+    rows = "".join(_action(id, spec, node) for id, spec in _first(node.actions.items()))
+    yield f'<h2>Actions</h2><ul class="list">{rows}</ul>{_rest(len(node.actions))}'
+
+
+def _action(id: str, spec: Said, node: Shown) -> str:
+    marks = [word for name, word in _MARKS.items() if spec.get(name)]
+    fields = node.fields(spec.get("params_anchor", ""))
+    takes = ", ".join(map(_parameter, _first(fields)))
+    parts = (
+        f"<p>{_text(spec['description'], MAX_SAID)}</p>" if spec.get("description") else "",
+        f"<p>Takes {takes}{' …' if len(fields) > MAX_ROWS else ''}.</p>" if takes else "",
+        f"<p>{'. '.join(marks)}.</p>" if marks else "",
+    )
+    return f"<li>{_code(id)}{''.join(parts)}</li>"
+
+
+_MARKS: Final = {"async": "Can run as a task", "idempotent": "Safe to repeat"}
+
+
+def _parameter(field: Said) -> str:
+    optional = "" if field.get("nullable") else ", required"
+    return f"{_code(field['name'])} ({escape(field['type'])}{optional})"
+
+
+# Where and how
+
+
+def _addresses(node: Shown) -> str:
+    there = {"", ".nwm", ".schema", *node.manifest["endpoints"]}
+    rows = [
+        (f"<code>{method} {escape(node.path(node.name) + (f'/{sub}' if sub else ''))}</code>", _ADDRESSES[sub])
+        for sub, method in node.methods.items()
+        if sub.partition("/")[0] in there
+    ]
+    native = str(node.manifest["endpoints"]["schema"]).removesuffix("/.schema")
+    return (
+        f"<h2>Addresses</h2>{_table(('Address', 'What'), rows, 'rows wide')}"
+        f"<p>Bodies are JSON, MessagePack or NCP frames. Without HTTP: <code>{escape(native)}</code></p>"
+    )
+
+
+_ADDRESSES: Final[Mapping[str, str]] = {
+    "": "This page; the manifest for programs",
+    ".nwm": "The manifest",
+    ".schema": "Schemas; <code>?anchor=</code> names one",
+    "query": "Records that fit a filter, a page at a time",
+    "stream": "All of them, in parts",
+    "subscribe": "Changes, as they happen",
+    "actions": "The actions",
+    "actions/status/{task}": "How a task is getting on",
+    "invoke": "Run an action",
+}
+
+
+def _capabilities(said: Mapping[str, bool]) -> str:
+    rows = [(_code(name), _CAPABILITIES.get(name, "")) for name, is_there in said.items() if is_there]
+    missing = ", ".join(_code(name) for name, is_there in said.items() if not is_there)
+    without = f'<p class="faint">Not here: {missing}.</p>' if missing else ""
+    return f"<h2>Capabilities</h2>{_table(('Name', 'What'), rows, 'rows wide') if rows else ''}{without}"
+
+
+_CAPABILITIES: Final[Mapping[str, str]] = {
+    "query": "Filters, order and pages",
+    "stream_query": "Long answers in parts",
+    "aggregate": "Counts, sums and groups",
+    "subscribe": "Changes, as they happen",
+    "subscribe_filter": "Only changes that fit a filter",
+    "vector_search": "The nearest records to a vector",
+    "token_budget_hint": "Answers that fit a budget of tokens",
+    "inline_anchor": "A new schema comes with the answer",
+    "ext_frame": "Frames above 65,535 bytes",
+    "e2e_enc": "Encryption from end to end",
+}
+
+
+def _facts(node: Shown) -> str:
+    manifest, auth, rates = node.manifest, node.manifest["auth"], node.manifest["rate_limits"]
+    needed = " and ".join(_code(each) for each in auth.get("required_capabilities", ()))
+    issuers = ", ".join(_code(each) for each in auth.get("trusted_issuers", ()))
+    limits = [f"{rates[name]:,} {words}" for name, words in _RATES.items() if name in rates]
+    facts = {
+        "Who may ask": f"{_AUTH[auth['identity_type']]} {needed}",
+        "Issued by": issuers,
+        "Limits": ", ".join(limits),
+        "Node": _code(manifest["node_id"]),
+        "Protocol": f"NWP {escape(manifest['nwp'])}",
+        "Tokens counted as": ", ".join(map(_code, manifest["tokenizer_support"])),
+    }
+    rows = "".join(f"<dt>{name}</dt><dd>{says}</dd>" for name, says in facts.items() if says)
+    return f"<h2>Terms</h2><dl>{rows}</dl>"
+
+
+_AUTH: Final[Mapping[str, str]] = {
+    "none": "Anybody. What needs a key says so when it is asked for",
+    "bearer": "Holders of a key or token, sent as <code>authorization: Bearer …</code>",
+    "nip-cert": "Agents with a certificate, sent as <code>x-nwp-ident</code>, that has",
+}
+_RATES: Final[Mapping[str, str]] = {
+    "requests_per_minute": "requests a minute",
+    "max_concurrent_streams": "streams at once",
+    "max_subscriptions": "subscriptions",
+}
+
+
+def _others(node: Shown) -> str:
+    others = [each for each in node.nodes if each.name != node.name]
+    rows = "".join(
+        f'<li><a href="{escape(node.path(each.name))}">{_text(each.title, MAX_NAME)}</a> '
+        f'<span class="faint">{escape(each.type)}</span></li>'
+        for each in _first(others)
+    )
+    return f"<h2>Other nodes</h2><ul>{rows}</ul>{_rest(len(others))}"
+
+
+def _footer(node: Shown) -> str:
+    path = escape(node.path(node.name))
+    return (
+        f'<footer><a href="{path}/.nwm">manifest</a><a href="{path}/.schema">schema</a>'
+        '<a href="/docs">docs</a><a href="/openapi.json">openapi.json</a></footer>'
+    )
+
+
+# Building blocks
+
+
+def _first(rows: Iterable[T]) -> Iterator[T]:
+    return islice(rows, MAX_ROWS)
+
+
+def _rest(count: int) -> str:
+    return f'<p class="faint">… and {count - MAX_ROWS:,} more</p>' if count > MAX_ROWS else ""
+
+
+def _table(names: Sequence[str], rows: Iterable[Sequence[str]], style: str = "rows") -> str:
+    """Cells are HTML that is safe already."""
+    head = "".join(f"<th>{name}</th>" for name in names)
+    shown = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return f'<div class="{style}"><table><tr>{head}</tr>{shown}</table></div>'

@@ -114,12 +114,14 @@ async def test_its_examples_do_what_they_say(client: httpx.AsyncClient) -> None:
     found = await page(client)
 
     answers = {
-        id: await _run(client, found, id) for id in ("call_shout", "call_list_rooms", "get_ask", "get_operations")
+        id: await _run(client, found, id)
+        for id in ("call_shout", "call_list_rooms", "get_ask", "get_operations", "query_node", "get_node_manifest")
     }
 
     assert {id: each.status_code for id, each in answers.items()} == dict.fromkeys(answers, 200)
     assert answers["call_shout"].json() == {"operation": "shout", "result": "IT'S <I>"}
     assert len(answers["call_list_rooms"].json()["result"]["items"]) == 3
+    assert answers["query_node"].json()["count"] == 3
 
 
 async def _run(client: httpx.AsyncClient, found: LexborHTMLParser, id: str) -> httpx.Response:

@@ -8,7 +8,13 @@ import pytest
 from tests.faces.conftest import Inn, asking, key_of
 
 ISSUER = {"issuer": "https://login.example", "keys": "https://login.example/keys"}
-NAMELESS = ["/", "/openapi.json"]  # documents that name no address of the site
+NAMELESS = [  # documents that name no address of the site
+    "/",
+    "/openapi.json",
+    "/v1/ca/cert",
+    "/v1/crl",
+    "/v1/agents/urn:nps:agent:inn.example:nobody/verify",
+]
 NAMING = [
     "/docs",
     "/llms.txt",
@@ -23,6 +29,8 @@ NAMING = [
     "/.well-known/ai-catalog.json",
     "/.well-known/api-catalog",
     "/.well-known/agent-card.json",
+    "/.well-known/nwp",
+    "/.well-known/nps-ca",
     "/.well-known/oauth-protected-resource",
     "/.well-known/oauth-protected-resource/mcp",
 ]

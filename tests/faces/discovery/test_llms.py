@@ -45,6 +45,8 @@ async def test_it_says_what_there_is_and_what_to_ask_by(inn: Inn) -> None:
         "- [Rooms](http://inn.example/collections/rooms): "
         "Where to sleep. 3 items of type HotelRoom. Ask by beds, price.\n"
     ) in text
+    assert "- [NWP](http://inn.example/nwp/site): " in text
+    assert "[manifest](http://inn.example/.well-known/nwp)" in text
     assert "ledger" not in text
 
 

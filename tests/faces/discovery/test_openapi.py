@@ -18,6 +18,7 @@ from portico.calls import Call, Caller, Task, TaskState
 from portico.errors import Conflict
 from portico.faces.nlweb.answers import answer_schema
 from portico.faces.nlweb.models import ask_schema, await_schema
+from portico.faces.nwp.overlay import PATHS
 from portico.http import application
 from portico.server import Parts
 from portico.store import Put
@@ -87,7 +88,45 @@ def _served(parts: Parts) -> list[tuple[str, set[str]]]:
             names = parts.site.catalog.operations if path == "/operations/{name}" else [""]
             methods = {method.lower() for method in route.methods or ()} - {"head"}
             found.extend((path.replace("{name}", name) if name else path, methods) for name in names)
-    return found
+    return found + [(f"/nwp/{{node}}/{below}".rstrip("/"), {method.lower()}) for below, method in PATHS.items()]
+
+
+async def test_what_it_says_of_nodes_is_what_they_answer(client: httpx.AsyncClient) -> None:
+    shown = {path: item for path, item in (await document(client))["paths"].items() if path.startswith("/nwp/")}
+    asked = {
+        (path, method): await client.request(method, path.format(node="site", task="none"))
+        for path in shown
+        for method in METHODS
+    }
+    nothing = await client.get("/nwp/site/nothing")
+
+    told = {(path, method) for path, item in shown.items() for method in METHODS & item.keys()}
+    assert {key for key, answer in asked.items() if answer.status_code != 405} == told
+    assert {asked[path, method].headers["allow"].lower() for path, method in asked.keys() - told} == {"get", "post"}
+    assert nothing.status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("below", "body", "name"),
+    [
+        ("query", {"limit": 1}, "NodeCapsFrame"),
+        ("query", {"limit": -1}, "NodeError"),
+        ("invoke", {"action_id": "rooms.count"}, "NodeCapsFrame"),
+        ("invoke", {"action_id": "rooms.sell"}, "NodeError"),
+        (".schema", None, "NodeAnchorFrame"),
+    ],
+)
+async def test_an_answer_of_a_node_is_what_is_published(
+    client: httpx.AsyncClient, below: str, body: dict[str, Any] | None, name: str
+) -> None:
+    found = await document(client)
+    answer = await client.request("POST" if body else "GET", f"/nwp/site/{below}", json=body)
+
+    step = found["paths"][f"/nwp/{{node}}/{below}"]["post" if body else "get"]
+    told = step["responses"][str(answer.status_code)]
+    told = found["components"]["responses"][told["$ref"].rpartition("/")[2]] if "$ref" in told else told
+    assert answer.headers["content-type"] in told["content"]
+    assert fits(answer.json(), name, found)
 
 
 async def test_an_operation_has_an_address_with_the_types_that_check_it(client: httpx.AsyncClient) -> None:

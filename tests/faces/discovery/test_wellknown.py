@@ -12,9 +12,10 @@ from portico import __version__
 from portico.faces.discovery.wellknown import PROTOCOLS
 from portico.http import application
 from portico.server import Parts
+from portico.store import Put
 
 CARDS = ["/mcp/server-card", "/.well-known/mcp/server-card.json", "/.well-known/mcp.json"]
-PATHS = [*CARDS, "/.well-known/ai-catalog.json", "/.well-known/api-catalog"]
+PATHS = [*CARDS, "/.well-known/ai-catalog.json", "/.well-known/api-catalog", "/.well-known/nwp"]
 
 
 async def read(parts: Parts, path: str) -> httpx.Response:
@@ -72,9 +73,10 @@ async def test_the_catalog_leads_to_the_cards(parts: Parts) -> None:
     assert [(each["type"], each["url"]) for each in catalog["entries"]] == [
         ("application/mcp-server-card+json", "http://inn.example/mcp/server-card"),
         ("application/a2a-agent-card+json", "http://inn.example/.well-known/agent-card.json"),
+        ("application/nwp-manifest+json", "http://inn.example/.well-known/nwp"),
     ]
-    card = await read(parts, catalog["entries"][0]["url"])
-    assert card.headers["content-type"] == catalog["entries"][0]["type"]
+    for each in (catalog["entries"][0], catalog["entries"][2]):
+        assert (await read(parts, each["url"])).headers["content-type"] == each["type"]
 
 
 async def test_the_api_catalog_lists_every_interface_with_its_description(parts: Parts) -> None:
@@ -91,7 +93,26 @@ async def test_the_api_catalog_lists_every_interface_with_its_description(parts:
         "http://inn.example/operations": "http://inn.example/openapi.json",
         "http://inn.example/mcp": "http://inn.example/mcp/server-card",
         "http://inn.example/a2a": "http://inn.example/.well-known/agent-card.json",
+        "http://inn.example/nwp/site": "http://inn.example/.well-known/nwp",
     }
+
+
+async def test_the_manifest_is_that_of_the_node_that_leads_to_all_others(parts: Parts) -> None:
+    known, own = await read(parts, "/.well-known/nwp"), await read(parts, "/nwp/site/.nwm")
+
+    assert known.json() == own.json()
+    assert known.headers["etag"] == own.headers["etag"] == f'"{known.json()["manifest_version"]}"'
+    assert known.json()["graph"]["refs"][0]["rel"] == "rooms"
+
+
+async def test_who_asks_by_the_manifest_is_told_when_its_schema_has_changed(parts: Parts) -> None:
+    anchor = (await read(parts, "/.well-known/nwp")).json()["schema_anchors"]["rooms"]
+    await parts.store.write("rooms", [Put("loft", {"name": "The loft", "stairs": 40})])
+    async with asking(parts) as client:
+        query = {"anchor_ref": anchor, "auto_anchor": False}
+        answer = await client.post("/nwp/rooms/query", json=query)
+
+    assert (answer.status_code, answer.json()["error"]) == (409, "NCP-ANCHOR-STALE")
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -146,7 +146,10 @@ class _Page:
 
     def _curl(self, path: str, method: str, step: Schema, parameters: Sequence[Schema]) -> str:
         start = "curl" if method == "get" else f"curl -X {method.upper()}"
-        query = {each["name"]: _written(each["example"]) for each in parameters if "example" in each}
+        shown = [each for each in parameters if "example" in each]
+        query = {each["name"]: _written(each["example"]) for each in shown if each["in"] == "query"}
+        for each in shown:
+            path = path.replace(f"{{{each['name']}}}", quote(_written(each["example"]), safe=""))
         address = f"{BASE}{path}{'?' if query else ''}{urlencode(query, quote_via=quote)}"
         lines = [f"{start} {shlex.quote(address)}"]
         for kind, media in list(step.get("requestBody", {}).get("content", {}).items())[:1]:

@@ -14,7 +14,7 @@ from portico.faces import operations
 from portico.faces.a2a.card import PATH as AGENT_CARD_PATH
 from portico.faces.a2a.card import RPC_PATH as A2A_PATH
 from portico.faces.discovery import published
-from portico.faces.discovery.wellknown import CARD_PATH
+from portico.faces.discovery.wellknown import CARD_PATH, MANIFEST_PATH, NODE_PATH
 from portico.faces.documents import document
 from portico.faces.items import Counts
 from portico.faces.mcp.routes import PATH as MCP_PATH
@@ -103,6 +103,8 @@ def _reading(base: str) -> list[str]:
     return [
         f"- [Sitemap]({base}/sitemap.xml): the address of every item. An item is a page for browsers, JSON-LD with "
         "`accept: application/ld+json`, and plain JSON with `accept: application/json`.",
+        f"- [NWP]({base}{NODE_PATH}): records by filter, in parts and as they change, and what can be done with them: "
+        f"""`curl {base}{NODE_PATH}/query -d '{{"limit": 3}}'`. Its [manifest]({base}{MANIFEST_PATH}) says how.""",
     ]
 
 

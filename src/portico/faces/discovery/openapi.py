@@ -21,6 +21,8 @@ from portico.config import Config
 from portico.faces import documents
 from portico.faces.discovery import published
 from portico.faces.discovery.docs import BASE, PAGE_HEADERS, docs_page
+from portico.faces.discovery.nodes import TAGS as NODE_TAGS
+from portico.faces.discovery.nodes import node_components, node_paths
 from portico.faces.discovery.paths import (
     FIRST_TAGS,
     JSON,
@@ -107,7 +109,7 @@ def document(site: Site, config: Config) -> Described:
     operations = [catalog.operations[name] for name in sorted(catalog.operations)]
     schemas, shapes = _schemas(operations)
     tags = _tags_of(site)
-    parts = components()
+    common, parts = components(), node_components()
     return {
         "openapi": "3.1.0",
         "info": {"title": config.site.name, "version": __version__, "description": config.site.description},
@@ -116,12 +118,17 @@ def document(site: Site, config: Config) -> Described:
         "tags": [{"name": name, "description": says} for name, says in _tags(catalog, tags.values()).items()],
         "paths": {
             **paths(config, _question(catalog)),
+            **node_paths(),
             **{
                 f"{PATH}/{each.name}": _call(each, schemas[each.name], tags.get(each.name, OPERATIONS))
                 for each in operations
             },
         },
-        "components": {**parts, "schemas": {**parts["schemas"], **shapes}},
+        "components": {
+            **common,
+            "schemas": {**common["schemas"], **parts["schemas"], **shapes},
+            "responses": {**common["responses"], **parts["responses"]},
+        },
     }
 
 
@@ -143,7 +150,7 @@ def _tags(catalog: Catalog, used: Collection[str]) -> dict[str, str]:
     """What readers look for first: what only this site does, questions, and what there is."""
     own = {OWN: "What this site does and others do not."} if OWN in used else {}
     shelves = {_shelf(each.name): each.description or each.title or each.name for each in catalog.public}
-    return {**own, **FIRST_TAGS, **shelves, **TAGS}
+    return {**own, **FIRST_TAGS, **shelves, **TAGS, **NODE_TAGS}
 
 
 def _question(catalog: Catalog) -> str:

@@ -123,7 +123,7 @@ def content(schema: Described, *kinds: str) -> Described:
 
 def answer(description: str, content: Described | None = None, **headers: str) -> Described:
     """What comes back with a status. Headers are named with _ for -."""
-    told = {name.replace("_", "-"): {"description": says, "schema": _TEXT} for name, says in headers.items()}
+    told = {name.replace("_", "-"): {"description": says, "schema": TEXT} for name, says in headers.items()}
     said = {"description": description, "headers": told, "content": content}
     return {name: value for name, value in said.items() if value}
 
@@ -142,15 +142,15 @@ def _failures() -> dict[int, Described]:
     return {status: reference("responses", f"Failure{status}") for status in _FAILURES}
 
 
-def _parameter(name: str, place: str, schema: Described, *, required: bool = False) -> Described:
+def parameter(name: str, place: str, schema: Described, *, required: bool = False) -> Described:
     told = {key: value for key, value in schema.items() if key != "description"}
     said = {"name": name, "in": place, "required": required, "description": schema.get("description"), "schema": told}
     return {name: value for name, value in said.items() if value is not None}
 
 
-_TEXT: Described = {"type": "string"}
-_ID = _parameter("id", "path", {**_TEXT, "minLength": 1}, required=True)
-_PAGE = content(_TEXT, "text/html")
+TEXT: Described = {"type": "string"}
+_ID = parameter("id", "path", {**TEXT, "minLength": 1}, required=True)
+_PAGE = content(TEXT, "text/html")
 _DOCUMENT = content({"type": "object"}, JSON)
 _EVENTS = content(reference("schemas", "Event"), EVENTS)
 _FAILURES = sorted({code.status for code in CODES.values() if code.status != HTTPStatus.OK})
@@ -222,7 +222,7 @@ def _questions(question: str) -> dict[str, Described]:
 def _in_url(question: str) -> list[Described]:
     schema = flat_schema()
     told = {
-        name: _parameter(name, "query", each, required=name in schema["required"])
+        name: parameter(name, "query", each, required=name in schema["required"])
         for name, each in schema["properties"].items()
     }
     told["query"]["example"] = question
@@ -255,11 +255,11 @@ def _tasks() -> dict[str, Described]:
 
 def _items(config: Config) -> dict[str, Described]:
     forms = {**_PAGE, **content({"type": "object"}, *FORMATS.values())}
-    form = _parameter("format", "query", {"enum": list(FORMATS), "description": "Instead of what Accept says"})
-    cursor = _parameter("cursor", "query", {**_TEXT, "description": "Where the page before ended"})
+    form = parameter("format", "query", {"enum": list(FORMATS), "description": "Instead of what Accept says"})
+    cursor = parameter("cursor", "query", {**TEXT, "description": "Where the page before ended"})
     shown = {
         "/collections/{name}": {
-            "parameters": [_parameter("name", "path", {**_TEXT, "minLength": 1}, required=True)],
+            "parameters": [parameter("name", "path", {**TEXT, "minLength": 1}, required=True)],
             "get": step("get_collection", "Items", "A list of items, for people", _kept(_PAGE), parameters=[cursor]),
         },
         "/items/{id}": {
@@ -276,14 +276,14 @@ def _items(config: Config) -> dict[str, Described]:
     }
     pictures = {
         "/images/{path}": {
-            "parameters": [_parameter("path", "path", {**_TEXT, "minLength": 1}, required=True)],
-            "get": step("get_image", "Items", "A picture", {**_found(content({}, "*/*")), **problems(404)}),
+            "parameters": [parameter("path", "path", {**TEXT, "minLength": 1}, required=True)],
+            "get": step("get_image", "Items", "A picture", {**found(content({}, "*/*")), **problems(404)}),
         }
     }
     return {**shown, **pictures} if config.site.images else shown
 
 
-def _found(forms: Described) -> dict[int, Described]:
+def found(forms: Described) -> dict[int, Described]:
     """Something that a reader may keep, and ask whether it has changed."""
     return {200: answer("Found", forms, etag="Of this version"), 304: answer("Nothing has changed since")}
 
@@ -291,7 +291,7 @@ def _found(forms: Described) -> dict[int, Described]:
 def _kept(forms: Described) -> dict[int, Described]:
     """The same, of what is not there for everybody. Who reads pages is told so on a page."""
     refusals = {status: reference("responses", f"Refusal{status}") for status in _READING_PROBLEMS}
-    return {**_found(forms), **refusals}
+    return {**found(forms), **refusals}
 
 
 def _agents(question: str) -> dict[str, Described]:
@@ -328,7 +328,7 @@ def _agents(question: str) -> dict[str, Described]:
 
 
 def _spoken_refusals(statuses: Iterable[int], spoken: Described) -> dict[int, Described]:
-    return {status: answer(HTTPStatus(status).phrase, spoken, **_HEADERS.get(status, {})) for status in statuses}
+    return {status: answer(HTTPStatus(status).phrase, spoken, **HEADERS.get(status, {})) for status in statuses}
 
 
 def _rpc(method: str, params: Described) -> Described:
@@ -339,21 +339,21 @@ def _rpc(method: str, params: Described) -> Described:
 def _discovery(config: Config) -> dict[str, Described]:
     """Documents at addresses that are known beforehand."""
     refused = problems(401, 429, 503)
-    text, xml = {**_found(content(_TEXT, "text/plain")), **refused}, {**_found(content({}, XML)), **refused}
-    file = _parameter("name", "path", {**_TEXT, "description": "A collection and a number"}, required=True)
+    text, xml = {**found(content(TEXT, "text/plain")), **refused}, {**found(content({}, XML)), **refused}
+    file = parameter("name", "path", {**TEXT, "description": "A collection and a number"}, required=True)
     shown = [
         _read("/", "What this site is, for people", _kept(_PAGE)),
-        _read("/docs", "This description, for people", {**_found(_PAGE), **refused}),
-        _read("/openapi.json", "This description, for programs", {**_found(_DOCUMENT), **refused}),
+        _read("/docs", "This description, for people", {**found(_PAGE), **refused}),
+        _read("/openapi.json", "This description, for programs", {**found(_DOCUMENT), **refused}),
         _read("/llms.txt", "What this site is, for language models", text),
         _read("/robots.txt", "What crawlers may read", text),
         _read("/sitemap.xml", "The sitemaps of all items", xml),
         _read("/sitemap-{name}.xml", "A sitemap", {**xml, **problems(*_READING_PROBLEMS)}, file),
-        _read(AGENT_CARD_PATH, "What the A2A agent can do", {**_found(_DOCUMENT), **refused}),
+        _read(AGENT_CARD_PATH, "What the A2A agent can do", {**found(_DOCUMENT), **refused}),
     ]
     for path, each in documents(config).items():
         form = content({"type": "object"}, each.kind.partition(";")[0])
-        shown.append(_read(path, each.summary, {**_found(form), **refused}))
+        shown.append(_read(path, each.summary, {**found(form), **refused}))
     return {path: item for each in shown for path, item in each.items()}
 
 
@@ -379,7 +379,7 @@ def _health() -> dict[str, Described]:
         },
         "/metrics": {
             "get": step(
-                "get_metrics", "Health", "Figures for Prometheus", {200: answer("Text", content(_TEXT, "text/plain"))}
+                "get_metrics", "Health", "Figures for Prometheus", {200: answer("Text", content(TEXT, "text/plain"))}
             )
         },
     }
@@ -406,11 +406,11 @@ def components() -> dict[str, Described]:
             **_refusals("Failure", _FAILURES, content({"anyOf": failures}, JSON)),
         },
         "parameters": {
-            "Prefer": _parameter(
-                "prefer", "header", {**_TEXT, "description": "respond-async: begin a task, and answer at once"}
+            "Prefer": parameter(
+                "prefer", "header", {**TEXT, "description": "respond-async: begin a task, and answer at once"}
             ),
-            "IdempotencyKey": _parameter(
-                "idempotency-key", "header", {**_TEXT, "description": "The same key again does nothing again"}
+            "IdempotencyKey": parameter(
+                "idempotency-key", "header", {**TEXT, "description": "The same key again does nothing again"}
             ),
         },
         "securitySchemes": {
@@ -421,7 +421,7 @@ def components() -> dict[str, Described]:
 
 
 _PUBLISHED = (Answer, FlatAnswer, Problem, Operations, TaskHeld, Health, Readiness, Event, RpcRequest, RpcResponse)
-_HEADERS: Mapping[int, dict[str, str]] = {
+HEADERS: Mapping[int, dict[str, str]] = {
     401: {"www_authenticate": "How to say who asks"},
     429: {"retry_after": "Seconds to wait"},
 }
@@ -429,5 +429,5 @@ _HEADERS: Mapping[int, dict[str, str]] = {
 
 def _refusals(name: str, statuses: Iterable[int], shown: Described) -> dict[str, Described]:
     return {
-        f"{name}{status}": answer(HTTPStatus(status).phrase, shown, **_HEADERS.get(status, {})) for status in statuses
+        f"{name}{status}": answer(HTTPStatus(status).phrase, shown, **HEADERS.get(status, {})) for status in statuses
     }

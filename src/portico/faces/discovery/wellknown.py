@@ -1,5 +1,5 @@
-"""What agents look for at addresses they know: the MCP server card, the AI catalog, the API catalog and who gives out
-tokens.
+"""What agents look for at addresses they know: the MCP server card, the NWP manifest, the AI catalog, the API catalog
+and who gives out tokens.
 
 The server card follows SEP-2127 and is served where that says, and where readers of its drafts look. It tells how to
 connect, never what there is: tools, resources and prompts are listed by the server itself.
@@ -27,6 +27,8 @@ from portico.faces.discovery.oauth import metadata
 from portico.faces.documents import FRESH_SECONDS, document
 from portico.faces.mcp.routes import NAME
 from portico.faces.mcp.routes import PATH as MCP_PATH
+from portico.faces.nwp.exchange import Exchange
+from portico.faces.nwp.nodes import MANIFEST, PREFIX, SITE
 from portico.faces.operations import Who
 from portico.faces.wire import RESOURCE_METADATA, base_of, caller_of
 from portico.identity import ASK, RESOURCES
@@ -36,6 +38,8 @@ CARD = "application/mcp-server-card+json"
 CARD_PATH = f"{MCP_PATH}/server-card"
 CARD_SCHEMA = "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json"
 API_CATALOG_PATH = "/.well-known/api-catalog"
+MANIFEST_PATH = "/.well-known/nwp"
+NODE_PATH = f"{PREFIX}/{SITE}"  # of the node that leads to all others
 JSON = "application/json"
 LINKSET = 'application/linkset+json; profile="https://www.rfc-editor.org/info/rfc9727"'
 # Of the SDK, which is too slow to import for this; a test compares them.
@@ -61,9 +65,11 @@ class Published:
     who: Who = caller_of  # pays for it
 
 
-def routes(site: Site, config: Config) -> list[BaseRoute]:
+def routes(site: Site, config: Config, exchange: Exchange) -> list[BaseRoute]:
     """The addresses of this face."""
-    return [Route(path, _shown(each, site, config), methods=["GET"]) for path, each in documents(config).items()]
+    shown = {path: _shown(each, site, config) for path, each in documents(config).items()}
+    shown[MANIFEST_PATH] = _manifest(site, config, exchange)
+    return [Route(path, each, methods=["GET"]) for path, each in shown.items()]
 
 
 def _shown(each: Published, site: Site, config: Config) -> operations.Answer:
@@ -74,6 +80,19 @@ def _shown(each: Published, site: Site, config: Config) -> operations.Answer:
         return document(request, body, each.kind, headers, server=config.server, seconds=each.seconds)
 
     return published(show, site, each.who)
+
+
+def _manifest(site: Site, config: Config, exchange: Exchange) -> operations.Answer:
+    """The manifest of the node that leads to all others, the same as at its own address."""
+
+    async def show(request: Request, _: Caller) -> Response:
+        node = await exchange.nodes.named(SITE)
+        await exchange.anchors.publish(node)
+        manifest = exchange.nodes.manifest(node, base_of(request, config.server))
+        body, tag = msgspec.json.encode(manifest), manifest["manifest_version"]
+        return document(request, body, MANIFEST, _HEADERS, server=config.server, tag=tag)
+
+    return published(show, site)
 
 
 def server_card(site: Site, config: Config, base: str) -> dict[str, Any]:
@@ -124,6 +143,7 @@ def ai_catalog(site: Site, _: Config, base: str) -> dict[str, Any]:
                 "type": "application/a2a-agent-card+json",
                 "url": f"{base}{AGENT_CARD_PATH}",
             },
+            {"identifier": f"{name}:nwp:{NAME}", "type": MANIFEST, "url": f"{base}{MANIFEST_PATH}"},
         ],
     }
 
@@ -140,6 +160,7 @@ def api_catalog(_: Site, __: Config, base: str) -> dict[str, Any]:
         operations.PATH: openapi,
         MCP_PATH: [{"href": f"{base}{CARD_PATH}", "type": CARD}],
         A2A_PATH: [{"href": f"{base}{AGENT_CARD_PATH}", "type": JSON}],
+        NODE_PATH: [{"href": f"{base}{MANIFEST_PATH}", "type": MANIFEST}],
     }
     whole = {"anchor": f"{base}{API_CATALOG_PATH}", "item": [{"href": f"{base}{path}"} for path in described]}
     each = [

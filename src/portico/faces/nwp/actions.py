@@ -1,18 +1,30 @@
 """ActionFrames to calls and tasks, and what came of them to frames. Also asks how tasks are, and cancels them."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Protocol, cast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol, TypeAlias, cast
+from urllib.parse import urlsplit
 
 from portico.calls import Call, Outcome, Priority, Task, TaskState
-from portico.errors import BadRequest, InvalidParams, KeyInUse, SiteError, TaskFinished, TimedOut, UnknownTask
+from portico.errors import (
+    BadRequest,
+    Forbidden,
+    InvalidParams,
+    KeyInUse,
+    SiteError,
+    TaskFinished,
+    TimedOut,
+    Unauthenticated,
+    UnknownTask,
+)
 from portico.faces.nwp.exchange import Answer, Asking, Exchange
 from portico.faces.nwp.failures import TaskAlreadyCancelled, TaskAlreadyFailed, UnknownAction, UnknownNode, code_of
 from portico.faces.nwp.feeds import moment
 from portico.faces.nwp.frames import AcceptedFrame, ActionFrame, CapsFrame, TaskFrame
-from portico.faces.nwp.gateway import one_step, workflow_of
+from portico.faces.nwp.gateway import one_step, traced, workflow_of
 from portico.faces.nwp.nodes import GATEWAY, INVOKE, TASK_CANCEL, TASK_STATUS, WORKFLOW, Action
+from portico.operations import checked_params
 from portico.site import MAX_TIMEOUT, error_of
 
 TASK_REF: Final = "nps:system:task:status"
@@ -20,6 +32,8 @@ CANCEL_REF: Final = "nps:system:task:cancel"
 ESTIMATE_MS: Final = 1000  # of a task of which nobody knows how long it takes
 _PRIORITIES: Final[Mapping[str, Priority]] = {"low": "low", "normal": "normal", "high": "high"}
 _ID = re.compile(r"[\w-]+(\.[\w-]+)+\Z")
+
+Delegated: TypeAlias = Callable[[TaskFrame, Task], None]
 
 
 class Checks(Protocol):
@@ -36,15 +50,18 @@ class Accepted:
 
 
 class Actions:
-    def __init__(self, exchange: Exchange, callbacks: Checks) -> None:
+    """Whoever wants to know of what a gateway gives to workers is told as `delegated`."""
+
+    def __init__(self, exchange: Exchange, callbacks: Checks, delegated: Delegated | None = None) -> None:
         self._exchange = exchange
         self._site = exchange.site
         self._callbacks = callbacks
+        self._delegated = delegated
 
     async def invoke(self, frame: ActionFrame | TaskFrame, asking: Asking, trace: str = "") -> Answer | Accepted:
         """Do it, or begin to. What cannot be understood costs as much as what can."""
         if isinstance(frame, TaskFrame):
-            return await self._run_task(frame, asking)
+            return await self._run_task(traced(frame, trace), asking)
         match frame.action_id:
             case "system.task.status":
                 await self._admit(asking, TASK_STATUS)
@@ -79,15 +96,34 @@ class Actions:
     # Calling
 
     async def _call(self, frame: ActionFrame, asking: Asking, trace: str) -> Answer | Accepted:
+        task: TaskFrame | None = None
         try:
             action = self._understood(frame, asking)
             call = self._made(frame, action, asking)
             if asking.node.type == GATEWAY:
-                call = one_step(call, asking.id, trace)
+                task = one_step(call, action, asking.id, trace)
+                call = self._given_away(call, action, task, asking)
         except SiteError:
             await self._site.gate.spend(asking.caller)
             raise
-        return await self._outcome(call, action, frame.is_async or False, asking)
+        return await self._outcome(call, action, frame.is_async or False, asking, task)
+
+    def _given_away(self, call: Call, action: Action, task: TaskFrame, asking: Asking) -> Call:
+        """A call as one of steps, which workers take. What they could only refuse is refused here."""
+        steps = self._steps(task, asking)
+        checked_params(action.operation, call.params)
+        # A key belongs to one action, and here all calls are of the same operation.
+        key = f"{action.id}:{call.key}" if call.key else ""
+        return replace(call, operation=WORKFLOW, params=steps, run="later", key=key)
+
+    def _steps(self, frame: TaskFrame, asking: Asking) -> Mapping[str, Any]:
+        def check(action: Action) -> None:
+            self._exchange.warrants.check(asking, INVOKE, action.id)
+            if not self._site.gate.may(action.operation, asking.caller):
+                kind = Unauthenticated if asking.caller.is_anonymous else Forbidden
+                raise kind(f"{asking.caller.name} may not invoke {action.id}", action_id=action.id)
+
+        return workflow_of(frame, asking.node, urlsplit(asking.base).hostname or "", check)
 
     async def _run_task(self, frame: TaskFrame, asking: Asking) -> Answer | Accepted:
         """Steps for workers, as a caller wrote them."""
@@ -97,10 +133,9 @@ class Actions:
             self._exchange.warrants.check(asking, INVOKE)
             self._check_callback(frame.callback_url)
             action = next(each for each in asking.node.actions.values() if each.operation.name == WORKFLOW)
-            params = workflow_of(frame, asking.node, lambda id: self._exchange.warrants.check(asking, INVOKE, id))
             call = Call(
                 WORKFLOW,
-                params,
+                self._steps(frame, asking),
                 "later",
                 f"task:{frame.task_id}",
                 priority=_priority(frame.priority),
@@ -110,7 +145,7 @@ class Actions:
         except SiteError:
             await self._site.gate.spend(asking.caller)
             raise
-        return await self._outcome(call, action, True, asking)
+        return await self._outcome(call, action, True, asking, frame)
 
     def _understood(self, frame: ActionFrame, asking: Asking) -> Action:
         self._exchange.warrants.check(asking, INVOKE, frame.action_id)
@@ -156,10 +191,14 @@ class Actions:
         except BadRequest as error:
             raise InvalidParams(error.message, hint=error.hint, param="callback_url") from error
 
-    async def _outcome(self, call: Call, action: Action, is_async: bool, asking: Asking) -> Answer | Accepted:
+    async def _outcome(
+        self, call: Call, action: Action, is_async: bool, asking: Asking, task: TaskFrame | None
+    ) -> Answer | Accepted:
         done = await self._site.call(call, asking.caller)
         if isinstance(done, Outcome):
             return _answered(done.result, action, asking)
+        if task and self._delegated and not done.repeated:
+            self._delegated(task, done)
         if done.repeated and not done.state.is_final:
             raise KeyInUse("A request with this idempotency_key is in progress", task_id=done.id)
         if is_async:

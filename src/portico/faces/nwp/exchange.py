@@ -4,7 +4,8 @@ A transport reads a frame and knows who sent it; here it becomes a request of th
 """
 
 import contextlib
-from collections import Counter, OrderedDict
+import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -13,14 +14,17 @@ from typing import Any, Final
 import msgspec
 
 from portico.budget import Cost, Tokenizer, Trimmed, cost, tokenizer, trim
+from portico.callbacks import Callbacks
 from portico.calls import Caller
 from portico.config import Config
 from portico.errors import InvalidCursor, SiteError, Unavailable
 from portico.faces.nwp.anchors import Anchors, Meant
 from portico.faces.nwp.failures import DepthExceeded, StreamLimit, StreamUnsupported, UnknownNode
 from portico.faces.nwp.frames import CapsFrame, QueryFrame, StreamFrame, Tier, encode_value
+from portico.faces.nwp.graph import Graph
 from portico.faces.nwp.nodes import MAX_DEPTH, QUERY, Node, Nodes
 from portico.faces.nwp.queries import AGGREGATE_REF, Reading, records
+from portico.faces.nwp.recent import Recent
 from portico.faces.nwp.warrants import Warrants
 from portico.query import MAX_LIMIT, Page, Query
 from portico.site import Site
@@ -29,6 +33,8 @@ CURSOR_SECONDS: Final = 3600.0
 ENVELOPE: Final = 1024  # bytes of an answer besides its records, at most, but for what it carries along
 STREAM_BYTES: Final = 32_000  # of the records in one part of a stream: clients read it in one go
 RENDERED: Final = 256  # pages that are kept as they were sent
+READ: Final = 512  # frames of which is kept what they mean
+SAME_SECONDS: Final = 60.0
 TRIES: Final = 4  # to make a page small enough, while others write
 
 Records = Sequence[Mapping[str, Any]]
@@ -52,6 +58,8 @@ class Asking:
     def with_frame(self, frame: QueryFrame) -> "Asking":
         """What the frame says where the transport said nothing; of two budgets the smaller."""
         warrant = self.caller.warrant
+        if warrant is None and frame.token_budget is None and frame.tokenizer is None and frame.depth is None:
+            return self
         budgets = [each for each in (self.budget, frame.token_budget, warrant.budget if warrant else None) if each]
         counted = (*self.tokenizers, frame.tokenizer or "", warrant.tokenizer if warrant else "")
         depth = self.depth if self.depth is not None else frame.depth
@@ -78,25 +86,42 @@ class Written:
     sizes: tuple[int, ...] = ()  # of each record, where they are more than fit
 
 
+@dataclass(frozen=True, slots=True)
+class Understood:
+    """What a frame means on a node as it is."""
+
+    frame: QueryFrame
+    node: Node
+    meant: Meant
+    query: Query  # without a cursor
+
+    def holds(self, frame: QueryFrame, node: Node) -> bool:
+        return frame is self.frame and node is self.node
+
+
 class Exchange:
-    def __init__(self, site: Site, config: Config) -> None:
+    def __init__(self, site: Site, config: Config, callbacks: Callbacks | None = None) -> None:
         self.site = site
         self.config = config
         self.nodes = Nodes(site, config)
         self.anchors = Anchors(site)
         self.warrants = Warrants(config, self.nodes)
+        self.graph = Graph(self, callbacks or Callbacks(config.allow_hosts))
         self._streams: Counter[str] = Counter()
-        self._rendered: OrderedDict[tuple[int, Tier], tuple[Page, Written]] = OrderedDict()
+        self._rendered: Recent[tuple[Page, Written]] = Recent(RENDERED)
+        self._read: Recent[Understood] = Recent(READ)
+        self._cursors: Recent[tuple[str, float]] = Recent(RENDERED)
 
     # Queries
 
     async def query(self, frame: QueryFrame, asking: Asking) -> Answer:
         asking = asking.with_frame(frame)
         meant, query = await self._understood(frame, asking)
-        inline = meant.inline
-        carried = len(encode_value(inline, asking.tier)) if inline else 0
+        inline, walk = meant.inline, self.graph.walk(frame, asking)
+        carried = (len(encode_value(inline, asking.tier)) if inline else 0) + (walk.least if walk else 0)
         page = await self.site.query(query, asking.caller)
         page, written, is_cached = await self._fitting(query, page, asking, carried)
+        spare = asking.largest - ENVELOPE - carried - len(written.data) if asking.largest else None
         answer = CapsFrame(
             anchor_ref=AGGREGATE_REF if query.aggregate else meant.anchor.id,
             count=written.count,
@@ -108,6 +133,7 @@ class Exchange:
             inline_anchor=inline,
             request_id=frame.request_id and asking.id,
             trimmed=_told(written.trimmed),
+            graph=await walk.entries(spare, written.cost.tokens) if walk else None,
         )
         return Answer(answer, written.cost, is_cached)
 
@@ -116,16 +142,23 @@ class Exchange:
         try:
             self.warrants.check(asking, QUERY)
             self._check_depth(asking)
+            self.graph.check(asking)
             if not self.nodes.may(asking.node, "query"):
                 raise UnknownNode(f"{asking.node.name} is not queried", node=asking.node.name)
-            await self.anchors.publish(asking.node)
-            is_patient = frame.auto_anchor is not False
-            meant = await self.anchors.meant(asking.node, frame.anchor_ref, is_patient=is_patient)
-            query = self.reading(asking.node, meant.collection).query(frame)
-            return meant, replace(query, cursor=self._unsealed(frame.cursor, asking.caller))
+            read = self._read.get(id(frame))
+            if read is None or not read.holds(frame, asking.node):
+                read = self._read.put(id(frame), await self._made_of(frame, asking.node))
+            if not frame.cursor:
+                return read.meant, read.query
+            return read.meant, replace(read.query, cursor=self._unsealed(frame.cursor, asking.caller))
         except SiteError:
             await self.site.gate.spend(asking.caller)
             raise
+
+    async def _made_of(self, frame: QueryFrame, node: Node) -> "Understood":
+        await self.anchors.publish(node)
+        meant = await self.anchors.meant(node, frame.anchor_ref, is_patient=frame.auto_anchor is not False)
+        return Understood(frame, node, meant, self.reading(node, meant.collection).query(frame))
 
     def reading(self, node: Node, collection: str) -> Reading:
         return Reading(
@@ -141,8 +174,14 @@ class Exchange:
             raise DepthExceeded(f"A query goes at most {MAX_DEPTH} hops", depth=asking.depth, max_depth=MAX_DEPTH)
 
     def _sealed(self, cursor: str, caller: Caller) -> str | None:
-        """A cursor that only this caller can bring back."""
-        return self.site.seal({"at": cursor}, caller, CURSOR_SECONDS) if cursor else None
+        """A cursor that only this caller can bring back. For a while it is the same whenever it is asked for."""
+        if not cursor:
+            return None
+        found = self._cursors.get((cursor, caller.id))
+        if found is None or found[1] < time.monotonic():
+            sealed = self.site.seal({"at": cursor}, caller, CURSOR_SECONDS)
+            found = self._cursors.put((cursor, caller.id), (sealed, time.monotonic() + SAME_SECONDS))
+        return found[0]
 
     def _unsealed(self, cursor: str | None, caller: Caller) -> str:
         if not cursor:
@@ -174,13 +213,9 @@ class Exchange:
         key = (id(page), asking.tier)
         found = self._rendered.get(key)
         if found and found[0] is page and (room is None or len(found[1].data) <= room):
-            self._rendered.move_to_end(key)
             return found[1], True
         written = _write(records(page, query), asking.tier, None, None, room)
-        self._rendered[key] = (page, written)
-        if len(self._rendered) > RENDERED:
-            self._rendered.popitem(last=False)
-        return written, False
+        return self._rendered.put(key, (page, written))[1], False
 
     # Streams
 

@@ -117,12 +117,14 @@ class Nodes:
         self._config = config
         self._catalog: Catalog | None = None
         self._nodes: Mapping[str, Node] = {}
+        self._capabilities: dict[str, dict[str, bool]] = {}
 
     @property
     def all(self) -> Mapping[str, Node]:
         catalog = self._site.catalog
         if catalog is not self._catalog:
             self._nodes = {node.name: node for node in _made(self._site, catalog)}
+            self._capabilities = {name: self._offered(node) for name, node in self._nodes.items()}
             self._catalog = catalog
         return self._nodes
 
@@ -151,6 +153,9 @@ class Nodes:
         return f"urn:nps:node:{(urlsplit(base).hostname or 'localhost').replace(':', '.')}:{node}"
 
     def capabilities(self, node: Node) -> dict[str, bool]:
+        return self._capabilities.get(node.name) or self._offered(node)
+
+    def _offered(self, node: Node) -> dict[str, bool]:
         reads = bool(node.collections)
         without = self._config.nwp.without
         compares = reads and any(self._site.vectors(name) for name in node.collections)

@@ -47,11 +47,11 @@ from portico.faces.nwp.frames import (
     read_header,
 )
 from portico.faces.nwp.nodes import MANIFEST, PREFIX, SITE, Node
+from portico.faces.nwp.recent import Recent
 from portico.faces.nwp.versions import is_older
-from portico.faces.wire import BEARER, EventStream, base_of, begin, credentials, is_from_elsewhere, read_body
+from portico.faces.wire import BEARER, EventStream, base_of, begin, body_of, credentials, is_from_elsewhere
 from portico.observe import Broke, Observe
-from portico.web.node import node_page
-from portico.web.style import HEADERS as PAGE_HEADERS
+from portico.web.node import PAGE_HEADERS, Neighbour, Shown, node_page
 
 CAPSULE: Final = "application/nwp-capsule"
 # The type as specified; the profile is for clients that look for their own word in it.
@@ -62,9 +62,26 @@ EVENTS: Final = "text/event-stream"
 HTML: Final = "text/html"
 JSON: Final = "application/json"
 FRAMED_KINDS: Final = ("application/nwp-frame", "application/x-nps-frame", CAPSULE)
+BASES: Final = 64  # addresses that the site was called by
+READ: Final = 512  # short bodies of which is kept what they are
+SHORT: Final = 2048  # bytes
 MAX_HEADER: Final = 8192  # characters of a header that is read
 _TRACE = re.compile(r"[\w.:-]{1,300}\Z", re.ASCII)
 _MAPS = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))  # first bytes of a MessagePack object
+
+# What there is below a node's address, and the one method that it is asked with (3.2).
+STATUS: Final = "actions/status/{task}"
+PATHS: Final[Mapping[str, str]] = {
+    "": "GET",
+    ".nwm": "GET",
+    ".schema": "GET",
+    "query": "POST",
+    "stream": "POST",
+    "subscribe": "POST",
+    "actions": "GET",
+    STATUS: "GET",
+    "invoke": "POST",
+}
 
 Headers: TypeAlias = Mapping[str, str]
 T = TypeVar("T", bound=Frame)
@@ -108,6 +125,11 @@ class Arrived:
     def request(self) -> Request:
         return Request(self.scope, self.receive)
 
+    @property
+    def task(self) -> str:
+        """The id of the task whose status is wanted; mostly empty."""
+        return self.rest.removeprefix("status/") if (self.sub, self.rest[:7]) == ("actions", "status/") else ""
+
 
 Handler: TypeAlias = Callable[[Arrived, Node, Caller], Awaitable[None]]
 
@@ -119,15 +141,18 @@ class Overlay:
         self._feeds = feeds
         self._site = exchange.site
         self._config = config
-        self._handlers: Mapping[tuple[str, str], Handler] = {
-            ("query", "POST"): self._query,
-            ("stream", "POST"): self._stream,
-            ("invoke", "POST"): self._invoke,
-            ("subscribe", "POST"): self._subscribe,
-            ("actions", "GET"): self._list_actions,
-            (".schema", "GET"): self._schema,
-            (".nwm", "GET"): self._manifest,
-            ("", "GET"): self._front,
+        self._bases: Recent[str] = Recent(BASES)
+        self._frames: Recent[tuple[Frame, Form]] = Recent(READ)
+        self._handlers: Mapping[str, Handler] = {
+            "": self._front,
+            ".nwm": self._manifest,
+            ".schema": self._schema,
+            "query": self._query,
+            "stream": self._stream,
+            "subscribe": self._subscribe,
+            "actions": self._list_actions,
+            STATUS: self._show_task,
+            "invoke": self._invoke,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -153,17 +178,19 @@ class Overlay:
         sub, rest = (below[0] if below else ""), (below[1] if len(below) > 1 else "")
         id = _uuid(headers.get("x-nwp-request-id")) or str(uuid.uuid4())
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        base = base_of(HTTPConnection(scope), self._config.server)
-        return Arrived(scope, receive, send, headers, method, name or SITE, sub, rest, id, base)
+        return Arrived(scope, receive, send, headers, method, name or SITE, sub, rest, id, self._base(scope, headers))
+
+    def _base(self, scope: Scope, headers: Headers) -> str:
+        key = scope["scheme"], headers.get("host", "")
+        return self._bases.get(key) or self._bases.put(key, base_of(HTTPConnection(scope), self._config.server))
 
     def _handler(self, arrived: Arrived) -> Handler:
-        found = self._handlers.get((arrived.sub, arrived.method))
-        if found and (not arrived.rest or arrived.sub == "actions"):
-            return found
-        allowed = [method for sub, method in self._handlers if sub == arrived.sub and not arrived.rest]
-        if allowed:
-            raise WrongMethod(f"This is asked with {allowed[0]}", allow=allowed[0])
-        raise UnknownNode("There is nothing at this address of a node", path=arrived.scope["path"][:200])
+        below = STATUS if arrived.task else f"{arrived.sub}/{arrived.rest}" if arrived.rest else arrived.sub
+        if below not in PATHS:
+            raise UnknownNode("There is nothing at this address of a node", path=arrived.scope["path"][:200])
+        if arrived.method != PATHS[below]:
+            raise WrongMethod(f"This is asked with {PATHS[below]}", allow=PATHS[below])
+        return self._handlers[below]
 
     def _check_page(self, arrived: Arrived) -> None:
         """Refuse what a page elsewhere sent that may not ask here."""
@@ -198,18 +225,14 @@ class Overlay:
         return await self._site.unless_refused(self._parsed(arrived, kind), caller)
 
     async def _parsed(self, arrived: Arrived, kind: type[T]) -> tuple[T | TaskFrame, Form]:
-        body = await read_body(arrived.request, self._site.limits.payload_bytes)
-        try:
-            if _is_framed(body):
-                frame = decode(body)
-                form = Form(Tier(body[1] & 1), is_framed=True)
-                if not isinstance(frame, kind | TaskFrame):
-                    raise FrameError("NCP-FRAME-UNKNOWN-TYPE", f"A frame of type 0x{frame.TYPE:02X} is not read here")
-                return cast("T", frame), self._wanted(arrived, form)
-            tier = _bare_tier(body, arrived.headers)
-            return decode_as(kind, body or b"{}", tier), self._wanted(arrived, Form(tier, is_framed=False))
-        except FrameError as error:
-            raise unreadable(error, _OTHERWISE.get(kind, BadRequest)) from error
+        body = await body_of(arrived.receive, arrived.headers, self._site.limits.payload_bytes)
+        # The same question is the same bytes, and then the same frame: what follows from it is known by it.
+        found = self._frames.get((kind, body)) if len(body) <= SHORT else None
+        if found is None:
+            found = _frame_of(body, kind)
+            if len(body) <= SHORT:
+                self._frames.put((kind, body), found)
+        return cast("T", found[0]), self._wanted(arrived, found[1])
 
     def _wanted(self, arrived: Arrived, form: Form) -> Form:
         """The form of the answer: that of the request, unless the caller asks for another."""
@@ -222,7 +245,7 @@ class Overlay:
     def _asking(self, arrived: Arrived, node: Node, caller: Caller, form: Form, said: str | None) -> Asking:
         headers = arrived.headers
         id = arrived.id if "x-nwp-request-id" in headers else _uuid(said) or arrived.id
-        trace = tuple(each.strip() for each in headers.get("x-nwp-trace", "")[:MAX_HEADER].split(",") if each.strip())
+        counted, passed = headers.get("x-nwp-tokenizer"), headers.get("x-nwp-trace")
         return Asking(
             caller,
             node,
@@ -231,9 +254,9 @@ class Overlay:
             form.tier,
             form.largest,
             _natural(headers, "x-nwp-budget"),
-            tuple(filter(None, [headers.get("x-nwp-tokenizer", "")[:80]])),
+            (counted[:80],) if counted else (),
             _natural(headers, "x-nwp-depth"),
-            tuple(each for each in trace if _TRACE.match(each)),
+            _trace(passed) if passed else (),
         )
 
     # Answering
@@ -307,17 +330,18 @@ class Overlay:
 
     async def _list_actions(self, arrived: Arrived, node: Node, caller: Caller) -> None:
         await self._site.gate.spend(caller)
-        if not node.actions:
-            raise UnknownNode(f"{node.name} has no actions", node=node.name)
-        where, _, task = arrived.rest.partition("/")
-        if arrived.rest and (where != "status" or not task):
-            raise UnknownNode("There is nothing at this address of a node", path=arrived.scope["path"][:200])
         nodes = self._exchange.nodes
-        if task:
-            asking = self._asking(arrived, node, caller, Form(Tier.JSON, is_framed=False), None)
-            said: Any = await self._actions.status(task, asking)
-        else:
-            said = {"node_id": nodes.id(node.name, arrived.base), "actions": nodes.actions(node)}
+        _check_acts(node)
+        said = {"node_id": nodes.id(node.name, arrived.base), "actions": nodes.actions(node)}
+        await self._send_json(arrived, node, caller, said)
+
+    async def _show_task(self, arrived: Arrived, node: Node, caller: Caller) -> None:
+        await self._site.gate.spend(caller)
+        _check_acts(node)
+        asking = self._asking(arrived, node, caller, Form(Tier.JSON, is_framed=False), None)
+        await self._send_json(arrived, node, caller, await self._actions.status(arrived.task, asking))
+
+    async def _send_json(self, arrived: Arrived, node: Node, caller: Caller, said: Any) -> None:
         headers = self._said(node, caller, arrived.id)
         await self._respond(arrived, HTTPStatus.OK, encode_value(said, Tier.JSON), JSON, headers)
 
@@ -357,11 +381,25 @@ class Overlay:
 
     async def _page(self, arrived: Arrived, node: Node, caller: Caller) -> None:
         await self._site.gate.spend(caller)
-        manifest = self._exchange.nodes.manifest(node, arrived.base)
-        others = list(self._exchange.nodes.all.values())
-        page = node_page(self._site.name, node.name, manifest, [(each.name, each.type, each.title) for each in others])
+        await self._exchange.anchors.publish(node)
+        shown = Shown(
+            self._site.name,
+            arrived.base,
+            PREFIX,
+            node.name,
+            node.description,
+            self._exchange.nodes.manifest(node, arrived.base),
+            {anchor.id: anchor.schema for _, anchor in node.anchors},
+            PATHS,
+            [Neighbour(each.name, each.type, each.title) for each in self._exchange.nodes.all.values()],
+        )
         response = document(
-            arrived.request, page, HTML, PAGE_HEADERS, server=self._config.server, vary=("accept", "x-nwp-agent")
+            arrived.request,
+            node_page(shown),
+            HTML,
+            PAGE_HEADERS,
+            server=self._config.server,
+            vary=("accept", "x-nwp-agent"),
         )
         await response(arrived.scope, arrived.receive, arrived.send)
 
@@ -433,8 +471,12 @@ class Front:
         await (self._nodes if is_node else self._app)(scope, receive, send)
 
 
+def _check_acts(node: Node) -> None:
+    if not node.actions:
+        raise UnknownNode(f"{node.name} has no actions", node=node.name)
+
+
 _TIERS: Final = {"json": Tier.JSON, "msgpack": Tier.MSGPACK}
-_OTHERWISE: Final[Mapping[type[Frame], type[SiteError]]] = {}
 
 
 def _is_framed(body: bytes) -> bool:
@@ -447,10 +489,18 @@ def _is_framed(body: bytes) -> bool:
     return fits or body[0] != Type.IDENT
 
 
-def _bare_tier(body: bytes, headers: Headers) -> Tier:
-    if body and body[0] in _MAPS:
-        return Tier.MSGPACK
-    return Tier.JSON
+def _frame_of(body: bytes, kind: type[Frame]) -> tuple[Frame, Form]:
+    """The frame that bytes are, and how it was written."""
+    try:
+        if not _is_framed(body):
+            tier = Tier.MSGPACK if body and body[0] in _MAPS else Tier.JSON
+            return decode_as(kind, body or b"{}", tier), Form(tier, is_framed=False)
+        frame = decode(body)
+        if not isinstance(frame, kind | TaskFrame):
+            raise FrameError("NCP-FRAME-UNKNOWN-TYPE", f"A frame of type 0x{frame.TYPE:02X} is not read here")
+        return frame, Form(Tier(body[1] & 1), is_framed=True)
+    except FrameError as error:
+        raise unreadable(error, BadRequest) from error
 
 
 def _certificate(shown: str) -> bytes:
@@ -469,6 +519,11 @@ def _uuid(text: str | None) -> str | None:
         return str(uuid.UUID(text)) if text and len(text) == 36 else None
     except ValueError:
         return None
+
+
+def _trace(passed: str) -> tuple[str, ...]:
+    """The nodes that a question came through."""
+    return tuple(each for part in passed[:MAX_HEADER].split(",") if _TRACE.match(each := part.strip()))
 
 
 def _natural(headers: Headers, name: str) -> int | None:

@@ -1,0 +1,295 @@
+"""Where a Complex node leads: its question goes on to other nodes, of this site and elsewhere, and what they say is
+told beside its own answer. A node that fails is an entry that says so, never a failure of the whole.
+
+Nodes elsewhere are those that the owner named, at addresses that the owner allowed. They are told the question and how
+far it may still go, and nothing of who asks.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from urllib.parse import SplitResult, unquote, urlsplit
+
+import msgspec
+
+from portico.budget import cost, tokenizer
+from portico.callbacks import Callbacks
+from portico.errors import BadRequest, BudgetExceeded, Forbidden, SiteError, TimedOut, TooLarge, Unavailable
+from portico.faces.nwp.failures import GraphCycle, failure
+from portico.faces.nwp.frames import FrameError, QueryFrame, Tier, decode_any, encode_value
+from portico.faces.nwp.nodes import PREFIX, Node
+
+if TYPE_CHECKING:
+    from portico.faces.nwp.exchange import Asking, Exchange
+
+SECONDS: Final = 10.0  # for all nodes together
+HOP_SECONDS: Final = 2.0  # less for each node that a question came through, so that those who wait for it hear of it
+LEAST_SECONDS: Final = 1.0
+MAX_BYTES: Final = 1 << 20  # of what a node elsewhere says
+MAX_TRACE: Final = 16  # ids that are passed on
+MAX_CODE, MAX_MESSAGE = 64, 300  # characters of what a node elsewhere says went wrong
+DEFAULT_PORT: Final = 17433
+_PORTS: Final = {"http": 80, "https": 443}
+
+Entry = dict[str, Any]
+
+
+class Said(SiteError):
+    """What a node elsewhere said instead of an answer; `code` in the details is its own word for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    rel: str
+    url: str  # as manifests tell it
+    node: Node | None = None  # if it is of this site
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one node may take of the answer; None: as much as it has to say."""
+
+    room: int | None  # bytes
+    tokens: int | None
+
+
+class Graph:
+    def __init__(self, exchange: "Exchange", callbacks: Callbacks) -> None:
+        self._exchange = exchange
+        self._callbacks = callbacks
+
+    def check(self, asking: "Asking") -> None:
+        """Refuse a question that has been here before."""
+        if asking.trace and self._id(asking) in asking.trace:
+            raise GraphCycle("The question came through this node already", node=self._id(asking))
+
+    def walk(self, frame: QueryFrame, asking: "Asking") -> "Walk | None":
+        """The way into the graph that a question takes; None if it stays where it is."""
+        if asking.node.type != "complex":
+            return None
+        # Whoever turns a page has what other nodes said.
+        default = 0 if frame.cursor else self._exchange.config.nwp.depth
+        hops = default if asking.depth is None else asking.depth
+        if not hops:
+            return None
+        passed = replace(asking, depth=hops - 1, trace=(*asking.trace, self._id(asking))[-MAX_TRACE:])
+        question = msgspec.structs.replace(
+            frame, anchor_ref=None, cursor=None, stream=None, depth=None, token_budget=None, request_id=None
+        )
+        return Walk(self._exchange, self._callbacks, question, passed, tuple(self._children(asking)))
+
+    def _id(self, asking: "Asking") -> str:
+        return self._exchange.nodes.id(asking.node.name, asking.base)
+
+    def _children(self, asking: "Asking") -> Iterable[Child]:
+        nodes, nwp = self._exchange.nodes, self._exchange.config.nwp
+        for name in asking.node.leads_to:
+            yield Child(name, nodes.url(name, asking.base), nodes.all[name])
+        for each in nwp.node:
+            yield Child(each.rel, each.url)
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """One question on its way to the nodes that a node leads to."""
+
+    exchange: "Exchange"
+    callbacks: Callbacks
+    question: QueryFrame
+    asking: "Asking"  # as it is passed on
+    children: tuple[Child, ...]
+
+    @property
+    def least(self) -> int:
+        """Bytes that entries take at least: those that only say that there was no room."""
+        return sum(self._size(_without_room(child)) for child in self.children)
+
+    async def entries(self, spare: int | None, spent: int) -> list[Entry]:
+        """What every node said, in order; all are asked at once. `spare` is how many bytes beyond the least there are
+        for it, and `spent` what of the budget is gone.
+        """
+        if not self.children:
+            return []
+        each = Share(
+            None if spare is None else max(spare // len(self.children), 1),
+            None if self.asking.budget is None else max(self.asking.budget - spent, 0) // len(self.children),
+        )
+        found = await asyncio.gather(*(self._entry(child, each) for child in self.children))
+        return found if spare is None else self._fitting(found, spare)
+
+    def _fitting(self, found: list[Entry], spare: int) -> list[Entry]:
+        """What one node does not need of its share the next may have."""
+        left, kept = spare, list[Entry]()
+        for child, entry in zip(self.children, found, strict=True):
+            without = _without_room(child)
+            more = self._size(entry) - self._size(without)
+            kept.append(entry if more <= left else without)
+            left -= more if more <= left else 0
+        return kept
+
+    def _size(self, entry: Entry) -> int:
+        return len(encode_value(entry, self.asking.tier)) + 1
+
+    async def _entry(self, child: Child, share: Share) -> Entry:
+        try:
+            if share.tokens == 0:
+                raise BudgetExceeded("The budget is used up")
+            async with asyncio.timeout(self._seconds):
+                data = await (self._here(child.node, share) if child.node else self._elsewhere(child, share))
+        except TimeoutError:
+            return _failed(child, TimedOut("The node did not answer in time"))
+        except SiteError as error:
+            return _failed(child, error)
+        return {"rel": child.rel, "node": child.url, "data": msgspec.Raw(data)}
+
+    @property
+    def _seconds(self) -> float:
+        came_through = len(self.asking.trace) - 1
+        return max(SECONDS - HOP_SECONDS * came_through, LEAST_SECONDS)
+
+    async def _here(self, node: Node, share: Share) -> bytes:
+        asking = replace(self.asking, node=node, largest=share.room, budget=share.tokens)
+        answer = await self.exchange.query(self.question, asking)
+        return encode_value(answer.frame, asking.tier)
+
+    async def _elsewhere(self, child: Child, share: Share) -> bytes:
+        if not is_allowed(child.url, self.exchange.config.nwp.allow_nodes):
+            raise Forbidden("The address of this node is not allowed", hint="The operator can, in nwp.allow_nodes.")
+        url, body = f"{address_of(child.url)}/query", encode_value(self.question, Tier.JSON)
+        try:
+            status, said = await self.callbacks.ask(url, body, self._headers(share), MAX_BYTES, self._seconds)
+        except BadRequest as error:
+            raise Forbidden("The address of this node is not allowed", hint=error.hint) from error
+        capsule = _capsule(status, said)
+        try:
+            if share.tokens is not None and self._tokens(capsule) > share.tokens:
+                raise BudgetExceeded("The answer of this node costs more than is left of the budget")
+            return encode_value(capsule, self.asking.tier)
+        except (RecursionError, OverflowError, ValueError) as error:
+            raise _nothing_of_use() from error
+
+    def _headers(self, share: Share) -> dict[str, str]:
+        """What a node elsewhere is told beside the question: never who asks, nor with what."""
+        headers = {
+            "Content-Type": "application/nwp-frame",
+            "Accept": "application/nwp-capsule, application/json",
+            "X-NWP-Depth": str(self.asking.depth),
+            "X-NWP-Trace": ",".join(self.asking.trace),
+            "X-NWP-Request-ID": self.asking.id,
+        }
+        if share.tokens is not None:
+            headers["X-NWP-Budget"] = str(share.tokens)
+        counter = tokenizer(*self.asking.tokenizers)
+        return {**headers, "X-NWP-Tokenizer": counter.name} if counter else headers
+
+    def _tokens(self, capsule: Mapping[str, Any]) -> int:
+        """What an answer costs, with all that it says of other nodes."""
+        counter = tokenizer(*self.asking.tokenizers)
+        own = cost(encode_value(capsule.get("data"), Tier.JSON), counter).tokens
+        below = (each["data"] for each in capsule.get("graph", ()) if isinstance(each.get("data"), dict))
+        return own + sum(self._tokens(each) for each in below)
+
+
+def _failed(child: Child, error: SiteError) -> Entry:
+    told = failure(error)
+    code = str(error.details["code"]) if isinstance(error, Said) else told.error
+    return {"rel": child.rel, "node": child.url, "error": {"code": code, "message": told.message[:MAX_MESSAGE]}}
+
+
+def _without_room(child: Child) -> Entry:
+    return _failed(child, TooLarge("The answer has no room for this node", hint="Ask it by itself."))
+
+
+# What nodes elsewhere say
+
+
+def _capsule(status: int, body: bytes) -> dict[str, Any]:
+    """The answer of a node; raises what it said if that is none."""
+    try:
+        said = decode_any(body, Tier.JSON)
+    except FrameError as error:
+        raise _nothing_of_use() from error
+    match said:
+        case {"data": list()} if status == 200:
+            return _plain(cast("dict[str, Any]", said), 0)
+        case {"error": str() as code} if _is_code(code):
+            message: Any = cast("dict[str, Any]", said).get("message")
+            raise Said(message[:MAX_MESSAGE] if isinstance(message, str) else "The node refused", code=code)
+        case _:
+            raise _nothing_of_use()
+
+
+def _is_code(said: str) -> bool:
+    return len(said) <= MAX_CODE and said.isascii() and said.replace("-", "").isalnum() and said.isupper()
+
+
+def _nothing_of_use() -> Unavailable:
+    return Unavailable("What the node said is no answer")
+
+
+def _plain(capsule: dict[str, Any], depth: int) -> dict[str, Any]:
+    """An answer in which nodes are called `node`; some call them `node_url`. What is no graph is left out."""
+    graph: Any = capsule.get("graph")
+    others = {name: value for name, value in capsule.items() if name != "graph"}
+    if not isinstance(graph, list) or depth >= MAX_TRACE:
+        return others
+    entries = [cast("dict[str, Any]", each) for each in cast("list[Any]", graph) if isinstance(each, dict)]
+    return {**others, "graph": [_plain_entry(each, depth + 1) for each in entries]}
+
+
+def _plain_entry(entry: dict[str, Any], depth: int) -> dict[str, Any]:
+    named = {("node" if name == "node_url" else name): value for name, value in entry.items()}
+    data: Any = named.get("data")
+    return {**named, "data": _plain(cast("dict[str, Any]", data), depth)} if isinstance(data, dict) else named
+
+
+# Addresses
+
+
+def address_of(url: str) -> str:
+    """Where a node is asked over HTTP: nwp:// is TLS on the same port, below /nwp."""
+    parts = urlsplit(url)
+    if parts.scheme != "nwp":
+        return url.rstrip("/")
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return f"https://{host}:{parts.port or DEFAULT_PORT}{PREFIX}{parts.path.rstrip('/')}"
+
+
+def is_allowed(url: str, prefixes: Iterable[str]) -> bool:
+    """Whether an address begins with one of these, host by host and step by step."""
+    place = _place(url)
+    allowed = filter(None, map(_place, prefixes))
+    return place is not None and any(place.is_below(each) for each in allowed)
+
+
+class _Place(NamedTuple):
+    scheme: str
+    host: str
+    port: int
+    steps: tuple[str, ...]
+
+    def is_below(self, other: "_Place") -> bool:
+        return self[:3] == other[:3] and self.steps[: len(other.steps)] == other.steps
+
+
+def _place(url: str) -> _Place | None:
+    """What an address points to; None if that could be read in two ways."""
+    try:
+        parts = urlsplit(address_of(url))
+        port = parts.port or _PORTS[parts.scheme]
+    except (ValueError, KeyError):
+        return None
+    steps = tuple(filter(None, parts.path.split("/")))
+    if not url.isascii() or not url.isprintable() or not _is_plain(parts) or not all(map(_is_step, steps)):
+        return None
+    return _Place(parts.scheme, (parts.hostname or "").rstrip("."), port, steps)
+
+
+def _is_plain(parts: SplitResult) -> bool:
+    return bool(parts.hostname) and "@" not in parts.netloc and not parts.query and not parts.fragment
+
+
+def _is_step(step: str) -> bool:
+    meant = unquote(step)
+    return meant not in {".", ".."} and not set(meant) & set("/\\%")

@@ -1,0 +1,221 @@
+"""A gateway makes tasks of invocations and leaves them to workers; tasks that callers wrote it takes as they are."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.conformance.requirements import requirement
+from tests.faces.conftest import Inn, asking
+
+from portico.callbacks import Callbacks
+from portico.calls import Caller, Task
+from portico.errors import SiteError
+from portico.faces.nwp.actions import Actions
+from portico.faces.nwp.exchange import Answer, Asking, Exchange
+from portico.faces.nwp.failures import code_of
+from portico.faces.nwp.frames import ActionFrame, TaskFrame, Tier, encode
+from portico.server import Parts
+
+OWN = '''
+import asyncio
+import secrets
+from typing import Any
+from portico.errors import Conflict
+from portico.operations import Context, operation
+
+@operation(kind="execute", danger="safe")
+async def reserve_room(context: Context, room: str, nights: int = 1) -> dict[str, Any]:
+    """Reserve a room."""
+    return {"room": (await context.get("rooms", room)).id, "nights": nights, "number": secrets.token_hex(8)}
+
+@operation(kind="execute", danger="safe")
+async def close_house(context: Context) -> None:
+    """Close the house."""
+    raise Conflict("There are guests")
+
+@operation(kind="execute", danger="safe", long=True)
+async def wait_long(context: Context) -> None:
+    """Wait long."""
+    await asyncio.sleep(60)
+
+@operation(kind="execute", danger="dangerous")
+async def burn_down(context: Context) -> None:
+    """Burn the house down."""
+'''
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+ALLOWED = ["ask", "read:*", "execute:*"]
+
+
+@asynccontextmanager
+async def house(inn: Inn, tmp_path: Path) -> AsyncIterator[Parts]:
+    (tmp_path / "own.py").write_text(OWN)
+    async with inn(operations=["own.py"], anonymous={"scopes": ALLOWED}) as parts:
+        yield parts
+
+
+async def invoked(client: httpx.AsyncClient, action: str, **said: Any) -> tuple[int, dict[str, Any]]:
+    answer = await client.post("/nwp/gateway/invoke", json={"action_id": action, **said})
+    return answer.status_code, answer.json()
+
+
+async def sent(client: httpx.AsyncClient, id: str, nodes: Any, *edges: tuple[str, str], **said: Any) -> Any:
+    """What a gateway says of a task that a caller wrote."""
+    dag = {"nodes": nodes, "edges": [{"from": source, "to": target} for source, target in edges]}
+    frame = TaskFrame(task_id=id, dag=dag, **said)
+    return await client.post("/nwp/gateway/invoke", content=encode(frame, Tier.MSGPACK))
+
+
+async def finished(client: httpx.AsyncClient, accepted: dict[str, Any]) -> dict[str, Any]:
+    """How a task ended, as its poll_url tells."""
+    path = accepted["poll_url"].partition(":17433")[2]
+    async with asyncio.timeout(10):
+        while True:
+            said = (await client.get(f"/nwp{path}")).json()
+            if said["status"] not in {"pending", "running"}:
+                return said
+            await asyncio.sleep(0.02)
+
+
+@requirement("nwp:gateway:task-frame", "nwp:idempotency:repeated", "nwp:idempotency:scope")
+async def test_an_invocation_is_run_as_a_task_and_answered_as_elsewhere(inn: Inn, tmp_path: Path) -> None:
+    params = {"room": "attic"}
+    async with house(inn, tmp_path) as parts, asking(parts) as client:
+        status, first = await invoked(client, "site.reserve_room", params=params, idempotency_key="k")
+        _, again = await invoked(
+            client, "site.reserve_room", params=params, idempotency_key="k", timeout_ms=9000, request_id=None
+        )
+        other = await invoked(client, "rooms.get", params={"id": "attic"}, idempotency_key="k")
+        _, later = await invoked(client, "site.reserve_room", params=params, **{"async": True})
+        ended = await finished(client, later)
+
+    assert (status, first["count"], first["data"][0]["room"]) == (200, 1, "attic")
+    assert again["data"] == first["data"]
+    assert (other[0], other[1]["data"][0]["name"]) == (200, "The attic")
+    assert (ended["status"], ended["result"]["room"]) == ("completed", "attic")
+    assert ended["result"]["number"] != first["data"][0]["number"]
+
+
+@requirement("nwp:gateway:outcome")
+async def test_what_fails_at_a_worker_is_told_as_it_failed(inn: Inn, tmp_path: Path) -> None:
+    async with house(inn, tmp_path) as parts, asking(parts) as client:
+        answers = {
+            "conflict": await invoked(client, "site.close_house"),
+            "params": await invoked(client, "site.reserve_room", params={"rom": 1}, **{"async": True}),
+            "rights": await invoked(client, "site.burn_down"),
+            "unknown": await invoked(client, "site.no_such"),
+            "late": await invoked(client, "site.wait_long", timeout_ms=50),
+        }
+
+    assert {name: (status, said["error"]) for name, (status, said) in answers.items()} == {
+        "conflict": (409, "NWP-ACTION-PARAMS-INVALID"),
+        "params": (422, "NWP-ACTION-PARAMS-INVALID"),
+        "rights": (401, "NWP-AUTH-NID-UNTRUSTED-ISSUER"),
+        "unknown": (404, "NWP-ACTION-NOT-FOUND"),
+        "late": (504, "NWP-NODE-UNAVAILABLE"),
+    }
+
+
+@requirement("nwp:gateway:task-frame", "nwp:gateway:trace", "nwp:gateway:outcome")
+async def test_whoever_delegates_is_told_of_the_trace_and_a_cancelled_task_is_gone(inn: Inn, tmp_path: Path) -> None:
+    given: asyncio.Queue[tuple[TaskFrame, Task]] = asyncio.Queue()
+    async with house(inn, tmp_path) as parts:
+        caller = Caller(scopes=frozenset(ALLOWED))
+        exchange = Exchange(parts.site, parts.config)
+        actions = Actions(exchange, Callbacks([]), lambda frame, task: given.put_nowait((frame, task)))
+        at = Asking(caller, exchange.nodes.all["gateway"], "http://inn.example", "r1")
+        parent = f"00-{TRACE}-00f067aa0ba902b7-01"
+        waiting = asyncio.create_task(actions.invoke(ActionFrame(action_id="site.wait_long"), at, parent))
+        async with asyncio.timeout(10):
+            frame, task = await given.get()
+            cancel = ActionFrame(action_id="system.task.cancel", params={"task_id": task.id})
+            cancelled = await actions.invoke(cancel, at)
+            with pytest.raises(SiteError) as refusal:
+                await waiting
+
+    assert isinstance(cancelled, Answer)
+    assert cancelled.frame.data == [{"cancelled": True}]
+    assert code_of(refusal.value).http == 410
+    context = frame.context or {}
+    assert (context["trace_id"], context["trace_flags"]) == (TRACE, 1)
+    assert len(context["span_id"]) == 16
+    assert context["span_id"] != "00f067aa0ba902b7"
+    assert [each["action"] for each in frame.dag["nodes"]] == ["site.wait_long"]
+
+
+@requirement("nwp:gateway:fields")
+async def test_a_task_of_several_steps_is_accepted_run_once_and_its_result_told(inn: Inn, tmp_path: Path) -> None:
+    steps = [
+        {
+            "id": "find",
+            "action": "nwp://inn.example/rooms-operations/invoke?action=rooms.get",
+            "params": {"id": "attic"},
+        },
+        {
+            "id": "book",
+            "action": "site.reserve_room",
+            "agent": "urn:nps:agent:inn.example:clerk",
+            "input_from": ["find"],
+            "input_mapping": {"room": "$.find.id"},
+            "timeout_ms": 5000,
+            "retry_policy": {"max_retries": 9, "backoff": "linear", "retry_on": ["NPS-SERVER-TIMEOUT", "NO-SUCH"]},
+        },
+        {"id": "skipped", "action": "site.close_house", "condition": "$.book.nights > 1"},
+    ]
+    edges = [("book", "skipped")]
+    async with house(inn, tmp_path) as parts, asking(parts) as client:
+        accepted = await sent(client, "t1", steps[:2], priority="high")
+        ended = await finished(client, accepted.json())
+        again = await sent(client, "t1", steps[:2], priority="high", context={"trace_id": TRACE})
+        other = await sent(client, "t1", steps[:1])
+        skipped = await finished(client, (await sent(client, "t2", steps, *edges)).json())
+
+    assert (accepted.status_code, ended["status"], ended["result"]["room"]) == (202, "completed", "attic")
+    assert (again.status_code, again.json()["task_id"], again.json()["status"]) == (202, ended["task_id"], "completed")
+    assert again.json()["data"][0]["result"] == ended["result"]
+    assert (other.status_code, other.json()["error"]) == (409, "NWP-ACTION-IDEMPOTENCY-CONFLICT")
+    assert (skipped["status"], skipped["result"]) == ("completed", None)
+
+
+@requirement("nwp:gateway:dag", "nwp:gateway:delegation")
+async def test_a_task_that_cannot_be_run_is_refused_whole(inn: Inn, tmp_path: Path) -> None:
+    def node(id: str, action: str = "rooms.list", **said: Any) -> dict[str, Any]:
+        return {"id": id, "action": action, **said}
+
+    def nested(levels: int, operation: str = "list_rooms") -> dict[str, Any]:
+        inner = nested(levels - 1, operation) if levels else {}
+        return {"steps": [{"id": "s", "operation": "run_workflow" if levels else operation, "params": inner}]}
+
+    many = [node(f"n{number}") for number in range(33)]
+    deep = [node("a", "site.run_workflow", params=nested(2))]
+    hidden = [node("a", "site.run_workflow", params=nested(0, "burn_down"))]
+    cases: dict[str, tuple[Any, ...]] = {
+        "cycle": ([node("a"), node("b")], ("a", "b"), ("b", "a")),
+        "no nodes": ([],),
+        "no such step": ([node("a")], ("a", "b")),
+        "unreadable": ([{"id": 1}],),
+        "too many": (many,),
+        "too deep": (deep,),
+        "elsewhere": ([node("a", "nwp://other.example/rooms-operations/invoke?action=rooms.list")],),
+        "unknown": ([node("a", "rooms.paint")],),
+        "rights": ([node("a"), node("b", "site.burn_down")],),
+        "hidden": (hidden,),
+    }
+    async with house(inn, tmp_path) as parts, asking(parts) as client:
+        answers = {name: await sent(client, name, *case) for name, case in cases.items()}
+
+    assert {name: (each.status_code, each.json()["error"]) for name, each in answers.items()} == {
+        "cycle": (400, "NOP-TASK-DAG-CYCLE"),
+        "no nodes": (400, "NOP-TASK-DAG-INVALID"),
+        "no such step": (400, "NOP-TASK-DAG-INVALID"),
+        "unreadable": (400, "NOP-TASK-DAG-INVALID"),
+        "too many": (400, "NOP-TASK-DAG-TOO-LARGE"),
+        "too deep": (400, "NOP-DELEGATE-CHAIN-TOO-DEEP"),
+        "elsewhere": (400, "NOP-TASK-DAG-INVALID"),
+        "unknown": (404, "NWP-ACTION-NOT-FOUND"),
+        "rights": (401, "NWP-AUTH-NID-UNTRUSTED-ISSUER"),
+        "hidden": (401, "NWP-AUTH-NID-UNTRUSTED-ISSUER"),
+    }

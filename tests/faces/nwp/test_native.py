@@ -1,0 +1,520 @@
+"""NWP over TCP and TLS, by agents with real connections."""
+
+import asyncio
+import socket
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+from tests.conformance.requirements import requirement
+from tests.faces.nwp.conftest import PREAMBLE, Native, Open, opened_inn, serving
+
+from portico.errors import ConfigError, Unavailable
+from portico.faces.nwp.frames import (
+    ActionFrame,
+    AnchorFrame,
+    CapsFrame,
+    DiffFrame,
+    ErrorFrame,
+    Frame,
+    Header,
+    HelloFrame,
+    QueryFrame,
+    StreamFrame,
+    SubscribeFrame,
+    Tier,
+    Type,
+    decode,
+    encode,
+)
+from portico.faces.nwp.native import Patience
+from portico.http import listening_of, tls_of
+from portico.nip.authority import Authority
+from portico.store import Put
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+HELLO = HelloFrame(nps_version="0.4", supported_encodings=["json"], supported_protocols=["nwp"])
+BY_PRICE = {"order": [{"field": "price", "dir": "ASC"}], "fields": ["id"]}
+IDS = [{"id": "cellar"}, {"id": "garden"}, {"id": "attic"}]
+
+
+def asked(**said: Any) -> QueryFrame:
+    """A query for the rooms by their price, and nothing of what lies behind them."""
+    return msgspec.convert({"depth": 0, **BY_PRICE, **said}, QueryFrame, str_keys=True)
+
+
+async def anchor_of(agent: Native) -> str:
+    answer = await agent.ask(asked())
+    assert isinstance(answer, CapsFrame)
+    return answer.anchor_ref
+
+
+async def error_of(agent: Native) -> str:
+    answer = await agent.receive()
+    assert isinstance(answer, ErrorFrame)
+    return answer.error
+
+
+async def closed(agent: Native) -> bytes:
+    """What a server says before it leaves. One that leaves data unread resets the connection."""
+    try:
+        return await agent.last_words()
+    except ConnectionResetError:
+        return b""
+
+
+# Beginning
+
+
+@requirement("nwp:hello:answer", "nwp:hello:answer-flat", "nwp:native:preamble", "nwp:native:query")
+@pytest.mark.parametrize("preamble", [False, True])
+@pytest.mark.parametrize("encoding", ["json", "msgpack"])
+async def test_agents_of_both_generations_are_welcomed_and_ask(native_inn: Open, preamble: bool, encoding: str) -> None:
+    async with await Native.open(native_inn.ports.native, [encoding], preamble) as agent:
+        welcome = agent.said
+        answer = await agent.ask(asked())
+
+    assert agent.tier.token == encoding
+    assert (welcome["node_id"], welcome["negotiated_encoding"]) == ("urn:nps:node:127.0.0.1:site", encoding)
+    assert welcome["caps"] == ["nwp:query", "nwp:stream", "nwp:invoke"]
+    assert welcome["data"][0]["session_version"] == "0.4"
+    assert (answer.count, answer.data) == (3, IDS)
+
+
+@requirement("nwp:hello:version-incompatible", "nwp:hello:encoding-none")
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ({"min_version": "0.5"}, "NCP-VERSION-INCOMPATIBLE"),
+        ({"encodings": ["cbor"]}, "NCP-ENCODING-UNSUPPORTED"),
+        ({"max_frame_payload": -1}, "NCP-FRAME-UNKNOWN-TYPE"),
+    ],
+)
+async def test_who_cannot_be_understood_is_told_why_and_left(
+    native_inn: Open, said: dict[str, Any], error: str
+) -> None:
+    async with await Native.open(native_inn.ports.native, **said) as agent:
+        assert agent.said["error"] == error
+        assert await agent.last_words() == b""
+
+
+@requirement("nwp:hello:first", "nwp:native:silent-close")
+async def test_what_is_no_hello_is_left_without_a_word(native_inn: Open) -> None:
+    hello = encode(HELLO, Tier.JSON)
+    large = encode(msgspec.structs.replace(HELLO, agent_id="x" * 20_000), Tier.JSON)
+    encrypted = Header(Type.HELLO, Tier.JSON, 100, is_encrypted=True).encode()
+    beginnings = [
+        b"\x99\x04\x00\x02{}",
+        b"\x16\x03\x01\x00\xa5\x01",  # TLS, where there is none
+        b"GARBAGE IN\r\n",
+        b"NPS/2.0\n" + hello,
+        PREAMBLE + b"GET / HTTP/1.1\r\n\r\n",
+        encode(asked(), Tier.JSON),
+        large,
+        large[:4],
+        encrypted,
+        b"\x06\x02\x00\x02{}",  # a tier that nobody knows
+    ]
+    agents = [await Native.connect(native_inn.ports.native) for _ in beginnings]
+    for agent, beginning in zip(agents, beginnings, strict=True):
+        agent.writer.write(beginning)
+
+    assert await asyncio.gather(*map(closed, agents)) == [b""] * len(beginnings)
+
+    for agent in agents:
+        await agent.close()
+
+
+@requirement("nwp:native:http", "nwp:native:port", "nwp:nodes:mount")
+async def test_http_on_the_native_port_tells_of_nodes(native_inn: Open) -> None:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{native_inn.ports.native}") as client:
+        manifest = (await client.get("/nwp/rooms/.nwm")).json()
+        schema = (await client.get("/nwp/rooms/.schema")).json()
+        found = (await client.post("/nwp/rooms/query", json=msgspec.to_builtins(asked()))).json()
+
+    assert manifest["endpoints"]["query"] == f"nwp://127.0.0.1:{native_inn.ports.native}/rooms/query"
+    assert schema["anchor_id"] == manifest["schema_anchors"]["rooms"] == found["anchor_ref"]
+    assert found["data"] == IDS
+
+
+# Asking
+
+
+@requirement("nwp:native:correlation")
+async def test_answers_come_in_the_order_of_questions_or_with_their_ids(native_inn: Open) -> None:
+    async with await Native.open(native_inn.ports.native) as agent:
+        limits = [1, 3, 2, 1, 3]
+        await agent.send_raw(b"".join(encode(asked(limit=limit), Tier.JSON) for limit in limits))
+        in_order = [(await agent.receive()).count for _ in limits]
+        named = {f"q-{limit}": limit for limit in (1, 2, 3)}
+        await agent.send_raw(b"".join(encode(asked(limit=n, request_id=id), Tier.MSGPACK) for id, n in named.items()))
+        by_name = [await agent.receive() for _ in named]
+
+    assert in_order == limits
+    assert {each.request_id: each.count for each in by_name} == named
+
+
+async def test_a_frame_may_arrive_byte_by_byte_and_many_may_arrive_at_once(native_inn: Open) -> None:
+    async with await Native.open(native_inn.ports.native) as agent:
+        for byte in encode(asked(limit=2), Tier.MSGPACK):
+            await agent.send_raw(bytes([byte]))
+        assert (await agent.receive()).data == IDS[:2]
+        await agent.send_raw(encode(asked(limit=1), Tier.MSGPACK) * 200)
+        assert [(await agent.receive()).count for _ in range(200)] == [1] * 200
+
+
+@requirement("nwp:native:routing")
+async def test_a_question_goes_to_the_node_of_its_schema_also_of_an_older_one(native_inn: Open) -> None:
+    store = native_inn.parts.store
+    async with await Native.open(native_inn.ports.native) as agent:
+        await store.declare(native_inn.parts.config.collection("books"))
+        await store.write("books", [Put("b1", {"name": "Guests", "pages": 90})])
+        manifest = await native_inn.parts.site.gate.settled(lambda: native_inn.parts.site.catalog.collection("books"))
+        old = manifest.anchor_id
+        known = await agent.ask(QueryFrame(anchor_ref=old, depth=0))
+        await store.write("books", [Put("b2", {"name": "Guests", "shelf": "top"})])
+        fresh = await agent.ask(QueryFrame(anchor_ref=old, depth=0, fields=["id"]))
+        stale = await agent.ask(QueryFrame(anchor_ref=old, depth=0, auto_anchor=False))
+
+    assert (known.anchor_ref, known.count, known.inline_anchor) == (old, 1, None)
+    assert (fresh.count, fresh.anchor_ref) == (2, fresh.inline_anchor.anchor_id)
+    assert stale.error == "NCP-ANCHOR-STALE"
+
+
+@requirement("nwp:native:action")
+async def test_actions_are_invoked_at_once_or_as_tasks(native_inn: Open) -> None:
+    async with await Native.open(native_inn.ports.native) as agent:
+        listed = await agent.ask(ActionFrame(action_id="rooms.list", params={"limit": 1}, request_id="r1"))
+        key = {"action_id": "rooms.create", "params": {"id": "loft", "data": {"name": "The loft"}}, "is_async": True}
+        accepted = await agent.ask(ActionFrame(**key))
+        task = agent.said["task_id"]
+        status = await agent.ask(ActionFrame(action_id="system.task.status", params={"task_id": task}))
+
+    assert (listed.request_id, listed.count, len(listed.data[0]["items"])) == ("r1", 1, 1)
+    assert isinstance(accepted, CapsFrame)
+    assert accepted.data[0]["task_id"] == status.data[0]["task_id"] == task
+
+
+@requirement("nwp:native:errors", "nwp:native:fields", "nwp:frames:unknown-type")
+async def test_what_is_an_error_over_http_is_an_error_frame_and_talk_goes_on(native_inn: Open) -> None:
+    wrong: dict[str, Frame] = {
+        "NWP-QUERY-FIELD-UNKNOWN": asked(fields=["smell"]),
+        "NWP-QUERY-FILTER-INVALID": asked(filter={"beds": {"$almost": 2}}),
+        "NWP-QUERY-REGEX-UNSAFE": asked(filter={"name": {"$regex": "(a+)+$"}}),
+        "NWP-QUERY-CURSOR-INVALID": asked(cursor="bm90aGluZw"),
+        "NWP-QUERY-AGGREGATE-INVALID": asked(aggregate={"funcs": "all"}),
+        "NWP-BUDGET-EXCEEDED": asked(token_budget=1),
+        "NWP-DEPTH-EXCEEDED": asked(depth=6),
+        "NCP-ANCHOR-NOT-FOUND": asked(anchor_ref="sha256:" + "0" * 64),
+        "NWP-ACTION-NOT-FOUND": ActionFrame(action_id="rooms.paint"),
+        "NWP-ACTION-PARAMS-INVALID": ActionFrame(action_id="rooms.list", params={"limit": "many"}),
+        "NWP-TASK-NOT-FOUND": ActionFrame(action_id="system.task.status", params={"task_id": "none"}),
+    }
+    async with await Native.open(native_inn.ports.native) as agent:
+        for code, frame in wrong.items():
+            answer = await agent.ask(msgspec.structs.replace(frame, request_id=code))
+            assert (answer.error, answer.request_id, answer.details["request_id"]) == (code, code, code)
+
+        await agent.send_raw(b"\x77\x05\x00\x01\x80" + encode(HELLO, Tier.JSON) + encode(_anchor(), Tier.JSON))
+        assert [await error_of(agent) for _ in range(3)] == [
+            "NCP-FRAME-UNKNOWN-TYPE",
+            "NCP-FRAME-UNKNOWN-TYPE",
+            "NCP-ANCHOR-ID-MISMATCH",
+        ]
+        await agent.send_raw(b'\x10\x04\x00\x26{"limit": -1, "request_id": "negative"}'[: 4 + 0x26])
+        assert (await agent.receive()).details["request_id"] == "negative"
+        assert (await agent.ask(asked())).data == IDS
+
+
+def _anchor() -> AnchorFrame:
+    return AnchorFrame(anchor_id="sha256:1", schema={"fields": [{"name": "id", "type": "string"}]})
+
+
+@pytest.mark.parametrize(
+    ("raw", "error"),
+    [
+        (Header(Type.QUERY, Tier.JSON, 5000).encode(), "NCP-FRAME-PAYLOAD-TOO-LARGE"),
+        (Header(Type.QUERY, Tier.JSON, 0xFFFFFFFF, is_extended=True).encode(), "NCP-FRAME-PAYLOAD-TOO-LARGE"),
+        (b"\x10\x06\x00\x02{}", "NCP-FRAME-FLAGS-INVALID"),
+    ],
+)
+async def test_a_header_that_cannot_be_true_ends_the_session_before_anything_is_read(
+    native_inn: Open, raw: bytes, error: str
+) -> None:
+    async with await Native.open(native_inn.ports.native, max_frame_payload=4096) as agent:
+        await agent.send_raw(raw)
+
+        assert await error_of(agent) == error
+        assert await agent.last_words() == b""
+
+
+# Streams and subscriptions
+
+
+@requirement("nwp:frames:stream", "nwp:frames:stream-window")
+async def test_a_reader_pauses_a_stream_and_lets_it_go_on(native_inn: Open) -> None:
+    async with await Native.open(native_inn.ports.native) as agent:
+        window = StreamFrame(stream_id="s-1", seq=0, is_last=False, data=[], window_size=0)
+        await agent.send_raw(
+            encode(asked(stream=True, limit=1, request_id="s-1"), Tier.JSON) + encode(window, Tier.JSON)
+        )
+        between = await agent.ask(asked(limit=1, request_id="q-1"))
+        await agent.send(msgspec.structs.replace(window, window_size=2))
+        parts = [await agent.receive(), await agent.receive()]
+        again = await agent.ask(asked(limit=1, request_id="q-2"))
+        await agent.send(msgspec.structs.replace(window, window_size=100))
+        parts.append(await agent.receive())
+
+    assert (between.request_id, again.request_id) == ("q-1", "q-2")
+    assert [(each.stream_id, each.seq, each.is_last, each.data) for each in parts] == [
+        ("s-1", 0, False, IDS[:1]),
+        ("s-1", 1, False, IDS[1:2]),
+        ("s-1", 2, True, IDS[2:]),
+    ]
+    assert (parts[0].anchor_ref, parts[0].request_id) == (between.anchor_ref, "s-1")
+
+
+async def test_a_stream_that_waits_for_its_reader_can_be_ended(native_inn: Open) -> None:
+    async with await Native.open(native_inn.ports.native) as agent:
+        window = StreamFrame(stream_id="s-2", seq=0, is_last=False, data=[], window_size=0)
+        await agent.send_raw(
+            encode(asked(stream=True, limit=1, request_id="s-2"), Tier.JSON) + encode(window, Tier.JSON)
+        )
+        await agent.ask(asked())
+        await agent.send(SubscribeFrame(action="unsubscribe", stream_id="s-2"))
+        heard = [await agent.receive() for _ in range(3)]
+        await agent.send(window)  # too late to matter
+        unknown = await agent.ask(msgspec.structs.replace(window, stream_id="s-3"))
+
+    acknowledged = next(each for each in heard if isinstance(each, CapsFrame))
+    assert acknowledged.data[0]["status"] == "unsubscribed"
+    assert [each.is_last for each in heard if isinstance(each, StreamFrame)] == [False, True]
+    assert (unknown.error, unknown.details["stream_id"]) == ("NCP-STREAM-NOT-FOUND", "s-3")
+
+
+@requirement("nwp:native:subscribe", "nwp:frames:diff", "nwp:frames:stream-limit")
+async def test_a_subscription_tells_of_changes_until_it_is_ended(native_inn: Open) -> None:
+    async with await Native.open(native_inn.ports.native, max_concurrent_streams=1) as agent:
+        anchor = await anchor_of(agent)
+        subscribe = SubscribeFrame(action="subscribe", stream_id="feed-1", anchor_ref=anchor)
+        acknowledged = await agent.ask(subscribe)
+        await native_inn.parts.store.write("rooms", [Put("shed", {"name": "The shed"})])
+        change = await agent.receive()
+        full = await agent.ask(asked(stream=True, request_id="s-4"))
+        alive = await agent.ask(SubscribeFrame(action="ping", stream_id="feed-1"))
+        ended = await agent.ask(SubscribeFrame(action="unsubscribe", stream_id="feed-1"))
+        gone = await agent.ask(SubscribeFrame(action="ping", stream_id="feed-1"))
+        await native_inn.parts.store.delete("rooms", ["shed"])
+        streamed = await agent.ask(asked(stream=True, limit=100))
+
+    assert acknowledged.data[0]["status"] == "subscribed"
+    assert isinstance(change, DiffFrame)
+    assert (change.stream_id, change.seq, change.event_type, change.entity_id) == ("feed-1", 1, "create", "shed")
+    assert (full.error, full.details["request_id"]) == ("NCP-STREAM-LIMIT-EXCEEDED", "s-4")
+    assert [each.data[0]["status"] for each in (alive, ended)] == ["alive", "unsubscribed"]
+    assert (gone.error, gone.details["stream_id"]) == ("NWP-SUBSCRIBE-STREAM-NOT-FOUND", "feed-1")
+    assert streamed.is_last
+
+
+async def test_who_leaves_leaves_no_work_behind(native_inn: Open) -> None:
+    before = len(asyncio.all_tasks())
+    agent = await Native.open(native_inn.ports.native)
+    await agent.ask(SubscribeFrame(action="subscribe", stream_id="feed-2"))
+    assert len(asyncio.all_tasks()) > before
+
+    await agent.close()
+
+    async with asyncio.timeout(10):
+        while len(asyncio.all_tasks()) > before:
+            await asyncio.sleep(0.01)
+
+
+# Who asks
+
+
+@requirement("nwp:native:identity", "nwp:identity:every-request", "nwp:identity:bare-name")
+@pytest.mark.parametrize("encoding", ["json", "msgpack"])
+async def test_a_certificate_is_bound_to_its_connection(tmp_path: Path, encoding: str) -> None:
+    async with opened_inn(tmp_path, nwp={"auth": "nip-cert", "min_version": "0.3"}) as parts, serving(parts) as ports:
+        issued = await Authority(parts.config, parts.store).issue(
+            "ann", capabilities=["nwp:query"], nodes=[f"nwp://127.0.0.1:{ports.native}/rooms"], scopes=["read:*"]
+        )
+        certificate = dict(issued.certificate)
+        old = await Native.open(ports.native, nps_version="0.2")
+        async with await Native.open(ports.native, [encoding], agent_id=certificate["nid"]) as agent:
+            anchor = parts.site.catalog.collection("rooms").anchor_id
+            nobody = await agent.ask(asked(anchor_ref=anchor))
+            await agent.send_raw(_ident({**certificate, "nid": f"{certificate['nid']}x"}, agent.tier))
+            forged = await agent.receive()
+            still_nobody = await agent.ask(asked(anchor_ref=anchor))
+            # The question is not read before the certificate is known to be good.
+            await agent.send_raw(_ident(certificate, agent.tier) + encode(asked(anchor_ref=anchor), agent.tier))
+            accepted, known = await agent.receive(), await agent.receive()
+            elsewhere = await agent.ask(asked())
+        async with await Native.open(ports.native) as another:
+            stranger = await another.ask(asked(anchor_ref=anchor))
+        await old.close()
+
+    untrusted = "NWP-AUTH-NID-UNTRUSTED-ISSUER"
+    assert old.said["error"] == "NWP-MANIFEST-VERSION-UNSUPPORTED"
+    assert [each.error for each in (nobody, forged, still_nobody, stranger)] == [untrusted] * 4
+    assert (accepted.anchor_ref, accepted.data[0]["nid"]) == ("nps:system:ident:ack", certificate["nid"])
+    assert known.data == IDS
+    assert elsewhere.error == "NWP-AUTH-NID-SCOPE-VIOLATION"
+
+
+def _ident(certificate: dict[str, Any], tier: Tier) -> bytes:
+    payload = (msgspec.json if tier == Tier.JSON else msgspec.msgpack).encode(certificate)
+    return Header(Type.IDENT, tier, len(payload)).encode() + payload
+
+
+# Patience, room, and the end
+
+
+@requirement("nwp:hello:deadline")
+async def test_nobody_is_waited_for_without_end(tmp_path: Path) -> None:
+    patience = Patience(hello=0.05, preamble=0.1, idle=0.05)
+    async with opened_inn(tmp_path) as parts, serving(parts, patience) as ports:
+        begun = [b"", encode(HELLO, Tier.JSON)[:10], b"NPS/", PREAMBLE]
+        agents = [await Native.connect(ports.native) for _ in begun]
+        for agent, raw in zip(agents, begun, strict=True):
+            agent.writer.write(raw)
+        told = [decode(each) for each in await asyncio.gather(*(agent.last_words() for agent in agents))]
+        idle = await Native.open(ports.native)
+        assert await idle.last_words() == b""
+        for agent in (*agents, idle):
+            await agent.close()
+
+    assert [(each.status, each.message) for each in told] == [
+        ("NPS-SERVER-TIMEOUT", "There was no Hello in time")
+    ] * len(begun)
+
+
+@requirement("nwp:native:connections")
+async def test_connections_are_bounded(tmp_path: Path) -> None:
+    async with opened_inn(tmp_path, limits={"connections": 2}) as parts, serving(parts) as ports:
+        first, second = await Native.open(ports.native), await Native.connect(ports.native)
+        third = await Native.connect(ports.native)
+        assert await closed(third) == b""
+        await first.close()
+        async with asyncio.timeout(10):
+            while True:  # it takes a moment until the server sees that there is room
+                third = await Native.connect(ports.native)
+                await third.send(HELLO)
+                if third.reader.at_eof() or not await third.reader.read(1):
+                    await third.close()
+                    continue
+                break
+        await second.close()
+        await third.close()
+
+
+async def test_who_does_not_read_is_left(tmp_path: Path) -> None:
+    async with opened_inn(tmp_path) as parts, serving(parts, Patience(reading=0.1)) as ports:
+        await parts.store.write("rooms", [Put("hall", {"name": "The hall", "description": "x" * 50_000})])
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", ports.native))
+        reader, writer = await asyncio.open_connection(sock=connection, limit=1024)
+        writer.write(encode(HELLO, Tier.JSON) + encode(QueryFrame(depth=0), Tier.JSON) * 400)
+        running = len(asyncio.all_tasks())
+        async with asyncio.timeout(10):
+            while not writer.is_closing() and len(asyncio.all_tasks()) >= running:
+                await asyncio.sleep(0.05)
+            read = 0
+            try:
+                while piece := await reader.read(1 << 16):
+                    read += len(piece)
+            except ConnectionResetError:
+                pass
+        writer.close()
+
+    assert 0 < read < 400 * 50_000
+
+
+@requirement("nwp:native:drain")
+async def test_a_server_that_stops_ends_what_goes_on_and_finishes_what_was_asked(tmp_path: Path) -> None:
+    before = len(asyncio.all_tasks())
+    async with opened_inn(tmp_path) as parts:
+        async with serving(parts, Patience(drain=0.2)) as ports:
+            feed = await Native.open(ports.native, ["json"])
+            await feed.ask(SubscribeFrame(action="subscribe", stream_id="feed-3"))
+            paused = await Native.open(ports.native, ["json"])
+            window = StreamFrame(stream_id="s-5", seq=0, is_last=False, data=[], window_size=1)
+            await paused.send_raw(
+                encode(asked(stream=True, limit=1, request_id="s-5"), Tier.JSON) + encode(window, Tier.JSON)
+            )
+            await paused.receive()
+            silent = await Native.connect(ports.native)
+        interrupted, cut = await feed.receive(), await paused.receive()
+        assert [await closed(each) for each in (feed, paused, silent)] == [b""] * 3
+        for each in (feed, paused, silent):
+            await each.close()
+
+    assert (interrupted.error, interrupted.details) == ("NWP-SUBSCRIBE-INTERRUPTED", {"stream_id": "feed-3"})
+    assert (cut.stream_id, cut.seq, cut.is_last, cut.error_code) == ("s-5", 1, True, "NWP-NODE-UNAVAILABLE")
+    assert len(asyncio.all_tasks()) == before
+
+
+# TLS and listening
+
+
+@requirement("nwp:native:tls")
+async def test_the_native_port_speaks_tls_where_there_is_a_certificate(tmp_path: Path) -> None:
+    certificate = _certificate(tmp_path)
+    trusting = ssl.create_default_context(cafile=tmp_path / "inn.pem")
+    async with opened_inn(tmp_path, nwp=certificate) as parts, serving(parts, Patience(hello=2)) as ports:
+        async with await Native.open(ports.native, tls=trusting) as secured:
+            found = await secured.ask(asked())
+        async with httpx.AsyncClient(verify=trusting) as client:
+            manifest = (await client.get(f"https://localhost:{ports.native}/nwp/rooms/.nwm")).json()
+        async with await Native.open(ports.native) as plain:
+            found_plainly = await plain.ask(asked())
+        broken = await Native.connect(ports.native)
+        await broken.send_raw(b"\x16nothing like it")
+        await closed(broken)
+        await broken.close()
+
+    assert found.data == found_plainly.data == IDS
+    assert manifest["node_id"] == "urn:nps:node:localhost:rooms"
+
+
+async def test_a_certificate_that_cannot_be_used_is_told_at_the_start(tmp_path: Path) -> None:
+    async with opened_inn(tmp_path, nwp={**_certificate(tmp_path), "tls_key": "none.pem"}) as parts:
+        with pytest.raises(ConfigError, match="tls_certificate"):
+            tls_of(parts.config)
+
+
+async def test_a_native_port_that_is_taken_is_told_with_the_option_that_chooses_another(native_inn: Open) -> None:
+    taken = msgspec.structs.replace(native_inn.parts.config.server, port=0, nwp_port=native_inn.ports.native)
+
+    with pytest.raises(Unavailable, match="--nwp-port"):
+        listening_of(msgspec.structs.replace(native_inn.parts.config, server=taken))
+
+
+def _certificate(folder: Path) -> dict[str, str]:
+    """Make one for localhost; where it is."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "inn")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "inn.pem").write_bytes(made.public_bytes(Encoding.PEM))
+    (folder / "inn.key").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return {"tls_certificate": "inn.pem", "tls_key": "inn.key"}
