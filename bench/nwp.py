@@ -20,9 +20,10 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count, repeat
 from pathlib import Path
 from typing import Any, cast
@@ -445,26 +446,40 @@ class Coding:
 
 
 def codings() -> list[Coding]:
-    """A page of rows, written and read by either in both encodings. Each reads what Portico has written."""
+    """A page of rows, written and read by either in both encodings. Each reads what Portico has written.
+
+    Portico has them in three forms: as objects of any kind, as records of a type that follows from the schema, and, for
+    writing, as a node keeps them between two requests for the same page: written already.
+    """
     rows = made_up_rows()[:PAGE]
     said: dict[str, Any] = {"anchor_ref": "sha256:" + "0" * 64, "count": PAGE, "next_cursor": "MjA", "token_est": 1000}
     theirs, ours = CapsFrame(**said, data=tuple(rows)), frames.CapsFrame(**said, data=rows)
     codec = NpsFrameCodec(FrameRegistry.create_full())
     listed: list[Coding] = []
+    row = frames.row_type(schema_of(rows[0]))
+    reader, typed = frames.Reader(row), frames.CapsFrame(**said, data=[row(**each) for each in rows])
     for tier, same in ((frames.Tier.JSON, EncodingTier.JSON), (frames.Tier.MSGPACK, EncodingTier.MSGPACK)):
         wire = frames.encode(ours, tier)
         if codec.decode(wire) != theirs or frames.decode(codec.encode(theirs, override_tier=same)) != ours:
             sys.exit(f"{tier.token}: the codecs do not read each other")
-        write = Coding(
-            f"{tier.token}, write",
-            lambda same=same: codec.encode(theirs, override_tier=same),
-            lambda tier=tier: frames.encode(ours, tier),
-        )
-        read = Coding(
-            f"{tier.token}, read", lambda wire=wire: codec.decode(wire), lambda wire=wire: frames.decode(wire)
-        )
-        listed += [write, read]
+        if reader.decode(wire).data != typed.data or frames.encode(typed, tier) != wire:
+            sys.exit(f"{tier.token}: typed rows are not the same rows")
+        kept = frames.CapsFrame(**said, data=msgspec.Raw(frames.encode_value(rows, tier)))
+        write = partial(codec.encode, theirs, override_tier=same)
+        read = partial(codec.decode, wire)
+        listed += [
+            Coding(f"{tier.token}, write objects", write, partial(frames.encode, ours, tier)),
+            Coding(f"{tier.token}, write typed records", write, partial(frames.encode, typed, tier)),
+            Coding(f"{tier.token}, write records as a node keeps them", write, partial(frames.encode, kept, tier)),
+            Coding(f"{tier.token}, read objects", read, partial(frames.decode, wire)),
+            Coding(f"{tier.token}, read typed records", read, partial(reader.decode, wire)),
+        ]
     return listed
+
+
+def schema_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    kinds = {str: "string", int: "int64", float: "decimal", bool: "bool"}
+    return {"fields": [{"name": name, "type": kinds[type(value)]} for name, value in row.items()]}
 
 
 def speed(work: Callable[[], Any], seconds: float) -> float:

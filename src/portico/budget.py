@@ -19,6 +19,7 @@ from portico.items import TITLES
 Record: TypeAlias = dict[str, Any]
 
 BYTES_PER_TOKEN = 4  # of the estimate
+MAX_COUNTED = 500_000  # bytes: what is longer is estimated, since nothing else runs while a tokenizer counts
 
 # What a token of each bundled vocabulary is in tokens of the common unit.
 _RATES = {"cl100k_base": 1.0, "o200k_base": 1.0}
@@ -96,8 +97,8 @@ class Cost:
 
 
 def cost(encoded: bytes, counter: Tokenizer | None) -> Cost:
-    """Of the compact UTF-8 JSON of the records, in whichever form they travel."""
-    if counter is None:
+    """Of the compact UTF-8 JSON of the records, in whichever form they travel. What is very long is estimated."""
+    if counter is None or len(encoded) > MAX_COUNTED:
         return Cost(math.ceil(len(encoded) / BYTES_PER_TOKEN))
     return _charged(counter.count(encoded.decode()), counter)
 
@@ -142,6 +143,8 @@ def trim(
     """
     whole = [dict(record) for record in records]
     encoded = _encoder.encode(whole)
+    # With a small budget a count ends early, however long the records are.
+    counter = counter if min(len(encoded), budget * BYTES_PER_TOKEN) <= MAX_COUNTED else None
     if spent := _cost_within(encoded, budget, counter):
         return Trimmed(whole, spent)
     plan = _plan(whole, keep)

@@ -276,7 +276,7 @@ class Finder:
         collection = self._collection(query.collection)
         return Page(
             tuple(project(item, query.fields, collection) for item in shown),
-            scores=tuple(scores[item.id] for item in shown),
+            scores=tuple(_shown_score(query, scores[item.id]) for item in shown),
             total=len(items) if query.count else None,
             cursor=make_cursor(query, (shown[-1].id,), self.store.secret) if more else "",
         )

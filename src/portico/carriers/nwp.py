@@ -9,6 +9,7 @@ What is said and understood is written here, once. A line takes frames to a node
 import asyncio
 import hashlib
 import re
+import ssl as tls
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
@@ -27,16 +28,16 @@ from portico.carriers.nwp_lines import (
     Line,
     NwpError,
     address,
-    failure,
     http_client,
+    understood,
 )
+from portico.carriers.nwp_native import NativeLine
 from portico.client import GROWTH, LARGEST, LONGEST_PAUSE, MOST_MISSED, TIMEOUT, BadAnswer, ClientError, NotReached
 from portico.faces.nwp.frames import (
     ActionFrame,
     AnchorFrame,
     CapsFrame,
     DiffFrame,
-    ErrorFrame,
     Frame,
     FrameError,
     OrderKey,
@@ -46,7 +47,6 @@ from portico.faces.nwp.frames import (
     SubscribeFrame,
     Tier,
     VectorSearch,
-    decode,
     decode_as,
     row_type,
 )
@@ -57,6 +57,7 @@ __all__ = [
     "Change",
     "FeedExpired",
     "Manifest",
+    "NativeNwpClient",
     "Node",
     "NwpClient",
     "NwpError",
@@ -232,17 +233,6 @@ def _many(wishes: Wishes) -> Sequence[str]:
 
 
 # Frames as they came
-
-
-def understood(raw: bytes) -> Frame:
-    """The frame that bytes are. Raises what an ErrorFrame says."""
-    try:
-        frame = decode(raw)
-    except FrameError as error:
-        raise BadAnswer(f"The answer is not NWP: {error}") from error
-    if isinstance(frame, ErrorFrame):
-        raise failure(frame)
-    return frame
 
 
 def answered(raw: bytes) -> CapsFrame:
@@ -683,5 +673,43 @@ class NwpClient(Node):
         largest: int = LARGEST,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        http = http_client(address(url, node), Credentials(key, ident, agent), timeout, transport)
+        http = http_client(address(url, node), Credentials(key, ident, agent), timeout, transport=transport)
         super().__init__(HttpLine(http, Tier[tier.upper()], largest, framed=framed), timeout)
+
+
+class NativeNwpClient(Node):
+    """A node over a connection of its own, on which all that is asked runs side by side."""
+
+    @classmethod
+    async def connect(
+        cls,
+        url: str,
+        *,
+        node: str = "",
+        ident: Mapping[str, Any] | None = None,
+        agent: str = "",
+        tier: TierName = "msgpack",
+        ssl: tls.SSLContext | None = None,
+        timeout: float = TIMEOUT,
+        largest: int = LARGEST,
+    ) -> Self:
+        """Open the connection to nwp://host:port, or nwp://host:port/node; over TLS with a context for it."""
+        if not url.startswith("nwp://"):
+            raise ValueError(f"{url!r} is not a native address: write nwp://127.0.0.1:17433")
+        credentials, where = Credentials("", ident, agent), address(url, node)
+        http = http_client(where.copy_with(scheme="https" if ssl else "http"), credentials, timeout, verify=ssl)
+        line = NativeLine(
+            where,
+            credentials,
+            HttpLine(http, Tier.JSON, largest),
+            encodings=("json",) if tier == "json" else ("msgpack", "json"),
+            largest=largest,
+            timeout=timeout,
+            tls=ssl,
+        )
+        try:
+            await line.session()
+        except BaseException:
+            await http.aclose()
+            raise
+        return cls(line, timeout)

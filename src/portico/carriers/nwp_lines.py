@@ -2,6 +2,7 @@
 
 import base64
 import re
+import ssl
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from portico.faces.nwp.frames import (
     Header,
     Tier,
     Type,
+    decode,
     decode_as,
     encode,
     encode_value,
@@ -67,6 +69,17 @@ def failure(frame: ErrorFrame, http_status: int | None = None) -> NwpError:
     kind = FeedExpired if frame.error == "NWP-SUBSCRIBE-SEQ-TOO-OLD" else NwpError
     id: Any = frame.request_id or frame.details.get("request_id")
     return kind(frame.status, frame.error, frame.message, frame.details, id, http_status)
+
+
+def understood(raw: bytes) -> Frame:
+    """The frame that bytes are. Raises what an ErrorFrame says."""
+    try:
+        frame = decode(raw)
+    except FrameError as error:
+        raise BadAnswer(f"The answer is not NWP: {error}") from error
+    if isinstance(frame, ErrorFrame):
+        raise failure(frame)
+    return frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +307,12 @@ _CUTTERS: Final[Mapping[str, Callable[[int], Cutter | _Lines | _Told]]] = {
 
 
 def http_client(
-    url: httpx.URL, credentials: Credentials, timeout: float, transport: httpx.AsyncBaseTransport | None
+    url: httpx.URL,
+    credentials: Credentials,
+    timeout: float,
+    *,
+    transport: httpx.AsyncBaseTransport | None = None,
+    verify: ssl.SSLContext | None = None,
 ) -> httpx.AsyncClient:
     # Nothing from the environment: a proxy or a .netrc there would learn the key.
     return httpx.AsyncClient(
@@ -302,6 +320,7 @@ def http_client(
         headers=credentials.headers,
         timeout=timeout,
         transport=transport,
+        verify=verify or True,
         trust_env=False,
         follow_redirects=False,
     )

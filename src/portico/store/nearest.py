@@ -17,8 +17,10 @@ def nearest(rows: Iterable[tuple[str, bytes]], near: Near) -> tuple[list[str], l
     """The ids nearest to a vector, with their scores. Equally near ones are in the order of their ids."""
     best: list[tuple[float, str]] = []
     block: list[tuple[str, bytes]] = []
+    lengths: set[int] = set()  # of the vectors that there are
 
     def settle() -> None:
+        lengths.update(len(vector) // 4 for _, vector in block)
         kept = [row for row in block if len(row[1]) == 4 * len(near.vector)]
         if kept:
             matrix = np.frombuffer(b"".join(v for _, v in kept), dtype=np.float32).reshape(len(kept), -1)
@@ -27,8 +29,6 @@ def nearest(rows: Iterable[tuple[str, bytes]], near: Near) -> tuple[list[str], l
             best.extend((rank, id) for rank, (id, _), fits in zip(ranks.tolist(), kept, fitting, strict=True) if fits)
             best.sort(key=lambda pair: (-pair[0], pair[1]))
             del best[near.top :]
-        elif block:
-            raise wrong_length(near, len(block[0][1]) // 4)
         block.clear()
 
     for row in rows:
@@ -36,6 +36,8 @@ def nearest(rows: Iterable[tuple[str, bytes]], near: Near) -> tuple[list[str], l
         if len(block) == BLOCK:
             settle()
     settle()
+    if lengths and len(near.vector) not in lengths:
+        raise wrong_length(near, min(lengths))
     sign = -1.0 if near.metric == "euclidean" else 1.0
     return [id for _, id in best], [sign * rank for rank, _ in best]
 

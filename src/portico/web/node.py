@@ -80,19 +80,21 @@ def node_page(node: Shown) -> str:
     """What a node is and offers. Runs nothing."""
     title = str(node.manifest["display_name"])
     kind, says = _KINDS[node.manifest["node_type"]]
-    about = node.description or says
+    about, leads = node.description or says, node.manifest["node_type"] == "complex"
     body = [
         _trail(node),
         "<main>",
         f'<p class="kind">{kind}</p><h1>{_text(title, MAX_TITLE)}</h1>',
         f'<p class="lead">{_text(about, MAX_SAID)}</p>',
         f"<h2>Try it</h2><pre>{escape(_example(node))}</pre>",
+        # Its actions are many, and those who come here mostly look for another node.
+        _others(node) if leads else "",
         *_schemas(node),
         *_actions(node),
         _addresses(node),
         _capabilities(node.manifest["capabilities"]),
         _facts(node),
-        _others(node),
+        "" if leads else _others(node),
         "</main>",
         _footer(node),
     ]
@@ -199,12 +201,10 @@ def _action(id: str, spec: Said, node: Shown) -> str:
     marks = [word for name, word in _MARKS.items() if spec.get(name)]
     fields = node.fields(spec.get("params_anchor", ""))
     takes = ", ".join(map(_parameter, _first(fields)))
-    parts = (
-        f"<p>{_text(spec['description'], MAX_SAID)}</p>" if spec.get("description") else "",
-        f"<p>Takes {takes}{' …' if len(fields) > MAX_ROWS else ''}.</p>" if takes else "",
-        f"<p>{'. '.join(marks)}.</p>" if marks else "",
-    )
-    return f"<li>{_code(id)}{''.join(parts)}</li>"
+    said = [f"Takes {takes}{' …' if len(fields) > MAX_ROWS else ''}"] if takes else []
+    about = f"<p>{_text(spec['description'], MAX_SAID)}</p>" if spec.get("description") else ""
+    terms = f"<p>{'. '.join([*said, *marks])}.</p>" if said or marks else ""
+    return f"<li>{_code(id)}{about}{terms}</li>"
 
 
 _MARKS: Final = {"async": "Can run as a task", "idempotent": "Safe to repeat"}

@@ -66,12 +66,12 @@ class Actions:
             case "system.task.status":
                 await self._admit(asking, TASK_STATUS)
                 said = shown(await self._site.tasks.get(_task_id(frame), asking.caller))
-                return Answer(CapsFrame(anchor_ref=TASK_REF, count=1, data=[said], request_id=frame.request_id))
+                return Answer(CapsFrame(anchor_ref=TASK_REF, count=1, data=[said], request_id=asking.id))
             case "system.task.cancel":
                 await self._admit(asking, TASK_CANCEL)
                 await self._cancel(_task_id(frame), asking)
                 data = [{"cancelled": True}]
-                return Answer(CapsFrame(anchor_ref=CANCEL_REF, count=1, data=data, request_id=frame.request_id))
+                return Answer(CapsFrame(anchor_ref=CANCEL_REF, count=1, data=data, request_id=asking.id))
             case _:
                 return await self._call(frame, asking, trace)
 
@@ -87,11 +87,14 @@ class Actions:
             raise UnknownNode(f"{asking.node.name} is not invoked", node=asking.node.name)
 
     async def _cancel(self, id: str, asking: Asking) -> None:
+        """What would not be stopped, or ended just before it was, was not cancelled."""
         try:
-            await self._site.tasks.cancel(id, asking.caller)
+            state = (await self._site.tasks.cancel(id, asking.caller)).state
         except TaskFinished as error:
-            kind = _FINISHED.get(str(error.details.get("state")), TaskFinished)
-            raise kind(error.message, task_id=id) from error
+            state = TaskState(error.details["state"])
+            raise _FINISHED[state](error.message, task_id=id) from error
+        if state.is_final and state != TaskState.CANCELLED:
+            raise _FINISHED[state](f"The task is already {state}", task_id=id)
 
     # Calling
 
@@ -194,7 +197,12 @@ class Actions:
     async def _outcome(
         self, call: Call, action: Action, is_async: bool, asking: Asking, task: TaskFrame | None
     ) -> Answer | Accepted:
-        done = await self._site.call(call, asking.caller)
+        try:
+            done = await self._site.call(call, asking.caller)
+        except BadRequest as error:
+            if type(error) is BadRequest:  # what has no word of its own is wrong with the action here
+                raise InvalidParams(error.message, hint=error.hint, **error.details) from error
+            raise
         if isinstance(done, Outcome):
             return _answered(done.result, action, asking)
         if task and self._delegated and not done.repeated:
@@ -244,7 +252,8 @@ def shown(task: Task) -> dict[str, Any]:
     }
 
 
-_FINISHED: Final[Mapping[str, type[SiteError]]] = {
+_FINISHED: Final[Mapping[TaskState, type[SiteError]]] = {
+    TaskState.COMPLETED: TaskFinished,
     TaskState.CANCELLED: TaskAlreadyCancelled,
     TaskState.FAILED: TaskAlreadyFailed,
 }

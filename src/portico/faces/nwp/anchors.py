@@ -1,5 +1,6 @@
 """Which schema a frame refers to: the one that holds, one that held before, or none that was ever published."""
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -13,6 +14,7 @@ from portico.site import Site
 
 KEPT_DAYS: Final = 3650.0  # that a schema is known after it was last published anew
 MAX_REF: Final = 200  # characters
+_ID = re.compile(r"sha256:[0-9a-f]{64}\Z")
 TYPES: Final = frozenset(
     {"string", "uint64", "int64", "decimal", "bool", "timestamp", "bytes", "object", "array"},
 )
@@ -42,15 +44,15 @@ class Anchors:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._published: set[str] = set()
+        self._published: set[tuple[str, str]] = set()
 
     async def publish(self, node: Node) -> None:
         """Note the schemas of a node's collections, before somebody is told of them."""
         for name, anchor in node.collections.items():
-            if anchor.id not in self._published:
+            if (name, anchor.id) not in self._published:
                 noted = msgspec.json.encode(_Published(name, dict(anchor.schema)))
-                await self._site.keep(_note(anchor.id), noted, KEPT_DAYS)
-                self._published.add(anchor.id)
+                await self._site.keep(_note(name, anchor.id), noted, KEPT_DAYS)
+                self._published.add((name, anchor.id))
 
     async def meant(self, node: Node, reference: str | None, *, is_patient: bool) -> Meant:
         """What a reference means on a node. An older schema will do if the reader is patient."""
@@ -60,12 +62,12 @@ class Anchors:
         for name, anchor in node.collections.items():
             if anchor.id == reference:
                 return Meant(name, anchor)
-        known = await self._known(reference)
-        now = node.collections.get(known.collection) if known else None
-        if known is None or now is None:
+        known = await self._known(node, reference)
+        if known is None:
             raise AnchorUnknown(
                 "This node never published that schema", anchor_ref=reference[:MAX_REF], hint="Read `.schema` again."
             )
+        now = node.collections[known.collection]
         if not is_patient:
             raise AnchorStale(
                 "The schema has changed", anchor_ref=reference, current=now.id, hint="Read `.schema` again."
@@ -79,20 +81,24 @@ class Anchors:
         found = (offered.get(wanted) or by_id.get(wanted)) if wanted else next(iter(offered.values()), None)
         if found:
             return found
-        known = await self._known(wanted)
-        if known and known.collection in node.collections:
+        known = await self._known(node, wanted)
+        if known:
             return Anchor(wanted, known.schema)
         raise AnchorUnknown("This node never published that schema", anchor_ref=wanted[:MAX_REF])
 
-    async def _known(self, id: str) -> _Published | None:
-        if not id.startswith("sha256:") or len(id) > MAX_REF or not id.isascii():
+    async def _known(self, node: Node, id: str) -> _Published | None:
+        """A schema that a collection of this node had before. Others may have had the same one."""
+        if not _ID.match(id):
             return None
-        noted = await self._site.kept(_note(id))
-        return msgspec.json.decode(noted, type=_Published) if noted else None
+        for name in node.collections:
+            noted = await self._site.kept(_note(name, id))
+            if noted:
+                return msgspec.json.decode(noted, type=_Published)
+        return None
 
 
-def _note(id: str) -> str:
-    return f"anchor\n{id}"
+def _note(collection: str, id: str) -> str:
+    return f"anchor\n{collection}\n{id}"
 
 
 def frame_of(anchor: Anchor) -> AnchorFrame:

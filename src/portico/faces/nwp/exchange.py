@@ -3,12 +3,14 @@
 A transport reads a frame and knows who sent it; here it becomes a request of the site, and what comes back a frame.
 """
 
-import contextlib
+import asyncio
 import time
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +21,7 @@ from portico.calls import Caller
 from portico.config import Config
 from portico.errors import InvalidCursor, SiteError, Unavailable
 from portico.faces.nwp.anchors import Anchors, Meant
-from portico.faces.nwp.failures import DepthExceeded, StreamLimit, StreamUnsupported, UnknownNode
+from portico.faces.nwp.failures import DepthExceeded, StreamLimit, StreamUnsupported, UnknownNode, code_of
 from portico.faces.nwp.frames import CapsFrame, QueryFrame, StreamFrame, Tier, encode_value
 from portico.faces.nwp.graph import Graph
 from portico.faces.nwp.nodes import MAX_DEPTH, QUERY, Node, Nodes
@@ -31,6 +33,7 @@ from portico.site import Site
 
 CURSOR_SECONDS: Final = 3600.0
 ENVELOPE: Final = 1024  # bytes of an answer besides its records, at most, but for what it carries along
+CURSOR_BYTES: Final = 400  # of a cursor that an envelope has room for; one that sorts by long texts is longer
 STREAM_BYTES: Final = 32_000  # of the records in one part of a stream: clients read it in one go
 RENDERED: Final = 256  # pages that are kept as they were sent
 READ: Final = 512  # frames of which is kept what they mean
@@ -194,25 +197,29 @@ class Exchange:
     async def _fitting(self, query: Query, page: Page, asking: Asking, carried: int) -> tuple[Page, Written, bool]:
         """As much of a page as the caller can take. A shorter page has a cursor that leads to the rest."""
         counter = tokenizer(*asking.tokenizers)
-        room = asking.largest - ENVELOPE - carried if asking.largest else None
-        asked = _length(page)
+        space = asking.largest - ENVELOPE - carried if asking.largest else None
+        asked, is_cut = _length(page), False
         for _ in range(TRIES):
-            written, is_cached = self._written(query, page, asking, counter, room)
-            kept = _kept(written, room)
+            room = space - _excess(page.cursor) if space else None
+            written, is_cached = await self._written(query, page, asking, counter, room)
+            kept = _that_fit(written.sizes, room) if written.sizes and room is not None else written.count
             if kept == _length(page):
-                return page, _with_loss(written, asked - kept), is_cached
+                return page, _with_loss(written, asked - kept if is_cut else 0), is_cached
+            is_cut = is_cut or written.count < _length(page)
             page = await self.site.shortened(query, kept)
         raise Unavailable("The records change faster than they can be sent", hint="Ask for fewer.")
 
-    def _written(
+    async def _written(
         self, query: Query, page: Page, asking: Asking, counter: Tokenizer | None, room: int | None
     ) -> tuple[Written, bool]:
         """The records of a page as they are sent. A page that is asked for again and again is written once."""
         if asking.budget or counter:
-            return _write(records(page, query), asking.tier, asking.budget, counter, room), False
+            # Counting a long page takes a while, and to trim it is to count it several times.
+            made, keep = records(page, query), _groups(query)
+            return await asyncio.to_thread(_write, made, asking.tier, asking.budget, counter, room, keep), False
         key = (id(page), asking.tier)
         found = self._rendered.get(key)
-        if found and found[0] is page and (room is None or len(found[1].data) <= room):
+        if found and found[0] is page and (room is None or found[1].sizes or len(found[1].data) <= room):
             return found[1], True
         written = _write(records(page, query), asking.tier, None, None, room)
         return self._rendered.put(key, (page, written))[1], False
@@ -228,20 +235,33 @@ class Exchange:
         meant, query = await self._understood(msgspec.structs.replace(frame, cursor=None), asking)
         reference = AGGREGATE_REF if query.aggregate else meant.anchor.id
         asked = replace(query, count=True, limit=MAX_LIMIT if query.aggregate else query.limit)
-        counter, sent = tokenizer(*asking.tokenizers), 0
-        with self._counted(asking.caller):
-            async with aclosing(self.site.pages(asked, asking.caller)) as pages:
-                async for page in pages:
-                    for written, is_end in _portions(records(page, asked), asking, counter):
-                        first = {} if sent else {"anchor_ref": reference, "estimated_total": _total(page)}
-                        yield _part(written, asking, sent, is_last=is_end and not page.cursor, **first)
-                        sent += 1
+        sent = 0
+        async with self._counted(asking.caller), aclosing(self._parts(asked, asking, reference)) as parts:
+            try:
+                async for part in parts:
+                    yield part
+                    sent += 1
+            except SiteError as error:
+                if not sent:
+                    raise
+                code = code_of(error).error
+                yield StreamFrame(stream_id=asking.id, seq=sent, is_last=True, data=[], error_code=code)
 
-    @contextlib.contextmanager
-    def _counted(self, caller: Caller) -> Generator[None]:
+    async def _parts(self, query: Query, asking: Asking, reference: str) -> AsyncGenerator[StreamFrame]:
+        counter, sent = tokenizer(*asking.tokenizers), 0
+        async with aclosing(self.site.pages(query, asking.caller)) as pages:
+            async for page in pages:
+                for written, is_end in _portions(records(page, query), asking, counter, _groups(query)):
+                    first = {} if sent else {"anchor_ref": reference, "estimated_total": _total(page)}
+                    yield _part(written, asking, sent, is_last=is_end and not page.cursor, **first)
+                    sent += 1
+
+    @asynccontextmanager
+    async def _counted(self, caller: Caller) -> AsyncGenerator[None]:
         """Hold one of the streams that a caller may have at once."""
         key, most = caller.rate_key, self.config.nwp.streams
         if self._streams[key] >= most:
+            await self.site.gate.spend(caller)
             raise StreamLimit(f"{most} streams at once are allowed", limit=most, hint="End one of them.")
         self._streams[key] += 1
         try:
@@ -252,28 +272,37 @@ class Exchange:
                 del self._streams[key]
 
 
-def _write(made: Records, tier: Tier, budget: int | None, counter: Tokenizer | None, room: int | None) -> Written:
-    trimmed = trim(made, budget, counter) if budget else None
+def _write(
+    made: Records,
+    tier: Tier,
+    budget: int | None,
+    counter: Tokenizer | None,
+    room: int | None,
+    keep: Sequence[str] = (),
+) -> Written:
+    trimmed = trim(made, budget, counter, keep) if budget else None
     shown: Records = trimmed.records if trimmed else made
     data = encode_value(shown, tier)
-    spent = trimmed.cost if trimmed else cost(data if tier == Tier.JSON else encode_value(shown, Tier.JSON), counter)
-    is_over = room is not None and len(data) > room
-    sizes = tuple(len(encode_value(each, tier)) + 1 for each in shown) if is_over else ()
-    return Written(data, len(shown), spent, trimmed if trimmed and not trimmed.is_whole else None, sizes)
+    is_over = room is not None and len(data) > room and len(shown) > 1
+    sizes = _sizes(shown, tier) if is_over else ()
+    if trimmed:
+        return Written(data, len(shown), trimmed.cost, None if trimmed.is_whole else trimmed, sizes)
+    counted = data if tier == Tier.JSON else encode_value(shown, Tier.JSON)
+    # What is over will be written again, shorter: it need not be counted well.
+    return Written(data, len(shown), cost(counted, None if is_over else counter), sizes=sizes)
 
 
-def _portions(made: Records, asking: Asking, counter: Tokenizer | None) -> Iterator[tuple[Written, bool]]:
+def _portions(
+    made: Records, asking: Asking, counter: Tokenizer | None, keep: Sequence[str]
+) -> Iterator[tuple[Written, bool]]:
     """Records in portions that can be taken at once, and whether one is the last; of no records one empty portion."""
-    waiting = made
-    while True:
-        written = _write(waiting, asking.tier, asking.budget, counter, STREAM_BYTES)
-        if written.sizes:
-            fitting = waiting[: _kept(written, STREAM_BYTES)]
-            written = _write(fitting, asking.tier, asking.budget, counter, None)
-        waiting = waiting[written.count :]
-        yield _with_loss(written, 0), not waiting  # what was left out of this one comes with the next
-        if not waiting:
-            return
+    sizes, begin, is_end = _sizes(made, asking.tier), 0, False
+    while not is_end:
+        portion = made[begin : begin + _that_fit(sizes[begin:], STREAM_BYTES)]
+        written = _write(portion, asking.tier, asking.budget, counter, None, keep)
+        begin += written.count
+        is_end = begin >= len(made)
+        yield _with_loss(written, 0), is_end  # what was left out of this one comes with the next
 
 
 def _part(written: Written, asking: Asking, seq: int, *, is_last: bool, **first: Any) -> StreamFrame:
@@ -290,26 +319,32 @@ def _part(written: Written, asking: Asking, seq: int, *, is_last: bool, **first:
 
 
 def _with_loss(written: Written, records: int) -> Written:
-    if written.trimmed is None:
-        return written
-    return replace(written, trimmed=replace(written.trimmed, dropped_records=records))
+    """What is sent, with this number of records that the budget left out."""
+    trimmed = replace(written.trimmed or Trimmed([], written.cost), dropped_records=records)
+    return replace(written, trimmed=None if trimmed.is_whole else trimmed)
 
 
 def _length(page: Page) -> int:
     return len(page.items) + len(page.rows)
 
 
-def _kept(written: Written, room: int | None) -> int:
+def _groups(query: Query) -> tuple[str, ...]:
+    """The fields that a row is known by."""
+    return query.aggregate.group_by if query.aggregate else ()
+
+
+def _sizes(made: Records, tier: Tier) -> tuple[int, ...]:
+    return tuple(len(encode_value(each, tier)) + 1 for each in made)
+
+
+def _that_fit(sizes: Sequence[int], room: int) -> int:
     """How many records fit: at least one, which is then sent as it is."""
-    if not written.sizes or room is None:
-        return written.count
-    left, kept = room, 0
-    for size in written.sizes:
-        left -= size
-        if left < 0:
-            break
-        kept += 1
-    return max(kept, 1)
+    return max(1, bisect_right(tuple(accumulate(sizes)), room - 1))
+
+
+def _excess(cursor: str) -> int:
+    """The bytes that a cursor takes beyond those there are for it, once it is sealed."""
+    return max(0, 2 * (len(cursor) - CURSOR_BYTES))
 
 
 def _told(trimmed: Trimmed | None) -> dict[str, Any] | None:

@@ -40,7 +40,7 @@ from portico.errors import (
     Unsupported,
     VersionMismatch,
 )
-from portico.faces.nwp.frames import ErrorFrame, FrameError
+from portico.faces.nwp.frames import ActionFrame, ErrorFrame, Frame, FrameError, SubscribeFrame, TaskFrame
 
 STATUSES: Final[Mapping[str, HTTPStatus]] = {
     "NPS-CLIENT-BAD-FRAME": HTTPStatus.BAD_REQUEST,
@@ -252,6 +252,13 @@ def unreadable(error: FrameError, otherwise: type[SiteError] = UnreadableFrame) 
         return kind(str(error), member=member)
     return UnreadableFrame(str(error), code=error.code)
 
+
+# What a wrong member makes of a frame; of a query it is a bad request.
+MEMBERS: Final[Mapping[type[Frame], type[SiteError]]] = {
+    ActionFrame: InvalidParams,
+    SubscribeFrame: UnreadableFrame,
+    TaskFrame: UnreadableFrame,
+}
 
 _MEMBERS: Final[Mapping[str, type[SiteError]]] = {
     "aggregate": InvalidAggregate,

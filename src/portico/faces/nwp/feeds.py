@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 from portico.calls import Caller
-from portico.errors import BadRequest, Conflict, FeedExpired, NotFound, RateLimited, SiteError, Unavailable
+from portico.errors import Conflict, FeedExpired, NotFound, RateLimited, SiteError, Unavailable
 from portico.faces.nwp.exchange import Asking, Exchange
 from portico.faces.nwp.failures import (
     SubscribeFilterUnsupported,
@@ -16,6 +16,7 @@ from portico.faces.nwp.failures import (
     SubscriptionLimit,
     SubscriptionUnknown,
     UnknownNode,
+    UnreadableFrame,
     failure,
 )
 from portico.faces.nwp.frames import CapsFrame, DiffFrame, ErrorFrame, StreamFrame, SubscribeFrame
@@ -27,6 +28,7 @@ ACK_REF: Final = "nps:system:subscribe:ack"
 HEARTBEAT_SECONDS: Final = 30
 LONGEST_HEARTBEAT: Final = 3600
 RECHECK_SECONDS: Final = 30.0  # how often it is looked at whether a subscriber's credentials still hold
+ACTIONS: Final = ("subscribe", "unsubscribe", "ping")
 _ID = re.compile(r"[\w.:-]{1,64}\Z", re.ASCII)
 
 Again: TypeAlias = Callable[[], Awaitable[Caller]]
@@ -108,23 +110,24 @@ class Feeds:
 
     async def told(self, frame: SubscribeFrame, asking: Asking) -> CapsFrame:
         """What is said of a subscription or a stream that runs: that it has ended, or that it lives."""
-        self._exchange.warrants.check(asking, QUERY)
-        id, caller = _id(frame), asking.caller
+        caller = asking.caller
+        try:
+            self._exchange.warrants.check(asking, QUERY)
+            id = _id(frame)
+            _check_action(frame)
+        except SiteError:
+            await self._site.gate.spend(caller)
+            raise
         stream = self._streams.get((caller.rate_key, id))
         try:
-            match frame.action:
-                case "unsubscribe" if stream:
-                    await self._site.gate.spend(caller)
-                    stream.set()
-                    return acknowledged(id, "unsubscribed", 0)
-                case "unsubscribe":
-                    await self._site.unfollow(id, caller)
-                    return acknowledged(id, "unsubscribed", 0)
-                case "ping":
-                    return acknowledged(id, "alive", await self._site.is_following(id, caller))
-                case _:
-                    await self._site.gate.spend(caller)
-                    raise BadRequest(f"{frame.action[:40]!r} is no action", hint="subscribe, unsubscribe or ping.")
+            if frame.action == "ping":
+                return acknowledged(id, "alive", await self._site.is_following(id, caller))
+            if stream:
+                await self._site.gate.spend(caller)
+                stream.set()
+            else:
+                await self._site.unfollow(id, caller)
+            return acknowledged(id, "unsubscribed", 0)
         except NotFound as error:
             raise SubscriptionUnknown("There is no such stream", stream_id=id) from error
 
@@ -189,8 +192,13 @@ def moment(at: datetime) -> str:
 
 def _id(frame: SubscribeFrame) -> str:
     if not _ID.match(frame.stream_id):
-        raise BadRequest("stream_id is a UUID that you make", hint="At most 64 letters, digits, -, _, . and :.")
+        raise UnreadableFrame("stream_id is a UUID that you make", hint="At most 64 letters, digits, -, _, . and :.")
     return frame.stream_id
+
+
+def _check_action(frame: SubscribeFrame) -> None:
+    if frame.action not in ACTIONS:
+        raise UnreadableFrame(f"{frame.action[:40]!r} is no action", hint=f"Use one of {', '.join(ACTIONS)}.")
 
 
 def _heartbeat(said: int | None) -> float:

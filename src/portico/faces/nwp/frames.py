@@ -3,10 +3,12 @@
 Nothing here trusts a length: what a header says is compared with what is there before anything is made of it.
 """
 
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from keyword import iskeyword
 from typing import Annotated, Any, ClassVar, Final, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -373,12 +375,18 @@ def encode(frame: Frame, tier: Tier, *, is_final: bool = True, largest: int = LA
 
 def decode(raw: bytes, largest: int = LARGEST_EXTENDED) -> Frame:
     """The one frame that these bytes are."""
-    header = read_header(raw, len(raw) - _LONG.size)
-    if header is None or header.size + header.length != len(raw):
-        raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "The bytes are not one whole frame")
+    header = whole_header(raw)
     if header.length > largest:
         raise _too_large(header.length, largest)
     return decode_payload(header, memoryview(raw)[header.size :])
+
+
+def whole_header(raw: bytes) -> Header:
+    """The header of bytes that are one whole frame."""
+    header = read_header(raw, len(raw) - _LONG.size)
+    if header is None or header.size + header.length != len(raw):
+        raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "The bytes are not one whole frame")
+    return header
 
 
 def decode_payload(header: Header, payload: bytes | memoryview) -> Frame:
@@ -439,37 +447,71 @@ _ROW_TYPES: Final[Mapping[str, Any]] = {
 
 
 def row_type(schema: Mapping[str, Any]) -> type[msgspec.Struct]:
-    """A type for the records of a schema: reading them so is several times as fast as reading objects of any kind."""
-    fields = [(name, _ROW_TYPES.get(kind, Any) | None, None) for name, kind in _columns(schema)]
-    return msgspec.defstruct("Row", fields, frozen=True, gc=False, omit_defaults=True, kw_only=True)
+    """A type for the records of a schema: reading them so is several times as fast as reading objects of any kind.
+
+    A field that cannot be called so in Python is called by its letters: `@type` is `type_`.
+    """
+    columns = [_column(each) for each in _fields(schema)]
+    names = _attributes([each[0] for each in columns])
+    fields = [(names[each[0]], *each[1:]) for each in columns]
+    has_gaps = any(len(each) == 3 for each in columns)
+    said = {attribute: name for name, attribute in names.items()}
+    return msgspec.defstruct("Row", fields, rename=said, frozen=True, gc=False, omit_defaults=has_gaps, kw_only=True)
 
 
-def _columns(schema: Mapping[str, Any]) -> list[tuple[str, str]]:
-    members = schema.get("fields")
-    if not isinstance(members, list):
+def _attributes(names: list[str]) -> dict[str, str]:
+    """By name of a field, what it is called in Python."""
+    found: dict[str, str] = {}
+    for name in names:
+        plain = re.sub(r"\W+", "", name, flags=re.ASCII).lstrip("_0123456789") or "field"
+        attribute = name if name == plain and not iskeyword(name) else f"{plain}_"
+        while attribute in found.values():
+            attribute += "_"
+        found[name] = attribute
+    return found
+
+
+def _fields(schema: Mapping[str, Any]) -> list[Any]:
+    fields: Any = schema.get("fields")
+    if not isinstance(fields, list):
         raise FrameError("NCP-ANCHOR-SCHEMA-INVALID", "A schema has a list of fields")
-    try:
-        return [(each["name"], each["type"]) for each in cast("list[dict[str, str]]", members)]
-    except (TypeError, KeyError) as error:
-        raise FrameError("NCP-ANCHOR-SCHEMA-INVALID", "A field of a schema has a name and a type") from error
+    return cast("list[Any]", fields)
+
+
+def _column(field: Any) -> tuple[str, Any] | tuple[str, Any, Any]:
+    match field:
+        case {"name": str() as name, "type": str() as said}:
+            kind = _ROW_TYPES.get(said, Any)
+            return (name, kind | None, None) if cast("dict[str, Any]", field).get("nullable") else (name, kind)
+        case _:
+            raise FrameError("NCP-ANCHOR-SCHEMA-INVALID", "A field of a schema has a name and a type")
 
 
 class Reader:
-    """Reads answers whose records are of one type."""
+    """Reads answers whose records are of one type, and makes nothing of them but that."""
 
     def __init__(self, row: type[msgspec.Struct]) -> None:
         data = [("data", list[row])]
-        answer: Any = msgspec.defstruct("CapsOfRows", data, bases=(CapsFrame,), tag="0x04", kw_only=True)
-        self._decoders: tuple[Any, Any] = (msgspec.json.Decoder(answer), msgspec.msgpack.Decoder(answer))
+        answer: Any = msgspec.defstruct("CapsOfRows", data, bases=(CapsFrame,), tag="0x04", kw_only=True, gc=False)
+        decoders = (msgspec.json.Decoder(answer), msgspec.msgpack.Decoder(answer))
+        self._decoders: Mapping[int, Any] = {
+            tier | _FINAL: decoder for tier, decoder in zip(Tier, decoders, strict=True)
+        }
 
     def decode(self, raw: bytes) -> CapsFrame:
-        header = read_header(raw, len(raw) - _LONG.size)
-        if header is None or header.type != Type.CAPS or header.size + header.length != len(raw):
-            raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "The bytes are not one whole answer")
         try:
-            return self._decoders[header.tier].decode(memoryview(raw)[header.size :])
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            kind, flags, length = _SHORT.unpack_from(raw)
+            decoder = self._decoders.get(flags)
+            if decoder and kind == Type.CAPS and length == len(raw) - _SHORT.size:
+                return decoder.decode(memoryview(raw)[_SHORT.size :])
+            return self._decoded(whole_header(raw), raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, struct.error) as error:
             raise _unreadable(error) from error
+
+    def _decoded(self, header: Header, raw: bytes) -> CapsFrame:
+        if header.type != Type.CAPS:
+            raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "This is not an answer")
+        return self._decoders[header.tier | _FINAL].decode(memoryview(raw)[header.size :])
 
 
 def _number(said: Any) -> int | None:

@@ -5,6 +5,7 @@ what an agent sends nor of what one does not read.
 """
 
 import asyncio
+import itertools
 import re
 import socket
 import ssl
@@ -377,6 +378,8 @@ class Session(asyncio.Protocol):
         self._following = 0
         self._flows: dict[str, Flow] = {}
         self._ended: deque[str] = deque(maxlen=64)  # streams: what is still said of them comes too late
+        self._ids = str(uuid.uuid4())[:24]
+        self._count = itertools.count()
         self._is_draining = False
         self._is_listening = True
         self._writable = asyncio.Event()
@@ -567,9 +570,13 @@ class Session(asyncio.Protocol):
                 return (await self._answering.actions.invoke(asked, asking)).frame
 
     async def _asking(self, frame: Request, caller: Caller, tag: Tag) -> Asking:
-        id = tag.get("request_id") or str(uuid.uuid4())
+        id = tag.get("request_id") or self._new_id()
         node = await self._answering.node(frame)
         return Asking(caller, node, self._port.base, id, self._tier, self._agreed.payload)
+
+    def _new_id(self) -> str:
+        """A UUID for a request that has none: one of the session, counted on."""
+        return f"{self._ids}{next(self._count):012x}"
 
     # Who is calling
 
@@ -604,20 +611,17 @@ class Session(asyncio.Protocol):
         if len(self._beside) >= most:
             self._ask(StreamLimit(f"{most} streams were agreed on", limit=most, hint="End one of them."), tag)
             return
-        id = next(iter(tag.values()), None) or str(uuid.uuid4())
-        task = self._port.run(self._flowing(id, lambda flow: begin(frame, id, flow)))
+        id = next(iter(tag.values()), None) or self._new_id()
+        flow = self._flows[id] = Flow()
+        task = self._port.run(begin(frame, id, flow))
         self._beside.add(task)
-        task.add_done_callback(lambda ended: self._done(ended, tag))
+        task.add_done_callback(lambda ended: self._ended_stream(ended, tag, id, flow))
 
-    async def _flowing(self, id: str, begin: Callable[[Flow], Coroutine[Any, Any, None]]) -> None:
-        flow = Flow()
-        self._flows[id] = flow
-        try:
-            await begin(flow)
-        finally:
-            if self._flows.get(id) is flow:
-                del self._flows[id]
-                self._ended.append(id)
+    def _ended_stream(self, task: asyncio.Task[None], tag: Tag, id: str, flow: Flow) -> None:
+        if self._flows.get(id) is flow:
+            del self._flows[id]
+            self._ended.append(id)
+        self._done(task, tag)
 
     async def _stream(self, frame: QueryFrame, id: str, flow: Flow) -> None:
         feeds, exchange = self._answering.feeds, self._answering.exchange

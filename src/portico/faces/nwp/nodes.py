@@ -156,15 +156,16 @@ class Nodes:
         return self._capabilities.get(node.name) or self._offered(node)
 
     def _offered(self, node: Node) -> dict[str, bool]:
-        reads = bool(node.collections)
         without = self._config.nwp.without
+        reads = bool(node.collections) and "query" not in without
+        hears = bool(node.collections) and "subscribe" not in without
         compares = reads and any(self._site.vectors(name) for name in node.collections)
         offered = {
             "query": reads,
             "stream_query": reads,
             "aggregate": reads,
-            "subscribe": reads,
-            "subscribe_filter": reads,
+            "subscribe": hears,
+            "subscribe_filter": hears,
             "vector_search": compares,
         }
         fixed = {"token_budget_hint": reads, "ext_frame": False, "e2e_enc": False, "inline_anchor": reads}

@@ -26,7 +26,15 @@ from portico.faces.documents import document, preferred
 from portico.faces.nwp.actions import Accepted, Actions
 from portico.faces.nwp.anchors import frame_of
 from portico.faces.nwp.exchange import Answer, Asking, Exchange
-from portico.faces.nwp.failures import UnknownNode, VersionUnsupported, WrongMethod, code_of, failure, unreadable
+from portico.faces.nwp.failures import (
+    MEMBERS,
+    UnknownNode,
+    VersionUnsupported,
+    WrongMethod,
+    code_of,
+    failure,
+    unreadable,
+)
 from portico.faces.nwp.feeds import Feed, Feeds
 from portico.faces.nwp.frames import (
     LARGEST,
@@ -44,9 +52,8 @@ from portico.faces.nwp.frames import (
     decode_as,
     encode,
     encode_value,
-    read_header,
 )
-from portico.faces.nwp.nodes import MANIFEST, PREFIX, SITE, Node
+from portico.faces.nwp.nodes import INVOKE, MANIFEST, PREFIX, SITE, Node
 from portico.faces.nwp.recent import Recent
 from portico.faces.nwp.versions import is_older
 from portico.faces.wire import BEARER, EventStream, base_of, begin, body_of, credentials, is_from_elsewhere
@@ -61,12 +68,17 @@ LINES: Final = "application/x-ndjson"
 EVENTS: Final = "text/event-stream"
 HTML: Final = "text/html"
 JSON: Final = "application/json"
-FRAMED_KINDS: Final = ("application/nwp-frame", "application/x-nps-frame", CAPSULE)
+FRAMES: Final = ("application/nwp-frame", "application/x-nps-frame")
+FRAMED_KINDS: Final = (*FRAMES, CAPSULE)
+MARKS: Final = ("application/nwp-", "application/x-nps-")
 BASES: Final = 64  # addresses that the site was called by
 READ: Final = 512  # short bodies of which is kept what they are
 SHORT: Final = 2048  # bytes
+NUMBERS: Final = ("x-nwp-budget", "x-nwp-depth")
+VARY: Final = ("accept", "x-nwp-agent")  # what a page or a manifest is shown by
 MAX_HEADER: Final = 8192  # characters of a header that is read
 _TRACE = re.compile(r"[\w.:-]{1,300}\Z", re.ASCII)
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.IGNORECASE | re.ASCII)
 _MAPS = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))  # first bytes of a MessagePack object
 
 # What there is below a node's address, and the one method that it is asked with (3.2).
@@ -82,6 +94,8 @@ PATHS: Final[Mapping[str, str]] = {
     STATUS: "GET",
     "invoke": "POST",
 }
+READS: Final = frozenset({"query", "stream", "subscribe"})
+ACTS: Final = frozenset({"invoke", "actions", STATUS})
 
 Headers: TypeAlias = Mapping[str, str]
 T = TypeVar("T", bound=Frame)
@@ -106,6 +120,9 @@ class Form:
         return FRAMED_CAPSULE if self.is_framed else CAPSULE
 
 
+BARE: Final = Form(Tier.JSON, is_framed=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Arrived:
     """A request for a node."""
@@ -126,12 +143,27 @@ class Arrived:
         return Request(self.scope, self.receive)
 
     @property
+    def address(self) -> str:
+        return self.scope["client"][0] if self.scope.get("client") else ""
+
+    @property
     def task(self) -> str:
         """The id of the task whose status is wanted; mostly empty."""
         return self.rest.removeprefix("status/") if (self.sub, self.rest[:7]) == ("actions", "status/") else ""
 
+    @property
+    def below(self) -> str:
+        """Where it is in the table of paths."""
+        return STATUS if self.task else f"{self.sub}/{self.rest}" if self.rest else self.sub
+
+    def called(self, id: str | None) -> "Arrived":
+        """The same under the id that its frame has. That of the header counts before it (9.3)."""
+        named = None if "x-nwp-request-id" in self.headers else _uuid(id)
+        return replace(self, id=named) if named else self
+
 
 Handler: TypeAlias = Callable[[Arrived, Node, Caller], Awaitable[None]]
+Answering: TypeAlias = Callable[[Arrived, Node, Caller, T, Form], Awaitable[None]]
 
 
 class Overlay:
@@ -147,13 +179,26 @@ class Overlay:
             "": self._front,
             ".nwm": self._manifest,
             ".schema": self._schema,
-            "query": self._query,
-            "stream": self._stream,
-            "subscribe": self._subscribe,
+            "query": self._reading(QueryFrame, self._query),
+            "stream": self._reading(QueryFrame, self._stream),
+            "subscribe": self._reading(SubscribeFrame, self._subscribe),
             "actions": self._list_actions,
             STATUS: self._show_task,
-            "invoke": self._invoke,
+            "invoke": self._reading(ActionFrame, self._invoke),
         }
+
+    def _reading(self, kind: type[T], answer: "Answering[T]") -> Handler:
+        """Answers a frame of this kind. What is refused then is told under the id that the frame has."""
+
+        async def handle(arrived: Arrived, node: Node, caller: Caller) -> None:
+            frame, form = await self._read(arrived, kind, caller)
+            called = arrived.called(getattr(frame, "request_id", None))
+            try:
+                await answer(called, node, caller, frame, form)
+            except SiteError as error:
+                await self._refuse(called, node, caller, error)
+
+        return handle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         arrived = self._arrived(scope, receive, send)
@@ -174,8 +219,7 @@ class Overlay:
 
     def _arrived(self, scope: Scope, receive: Receive, send: Send) -> Arrived:
         headers = {name.decode("latin-1"): value.decode("latin-1").strip() for name, value in scope["headers"]}
-        _, _, name, *below = scope["path"].split("/", 4)
-        sub, rest = (below[0] if below else ""), (below[1] if len(below) > 1 else "")
+        _, _, name, sub, rest, *_ = (*scope["path"].split("/", 4), "", "", "")
         id = _uuid(headers.get("x-nwp-request-id")) or str(uuid.uuid4())
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         return Arrived(scope, receive, send, headers, method, name or SITE, sub, rest, id, self._base(scope, headers))
@@ -185,12 +229,12 @@ class Overlay:
         return self._bases.get(key) or self._bases.put(key, base_of(HTTPConnection(scope), self._config.server))
 
     def _handler(self, arrived: Arrived) -> Handler:
-        below = STATUS if arrived.task else f"{arrived.sub}/{arrived.rest}" if arrived.rest else arrived.sub
-        if below not in PATHS:
+        method = PATHS.get(arrived.below)
+        if method is None:
             raise UnknownNode("There is nothing at this address of a node", path=arrived.scope["path"][:200])
-        if arrived.method != PATHS[below]:
-            raise WrongMethod(f"This is asked with {PATHS[below]}", allow=PATHS[below])
-        return self._handlers[below]
+        if arrived.method != method:
+            raise WrongMethod(f"This is asked with {method}", allow="GET, HEAD" if method == "GET" else method)
+        return self._handlers[arrived.below]
 
     def _check_page(self, arrived: Arrived) -> None:
         """Refuse what a page elsewhere sent that may not ask here."""
@@ -202,8 +246,7 @@ class Overlay:
             raise error
 
     async def _caller(self, arrived: Arrived) -> Caller:
-        address = arrived.scope["client"][0] if arrived.scope.get("client") else ""
-        shown = credentials(arrived.headers, address)
+        shown = credentials(arrived.headers, arrived.address)
         ident, agent = arrived.headers.get("x-nwp-ident", ""), arrived.headers.get("x-nwp-agent", "")
         if ident or agent:
             shown = replace(shown, ident=_certificate(ident), agent=agent[:MAX_HEADER])
@@ -215,16 +258,20 @@ class Overlay:
             if said and is_older(said, self._config.nwp.min_version):
                 oldest = self._config.nwp.min_version
                 raise VersionUnsupported(f"Agents speak {oldest} or later here", min_agent_version=oldest)
-            return await self._exchange.nodes.named(arrived.name)
+            node = await self._exchange.nodes.named(arrived.name)
+            _check_has(node, arrived.below)
+            return node
         except SiteError:
             await self._site.gate.spend(caller)
             raise
 
-    async def _read(self, arrived: Arrived, kind: type[T], caller: Caller) -> tuple[T | TaskFrame, Form]:
+    async def _read(self, arrived: Arrived, kind: type[T], caller: Caller) -> tuple[T, Form]:
         """The frame that a body is. What cannot be read costs as much as what can."""
         return await self._site.unless_refused(self._parsed(arrived, kind), caller)
 
-    async def _parsed(self, arrived: Arrived, kind: type[T]) -> tuple[T | TaskFrame, Form]:
+    async def _parsed(self, arrived: Arrived, kind: type[T]) -> tuple[T, Form]:
+        for name in NUMBERS:
+            _natural(arrived.headers, name)
         body = await body_of(arrived.receive, arrived.headers, self._site.limits.payload_bytes)
         # The same question is the same bytes, and then the same frame: what follows from it is known by it.
         found = self._frames.get((kind, body)) if len(body) <= SHORT else None
@@ -237,20 +284,19 @@ class Overlay:
     def _wanted(self, arrived: Arrived, form: Form) -> Form:
         """The form of the answer: that of the request, unless the caller asks for another."""
         tier = _TIERS.get(arrived.headers.get("x-nwp-encoding", "").lower(), form.tier)
-        accept = arrived.headers.get("accept", "")
+        accept = arrived.headers.get("accept", "").lower()
         if JSON in accept and not any(kind in accept for kind in FRAMED_KINDS):
-            return Form(Tier.JSON, is_framed=False)
-        return Form(tier, form.is_framed)
+            return BARE
+        return Form(tier, form.is_framed or _wants_frame(accept, arrived.headers))
 
-    def _asking(self, arrived: Arrived, node: Node, caller: Caller, form: Form, said: str | None) -> Asking:
+    def _asking(self, arrived: Arrived, node: Node, caller: Caller, form: Form = BARE) -> Asking:
         headers = arrived.headers
-        id = arrived.id if "x-nwp-request-id" in headers else _uuid(said) or arrived.id
         counted, passed = headers.get("x-nwp-tokenizer"), headers.get("x-nwp-trace")
         return Asking(
             caller,
             node,
             arrived.base,
-            id,
+            arrived.id,
             form.tier,
             form.largest,
             _natural(headers, "x-nwp-budget"),
@@ -261,19 +307,15 @@ class Overlay:
 
     # Answering
 
-    async def _query(self, arrived: Arrived, node: Node, caller: Caller) -> None:
-        frame, form = await self._read(arrived, QueryFrame, caller)
-        asked = cast("QueryFrame", frame)
-        asking = self._asking(arrived, node, caller, form, asked.request_id)
-        if asked.stream:
-            await self._send_stream(arrived, asked, asking, form)
+    async def _query(self, arrived: Arrived, node: Node, caller: Caller, frame: QueryFrame, form: Form) -> None:
+        asking = self._asking(arrived, node, caller, form)
+        if frame.stream:
+            await self._send_stream(arrived, frame, asking, form)
         else:
-            await self._send_capsule(arrived, await self._exchange.query(asked, asking), asking, form)
+            await self._send_capsule(arrived, await self._exchange.query(frame, asking), asking, form)
 
-    async def _stream(self, arrived: Arrived, node: Node, caller: Caller) -> None:
-        frame, form = await self._read(arrived, QueryFrame, caller)
-        asked = cast("QueryFrame", frame)
-        await self._send_stream(arrived, asked, self._asking(arrived, node, caller, form, asked.request_id), form)
+    async def _stream(self, arrived: Arrived, node: Node, caller: Caller, frame: QueryFrame, form: Form) -> None:
+        await self._send_stream(arrived, frame, self._asking(arrived, node, caller, form), form)
 
     async def _send_stream(self, arrived: Arrived, frame: QueryFrame, asking: Asking, form: Form) -> None:
         begun = await begin(self._feeds.stopping(self._exchange.stream(frame, asking), asking))
@@ -287,9 +329,10 @@ class Overlay:
         stream = EventStream(parts(), work=begun, heartbeat=None, media_type=kind, headers=headers)
         await stream(arrived.scope, arrived.receive, arrived.send)
 
-    async def _invoke(self, arrived: Arrived, node: Node, caller: Caller) -> None:
-        frame, form = await self._read(arrived, ActionFrame, caller)
-        asking = self._asking(arrived, node, caller, form, frame.request_id)
+    async def _invoke(
+        self, arrived: Arrived, node: Node, caller: Caller, frame: ActionFrame | TaskFrame, form: Form
+    ) -> None:
+        asking = self._asking(arrived, node, caller, form)
         trace = arrived.headers.get("traceparent", "")
         answer = await self._actions.invoke(frame, asking, trace)
         if isinstance(answer, Accepted):
@@ -299,15 +342,13 @@ class Overlay:
         else:
             await self._send_capsule(arrived, answer, asking, form)
 
-    async def _subscribe(self, arrived: Arrived, node: Node, caller: Caller) -> None:
-        frame, form = await self._read(arrived, SubscribeFrame, caller)
-        asking = self._asking(arrived, node, caller, form, None)
-        asked = cast("SubscribeFrame", frame)
-        if asked.action != "subscribe":
-            told = await self._feeds.told(asked, asking)
+    async def _subscribe(self, arrived: Arrived, node: Node, caller: Caller, frame: SubscribeFrame, form: Form) -> None:
+        asking = self._asking(arrived, node, caller, form)
+        if frame.action != "subscribe":
+            told = await self._feeds.told(frame, asking)
             await self._send_capsule(arrived, Answer(told), asking, form)
             return
-        feed = await self._feeds.open(asked, asking, lambda: self._caller(arrived))
+        feed = await self._feeds.open(frame, asking, lambda: self._caller(arrived))
         if _takes_events(arrived.headers):
             await self._send_events(arrived, feed, asking, form)
         else:
@@ -331,14 +372,13 @@ class Overlay:
     async def _list_actions(self, arrived: Arrived, node: Node, caller: Caller) -> None:
         await self._site.gate.spend(caller)
         nodes = self._exchange.nodes
-        _check_acts(node)
+        self._exchange.warrants.check(self._asking(arrived, node, caller), INVOKE)
         said = {"node_id": nodes.id(node.name, arrived.base), "actions": nodes.actions(node)}
         await self._send_json(arrived, node, caller, said)
 
     async def _show_task(self, arrived: Arrived, node: Node, caller: Caller) -> None:
         await self._site.gate.spend(caller)
-        _check_acts(node)
-        asking = self._asking(arrived, node, caller, Form(Tier.JSON, is_framed=False), None)
+        asking = self._asking(arrived, node, caller)
         await self._send_json(arrived, node, caller, await self._actions.status(arrived.task, asking))
 
     async def _send_json(self, arrived: Arrived, node: Node, caller: Caller, said: Any) -> None:
@@ -347,10 +387,12 @@ class Overlay:
 
     async def _schema(self, arrived: Arrived, node: Node, caller: Caller) -> None:
         await self._site.gate.spend(caller)
+        self._exchange.warrants.check(self._asking(arrived, node, caller), node.capability)
         await self._exchange.anchors.publish(node)
         anchor = await self._exchange.anchors.schema(node, arrived.request.query_params.get("anchor", ""))
-        is_framed = any(kind in arrived.headers.get("accept", "") for kind in FRAMED_KINDS)
-        form = Form(Tier.MSGPACK if is_framed else Tier.JSON, is_framed)
+        is_framed = any(kind in arrived.headers.get("accept", "").lower() for kind in FRAMED_KINDS)
+        wanted = _TIERS.get(arrived.headers.get("x-nwp-encoding", "").lower(), Tier.MSGPACK)
+        form = Form(wanted, is_framed=True) if is_framed else BARE
         headers = {**self._said(node, caller, arrived.id), "x-nwp-schema": anchor.id}
         kind = form.media_type if is_framed else JSON
         await self._respond(arrived, HTTPStatus.OK, form.body(frame_of(anchor)), kind, headers)
@@ -360,6 +402,8 @@ class Overlay:
         await self._exchange.anchors.publish(node)
         manifest = self._exchange.nodes.manifest(node, arrived.base)
         headers = self._said(node, caller, arrived.id)
+        if caller.is_anonymous:
+            headers["cache-control"] = "private, no-cache"  # what is said beside it is for this caller
         response = document(
             _quoting(arrived.request),
             msgspec.json.encode(manifest),
@@ -367,14 +411,13 @@ class Overlay:
             headers,
             server=self._config.server,
             tag=manifest["manifest_version"],
+            vary=VARY,
         )
         await response(arrived.scope, arrived.receive, arrived.send)
 
     async def _front(self, arrived: Arrived, node: Node, caller: Caller) -> None:
         """A page for people; programs get the manifest."""
-        accept = arrived.headers.get("accept", "")
-        is_program = any(name.startswith("x-nwp-") for name in arrived.headers) or "nwp" in accept
-        if is_program or preferred(accept, (JSON, HTML)) != HTML:
+        if _is_program(arrived.headers):
             await self._manifest(arrived, node, caller)
         else:
             await self._page(arrived, node, caller)
@@ -399,7 +442,7 @@ class Overlay:
             HTML,
             PAGE_HEADERS,
             server=self._config.server,
-            vary=("accept", "x-nwp-agent"),
+            vary=VARY,
         )
         await response(arrived.scope, arrived.receive, arrived.send)
 
@@ -431,7 +474,8 @@ class Overlay:
         return headers
 
     async def _refuse(self, arrived: Arrived, node: Node | None, caller: Caller | None, error: SiteError) -> None:
-        headers = self._said(node, caller, arrived.id)
+        # Who could not be recognised is counted by the address.
+        headers = self._said(node, caller or self._site.identity.nobody(arrived.address), arrived.id)
         status = HTTPStatus.METHOD_NOT_ALLOWED if isinstance(error, WrongMethod) else code_of(error).http
         match error:
             case WrongMethod():
@@ -460,8 +504,10 @@ class Front:
     def __init__(self, app: ASGIApp, overlay: Overlay, observe: Observe) -> None:
         async def broke(request: Request, error: Exception) -> Response:
             observe(Broke(request.scope["path"][:100], type(error).__name__))
-            told = _told(failure(SiteError("The server failed")))
-            return Response(told, HTTPStatus.INTERNAL_SERVER_ERROR, media_type=ERROR)
+            id = _uuid(request.headers.get("x-nwp-request-id")) or str(uuid.uuid4())
+            told = _told(failure(SiteError("The server failed"), id))
+            headers = {"x-nwp-request-id": id, "cache-control": "no-store"}
+            return Response(told, HTTPStatus.INTERNAL_SERVER_ERROR, headers, ERROR)
 
         self._app = app
         self._nodes = ServerErrorMiddleware(overlay, handler=broke)
@@ -471,9 +517,26 @@ class Front:
         await (self._nodes if is_node else self._app)(scope, receive, send)
 
 
-def _check_acts(node: Node) -> None:
-    if not node.actions:
-        raise UnknownNode(f"{node.name} has no actions", node=node.name)
+def _wants_frame(accept: str, headers: Headers) -> bool:
+    """Whether nothing but a frame will do. Who calls bare JSON a frame means just that in Accept, too."""
+    if not any(kind in accept for kind in FRAMES) or CAPSULE in accept or JSON in accept or "*/*" in accept:
+        return False
+    return not any(kind in headers.get("content-type", "").lower() for kind in FRAMES)
+
+
+def _is_program(headers: Headers) -> bool:
+    """Whether a request shows a mark of NWP (2.2), or likes JSON better than pages."""
+    accept = headers.get("accept", "").lower()
+    kinds = f"{accept} {headers.get('content-type', '').lower()}"
+    if any(name.startswith("x-nwp-") for name in headers) or any(mark in kinds for mark in MARKS):
+        return True
+    return preferred(accept, (HTML, JSON)) == JSON
+
+
+def _check_has(node: Node, below: str) -> None:
+    """Refuse a sub-path that nodes of this type do not have (3.2)."""
+    if (below in READS and not node.collections) or (below in ACTS and not node.actions):
+        raise UnknownNode(f"{node.name} has no {below}", node=node.name)
 
 
 _TIERS: Final = {"json": Tier.JSON, "msgpack": Tier.MSGPACK}
@@ -483,10 +546,8 @@ def _is_framed(body: bytes) -> bool:
     """Whether bytes are a frame by their first ones: a type that is sent here, and a length that fits."""
     if not body or body[0] not in {Type.QUERY, Type.ACTION, Type.SUBSCRIBE, Type.ANCHOR, Type.IDENT, Type.TASK}:
         return bool(body) and body[0] not in b"{ \t\r\n" and body[0] not in _MAPS
-    header = read_header(body, len(body) - 8)
-    fits = header is not None and header.size + header.length == len(body)
     # 0x20 is a space too, and then JSON follows.
-    return fits or body[0] != Type.IDENT
+    return body[0] != Type.IDENT or not body.lstrip().startswith(b"{")
 
 
 def _frame_of(body: bytes, kind: type[Frame]) -> tuple[Frame, Form]:
@@ -496,11 +557,11 @@ def _frame_of(body: bytes, kind: type[Frame]) -> tuple[Frame, Form]:
             tier = Tier.MSGPACK if body and body[0] in _MAPS else Tier.JSON
             return decode_as(kind, body or b"{}", tier), Form(tier, is_framed=False)
         frame = decode(body)
-        if not isinstance(frame, kind | TaskFrame):
+        if not isinstance(frame, (ActionFrame, TaskFrame) if kind is ActionFrame else kind):
             raise FrameError("NCP-FRAME-UNKNOWN-TYPE", f"A frame of type 0x{frame.TYPE:02X} is not read here")
         return frame, Form(Tier(body[1] & 1), is_framed=True)
     except FrameError as error:
-        raise unreadable(error, BadRequest) from error
+        raise unreadable(error, MEMBERS.get(kind, BadRequest)) from error
 
 
 def _certificate(shown: str) -> bytes:
@@ -515,10 +576,7 @@ def _certificate(shown: str) -> bytes:
 
 def _uuid(text: str | None) -> str | None:
     """An id that may be told again: nothing else could be put into a header or a log unseen."""
-    try:
-        return str(uuid.UUID(text)) if text and len(text) == 36 else None
-    except ValueError:
-        return None
+    return text if text and _UUID.match(text) else None
 
 
 def _trace(passed: str) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any, Final, cast
 
 from portico.catalog import ID, Collection
@@ -30,6 +31,7 @@ from portico.query import (
 
 AGGREGATE_REF: Final = "nps:system:aggregate:result"
 SCORE: Final = "_score"
+MAX_LEVELS: Final = 64  # of objects and lists in one another; a filter that is let through has far fewer
 OWN_VECTORS: Final = ("", "embedding", "_embedding")  # names for the vectors that the site made of its items
 
 _NAME = re.compile(r"[A-Za-z0-9_.]{1,128}\Z")
@@ -115,13 +117,15 @@ class Reading:
         metric = _METRICS.get(search.metric)
         if metric is None:
             raise InvalidQuery(f"{search.metric[:40]!r} is no metric", hint=f"Use one of {', '.join(_METRICS)}.")
-        field = search.field or ""
+        field = self._named(search.field) if search.field else ""
         if field in OWN_VECTORS and field not in self._collection.fields:
             field = ""
         if not field and "" not in self._vectors:
             raise VectorUnsupported("This node made no vectors of its items", hint=f"Use {', '.join(self._vectors)}.")
         if search.top_k < 1:
             raise InvalidQuery("top_k is at least 1", top_k=search.top_k)
+        if search.threshold is not None and not isfinite(search.threshold):
+            raise InvalidQuery("threshold is a finite number")
         return Near(tuple(search.vector), field, min(search.top_k, MAX_LIMIT), search.threshold, metric)
 
     def _aggregate(self, raw: Any) -> Aggregate | None:
@@ -136,7 +140,8 @@ class Reading:
             case _:
                 raise InvalidAggregate('An aggregate is an object with a list of "operations"')
         said = cast("Mapping[str, Any]", raw)
-        groups: Any = said.get("group_by") or []
+        groups: Any = said.get("group_by")
+        groups = [] if groups is None else groups
         if not isinstance(groups, list) or not all(isinstance(name, str) for name in cast("list[Any]", groups)):
             raise InvalidAggregate("group_by is a list of fields")
         names = tuple(self._named(name) for name in cast("list[str]", groups))
@@ -146,19 +151,23 @@ class Reading:
 def _aggregation(raw: Any) -> Aggregation:
     match raw:
         case {"func": str() as said, "alias": str() as alias}:
-            field = cast("Mapping[str, Any]", raw).get("field") or ""
+            field = cast("Mapping[str, Any]", raw).get("field")
         case _:
             raise InvalidAggregate("An operation of an aggregate has a func and an alias")
+    if not isinstance(field, str | None):
+        raise InvalidAggregate("The field of an operation is a text", alias=alias[:128])
     function: Function | None = next((each for each in FUNCTIONS if each == said.lower()), None)
-    if function is None or not isinstance(field, str):
+    if function is None:
         raise InvalidAggregate(
             f"{said[:40]!r} is no function", func=said[:40], hint=f"Use one of {', '.join(FUNCTIONS).upper()}."
         )
-    return Aggregation(function, alias, "" if field == "*" else field)
+    return Aggregation(function, alias, "" if field in {None, "*"} else cast("str", field))
 
 
-def check_plain(value: Any) -> None:
+def check_plain(value: Any, levels: int = MAX_LEVELS) -> None:
     """Refuse what JSON could not say, such as bytes and dates of MessagePack, and numbers without end."""
+    if not levels:
+        raise InvalidQuery("The values are nested too deeply", limit=MAX_LEVELS)
     match value:
         case None | bool() | str() | int():
             return
@@ -166,12 +175,12 @@ def check_plain(value: Any) -> None:
             return
         case list():
             for each in cast("list[Any]", value):
-                check_plain(each)
+                check_plain(each, levels - 1)
         case dict():
             for name, each in cast("dict[Any, Any]", value).items():
                 if not isinstance(name, str):
                     raise InvalidQuery("A name of a member is not a text")
-                check_plain(each)
+                check_plain(each, levels - 1)
         case _:
             raise InvalidQuery(f"A value cannot be used: {type(value).__name__}")
 

@@ -1,0 +1,312 @@
+"""The native line to a node: one connection for all that is asked, whose answers are told apart by ids.
+
+A connection that is lost is opened anew with the next request. What was asked on it is not asked again by itself.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Final, TypeAlias, cast
+
+import httpx
+import msgspec
+
+from portico.carriers.nwp_lines import PORT, Credentials, Cutter, Document, HttpLine, understood
+from portico.client import BadAnswer, ClientError, NotReached
+from portico.faces.nwp.frames import (
+    VERSION,
+    Frame,
+    Header,
+    HelloFrame,
+    QueryFrame,
+    StreamFrame,
+    SubscribeFrame,
+    Tier,
+    Type,
+    encode,
+    encode_value,
+)
+
+ACK: Final = "nps:system:subscribe:ack"
+PIECE: Final = 65536  # bytes that are read at once
+MUCH: Final = 32  # parts of a stream that wait to be read, from which on it is halted
+MOST: Final = 10_000  # frames that wait to be read
+ANY_NUMBER: Final = 2**31 - 1
+
+Queue: TypeAlias = "asyncio.Queue[bytes | ClientError]"
+
+
+class NativeLine:
+    """Frames over TCP or TLS. Manifests and schemas come over HTTP from the same port: no frame asks for them."""
+
+    is_addressed = False
+
+    def __init__(
+        self,
+        url: httpx.URL,
+        credentials: Credentials,
+        documents: HttpLine,
+        *,
+        encodings: tuple[str, ...],
+        largest: int,
+        timeout: float,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._url = url
+        self._credentials = credentials
+        self._documents = documents
+        self._encodings = encodings
+        self._largest = largest
+        self._timeout = timeout
+        self._tls = tls
+        self._opening = asyncio.Lock()
+        self._known: Session | None = None
+
+    async def get(self, path: str, **headers: str) -> Document:
+        return await self._documents.get(path, **headers)
+
+    async def ask(self, path: str, frame: Frame, patience: float) -> bytes:
+        session = await self.session()
+        with session.waiting(_id_of(frame)) as answers:
+            await session.send(frame)
+            answer = await _next(answers, patience)
+        if isinstance(frame, SubscribeFrame) and frame.action == "unsubscribe":
+            session.leave(frame.stream_id)
+        return answer
+
+    async def frames(self, path: str, frame: Frame, patience: float | None) -> AsyncGenerator[bytes]:
+        session, id = await self.session(), _id_of(frame)
+        is_stream = isinstance(frame, QueryFrame)
+        with session.waiting(id, may_halt=is_stream) as answers:
+            await session.send(frame)
+            try:
+                while True:
+                    raw = await _next(answers, patience)
+                    yield raw
+                    if answers.empty():
+                        await session.go_on(id)
+            finally:
+                if is_stream:
+                    await session.stop(id)
+
+    async def session(self) -> "Session":
+        async with self._opening:
+            if self._known is None or self._known.is_over:
+                self._known = await self._opened()
+            return self._known
+
+    async def close(self) -> None:
+        if self._known:
+            await self._known.close()
+        await self._documents.close()
+
+    async def _opened(self) -> "Session":
+        try:
+            async with asyncio.timeout(self._timeout):
+                port = self._url.port or PORT
+                reader, writer = await asyncio.open_connection(self._url.host, port, ssl=self._tls)
+                session = Session(reader, writer, self._largest)
+                try:
+                    await session.greet(self._encodings, self._credentials)
+                except BaseException:
+                    writer.close()
+                    raise
+                return session
+        except (OSError, TimeoutError) as error:
+            raise NotReached(f"The node cannot be reached: {str(error) or type(error).__name__}") from error
+
+
+class Session:
+    """A connection. One task reads it, and hands each frame to whoever waits for it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, largest: int) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._frames = self._read(Cutter(largest))
+        self._tier = Tier.JSON
+        self._waiting: dict[str, Queue] = {}
+        self._streams: dict[str, bool] = {}  # whether those that can be are halted
+        self._listening: asyncio.Task[None] | None = None
+        self.is_over = False
+
+    async def greet(self, encodings: tuple[str, ...], credentials: Credentials) -> None:
+        """Agree on how to talk, and say who is talking."""
+        hello = HelloFrame(
+            nps_version=VERSION,
+            min_version=VERSION,
+            supported_encodings=list(encodings),
+            supported_protocols=["ncp", "nwp", "nip"],
+            agent_id=credentials.name or None,
+        )
+        self._writer.write(encode(hello, Tier.JSON))
+        self._tier = Tier((await self._told())[1] & 1)
+        if credentials.ident:
+            payload = encode_value(credentials.ident, self._tier)
+            self._writer.write(Header(Type.IDENT, self._tier, len(payload)).encode() + payload)
+            await self._told()
+        self._listening = asyncio.create_task(self._listen())
+
+    async def _told(self) -> bytes:
+        try:
+            raw = await anext(self._frames)
+        except StopAsyncIteration:
+            raise NotReached("The node closed the connection") from None
+        understood(raw)
+        return raw
+
+    @contextmanager
+    def waiting(self, id: str, *, may_halt: bool = False) -> Generator[Queue]:
+        answers: Queue = asyncio.Queue()
+        self._waiting[id] = answers
+        if may_halt:
+            self._streams[id] = False
+        try:
+            yield answers
+        finally:
+            self._streams.pop(id, None)
+            if self._waiting.get(id) is answers:
+                del self._waiting[id]
+
+    async def send(self, frame: Frame) -> None:
+        if self.is_over:
+            raise NotReached("The connection broke")
+        try:
+            self._writer.write(encode(frame, self._tier))
+            await self._writer.drain()
+        except OSError as error:
+            raise NotReached(f"The connection broke: {error}") from error
+
+    async def go_on(self, id: str) -> None:
+        """Let a stream go on whose parts have been read."""
+        if self._streams.get(id):
+            self._streams[id] = False
+            await self.send(_window(id, ANY_NUMBER))
+
+    async def stop(self, id: str) -> None:
+        """End a stream that nobody reads on. One that has ended is let be."""
+        if self._streams.get(id) is not None:
+            with suppress(NotReached):
+                await self.send(SubscribeFrame(action="unsubscribe", stream_id=id))
+
+    def leave(self, id: str) -> None:
+        """Tell whoever still waits for a subscription that nothing more comes."""
+        if answers := self._waiting.get(id):
+            answers.put_nowait(NotReached("The subscription was given up"))
+
+    async def close(self) -> None:
+        if self._listening:
+            self._listening.cancel()
+            await asyncio.wait({self._listening})
+        self._end(NotReached("The client was closed"))
+        with suppress(OSError):
+            await self._writer.wait_closed()
+
+    async def _read(self, cut: Cutter) -> AsyncGenerator[bytes]:
+        while piece := await self._reader.read(PIECE):
+            for raw in cut.feed(piece):
+                yield raw
+
+    async def _listen(self) -> None:
+        try:
+            async for raw in self._frames:
+                self._hand_over(raw)
+            self._end(NotReached("The node closed the connection"))
+        except OSError as error:
+            self._end(NotReached(f"The connection broke: {error}"))
+        except ClientError as error:
+            self._end(error)
+
+    def _hand_over(self, raw: bytes) -> None:
+        id, is_last = _route(raw, self._waiting)
+        if id is None:
+            understood(raw)  # an error that is about none of the requests is about the connection
+            return
+        answers = self._waiting.get(id)
+        if answers is None:
+            return  # nobody waits for it any more
+        answers.put_nowait(raw)
+        if is_last:
+            self._streams.pop(id, None)
+        elif self._streams.get(id) is False and answers.qsize() >= MUCH:
+            self._streams[id] = True
+            self._writer.write(encode(_window(id, 0), self._tier))
+        elif answers.qsize() > MOST:
+            del self._waiting[id]
+            answers.put_nowait(NotReached("More came than was read"))
+
+    def _end(self, error: ClientError) -> None:
+        self.is_over = True
+        self._writer.close()
+        for answers in self._waiting.values():
+            answers.put_nowait(error)
+        self._waiting.clear()
+
+
+async def _next(answers: Queue, patience: float | None) -> bytes:
+    try:
+        async with asyncio.timeout(patience):
+            found = await answers.get()
+    except TimeoutError:
+        raise NotReached("The node did not answer in time") from None
+    if isinstance(found, ClientError):
+        raise found
+    return found
+
+
+def _window(id: str, size: int) -> StreamFrame:
+    return StreamFrame(stream_id=id, seq=0, is_last=False, data=[], window_size=size)
+
+
+def _id_of(frame: Frame) -> str:
+    """What tells the answer to a frame from others."""
+    if isinstance(frame, SubscribeFrame):
+        return frame.stream_id if frame.action == "subscribe" else _aside(frame.stream_id)
+    return str(getattr(frame, "request_id", ""))
+
+
+def _aside(id: str) -> str:
+    """What is said of a subscription or stream, not in it."""
+    return f"of {id}"
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    """What any frame says of where it belongs."""
+
+    request_id: str | None = None
+    stream_id: str | None = None
+    anchor_ref: str | None = None
+    is_last: bool = False
+    data: msgspec.Raw = msgspec.Raw()
+    details: dict[str, Any] = {}
+
+
+_ENVELOPES: Final = (msgspec.json.Decoder(_Envelope), msgspec.msgpack.Decoder(_Envelope))
+_DATA: Final = (msgspec.json.Decoder(list[dict[str, Any]]), msgspec.msgpack.Decoder(list[dict[str, Any]]))
+
+
+def _route(raw: bytes, waiting: Mapping[str, Queue]) -> tuple[str | None, bool]:
+    """Who waits for a frame, and whether it is the last; None if it belongs to no request."""
+    tier, size = raw[1] & 1, 8 if raw[1] & 0x80 else 4
+    try:
+        said = _ENVELOPES[tier].decode(memoryview(raw)[size:])
+        if said.anchor_ref == ACK:
+            return _acknowledged(_DATA[tier].decode(said.data)), False
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadAnswer(f"The answer is not NWP: {error}") from error
+    if raw[0] != Type.ERROR:
+        return said.request_id if raw[0] == Type.CAPS else said.stream_id, said.is_last
+    stream: Any = said.details.get("stream_id")
+    if isinstance(stream, str):
+        return (_aside(stream) if _aside(stream) in waiting else stream), True
+    return cast("str | None", said.details.get("request_id") or said.request_id), True
+
+
+def _acknowledged(data: list[dict[str, Any]]) -> str | None:
+    match data:
+        case [{"stream_id": str() as id, "status": "subscribed"}, *_]:
+            return id
+        case [{"stream_id": str() as id}, *_]:
+            return _aside(id)
+        case _:
+            return None
