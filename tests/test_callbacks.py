@@ -132,6 +132,8 @@ async def test_nobody_waits_longer_for_an_answer_than_they_said_and_only_so_many
         many = [callbacks.ask(url, b"", {}, 100, 0.2) for _ in range(MAX_ASKED + 1)]
         async with asyncio.timeout(10):
             *waited, last = await asyncio.gather(*many, return_exceptions=True)
+            with pytest.raises(TimedOut):  # there is room again
+                await callbacks.ask(url, b"", {}, 100, 0.01)
         over.set()
     assert {type(each) for each in waited} == {TimedOut}
     assert str(last) == "64 questions are under way already"

@@ -32,7 +32,7 @@ from portico.errors import (
     Unavailable,
 )
 from portico.options import JsonOption, KeyOption, SiteOption, StoreOption, danger_named, opened_store
-from portico.terminal import Bar, err, out, plain, print_json, show_page, show_table
+from portico.terminal import Bar, err, out, plain, print_json, show_page, show_rows, show_table
 
 if TYPE_CHECKING:
     from portico.calls import Call, Caller, Outcome, Task
@@ -70,6 +70,7 @@ keys.add_typer(certificates)
 app.add_typer(keys, name="keys")
 
 Over = Literal["http", "mcp", "a2a"]
+QueryOver = Literal["store", "nwp", "nwp-native"]
 
 
 def main() -> None:
@@ -351,6 +352,11 @@ def query(
     ] = None,
     group_by: Annotated[list[str] | None, typer.Option(help="A field to group by.", show_default=False)] = None,
     having: Annotated[str | None, typer.Option(help="A filter over the grouped rows.", show_default=False)] = None,
+    url: Annotated[str | None, typer.Option(help="Ask a server that is running.", show_default=False)] = None,
+    over: Annotated[
+        QueryOver, typer.Option(help="Ask as agents do: the node of the collection at --url, by NWP.")
+    ] = "store",
+    ident: Annotated[Path | None, typer.Option(help="Show this certificate to the server.", show_default=False)] = None,
     site: SiteOption = None,
     store: StoreOption = None,
     api_key: KeyOption = None,
@@ -364,6 +370,8 @@ def query(
 
     portico query products --aggregate "count as n" --aggregate "avg(price) as mean" --group-by category
     --having '{"n":{"$gte":5}}' --order -n
+
+    portico query recipes --limit 5 --over nwp --url http://127.0.0.1:8000
     """
     from portico.query import Query
 
@@ -378,6 +386,11 @@ def query(
         cursor=cursor,
         count=True,
     )
+    if over != "store":
+        _query_there(asked, over, url, api_key, ident, as_json)
+        return
+    if url or ident:
+        raise ConfigError("A server is asked over a protocol", hint="Add --over nwp.")
     page: Page = _run(_query(_config(site, store), asked, api_key))
     show_page(page, asked, as_json)
 
@@ -388,6 +401,15 @@ async def _query(config: Config, asked: "Query", api_key: str | None) -> "Page":
     opened = opened_site(config, background=False) if asked.text else opened_store_only(config)
     async with opened as parts:
         return await parts.site.query(asked, await _caller(parts, api_key))
+
+
+def _query_there(
+    asked: "Query", over: str, url: str | None, api_key: str | None, ident: Path | None, as_json: bool
+) -> None:
+    from portico.remote import Server, found_there
+
+    found = _run(found_there(asked, Server(over, url, api_key, ident)))
+    show_rows(found.rows, asked, as_json, total=found.total, cursor=found.cursor)
 
 
 async def _caller(parts: "Parts", api_key: str | None) -> "Caller":

@@ -281,8 +281,10 @@ def _parse_conditions(name: str, raw: Any, bare: bool, budget: list[int]) -> Ite
             )
         tests = {"$eq": cast("Any", raw)}
     for key, value in tests.items():
+        if not key.startswith("$"):
+            raise InvalidQuery(f"{key!r} is not a filter operator", operator=key, hint=_known_operators())
         _spend(budget, 1)
-        yield condition(name, key.removeprefix("$") if key.startswith("$") else key, value)
+        yield condition(name, key.removeprefix("$"), value)
 
 
 def _spend(budget: list[int], part: int) -> None:

@@ -100,20 +100,31 @@ def _cell(value: Any) -> str:
 def show_page(page: "Page", asked: "Query", as_json: bool) -> None:
     from portico.operations import shown_page
 
-    found = shown_page(page)
+    rows: Sequence[Mapping[str, Any]] = page.rows if asked.aggregate else shown_page(page).items
+    show_rows(rows, asked, as_json, total=page.total, cursor=page.cursor, notes=page.notes)
+
+
+def show_rows(
+    rows: Sequence[Mapping[str, Any]],
+    asked: "Query",
+    as_json: bool,
+    *,
+    total: int | None,
+    cursor: str,
+    notes: Sequence[str] = (),
+) -> None:
+    """What a query found, wherever it was asked."""
     if as_json:
-        body: dict[str, Any] = {"rows": list(page.rows)} if asked.aggregate else {"items": found.items}
-        print_json({**body, "total": page.total, "cursor": page.cursor or None, "notes": list(page.notes)})
+        found = "rows" if asked.aggregate else "items"
+        print_json({found: list(rows), "total": total, "cursor": cursor or None, "notes": list(notes)})
         return
-    rows: Sequence[Mapping[str, Any]] = page.rows if asked.aggregate else found.items
-    names = list(rows[0]) if asked.aggregate and rows else _columns(rows, asked)
-    show_table(rows, names)
-    shown = f"{len(rows)} of {page.total}" if page.total is not None else str(len(rows))
+    show_table(rows, list(rows[0]) if asked.aggregate and rows else _columns(rows, asked))
+    shown = f"{len(rows)} of {total}" if total is not None else str(len(rows))
     err.print(f"[dim]{shown}[/]", highlight=False)
-    for note in page.notes:
+    for note in notes:
         err.print(f"[yellow]{plain(note)}[/]", highlight=False, soft_wrap=True)
-    if page.cursor:
-        err.print(f"[dim]More: --cursor {page.cursor}[/]", highlight=False, soft_wrap=True)
+    if cursor:
+        err.print(f"[dim]More: --cursor {plain(cursor)}[/]", highlight=False, soft_wrap=True)
 
 
 def _columns(rows: Sequence[Mapping[str, Any]], asked: "Query") -> list[str]:

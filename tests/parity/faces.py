@@ -151,6 +151,22 @@ async def over_operation(port: int) -> AsyncGenerator[Ask]:
         yield ask
 
 
+@asynccontextmanager
+async def over_nwp(port: int) -> AsyncGenerator[Ask]:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+
+        async def ask(question: str) -> tuple[Heard, str]:
+            frame = {"action_id": "site.ask", "params": {"text": question}}
+            got = await http.post("/nwp/operations/invoke", json=frame)
+            body = got.json()
+            if "error" in body:
+                return Heard(code=body["error"], status=got.status_code), got.text
+            found = (each["item"]["id"] for each in body["data"][0]["events"] if each["event"] == "Found")
+            return Heard(tuple(found)), got.text
+
+        yield ask
+
+
 def _joined(frames: list[dict[str, Any]]) -> Heard:
     parts = [answered(frame) for frame in frames]
     return Heard(tuple(id for part in parts for id in part.ids), next((part.code for part in parts if part.code), ""))
@@ -166,3 +182,4 @@ NLWEB: Mapping[str, Face] = {
 }
 A2A: Mapping[str, Face] = {f"a2a {version}": partial(over_a2a, version) for version in MESSAGES}
 OPERATION: Mapping[str, Face] = {"operation": over_operation}
+NWP: Mapping[str, Face] = {"nwp": over_nwp}

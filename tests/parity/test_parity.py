@@ -8,7 +8,7 @@ import httpx
 import pytest
 import pytest_asyncio
 from tests.faces.conftest import listening
-from tests.parity.faces import A2A, NLWEB, OPERATION, Face, Heard
+from tests.parity.faces import A2A, NLWEB, NWP, OPERATION, Face, Heard
 
 from portico import errors
 from portico.ask.events import Event, Failed, Understood
@@ -116,7 +116,7 @@ async def test_the_questions_tell_the_items_apart(house: House) -> None:
     assert len(set(found.values())) == len(QUESTIONS)
 
 
-@each(NLWEB, A2A, OPERATION)
+@each(NLWEB, A2A, OPERATION, NWP)
 async def test_a_question_has_the_same_items_in_the_same_order_through_every_door(face: Face, house: House) -> None:
     assert await answers(face, house) == await answers(NLWEB["http"], house)
 
@@ -132,27 +132,30 @@ class Told:
     status: int  # that goes with it
     a2a: tuple[int, int] | None  # the code and the status of an error; None if the task tells
     problem: int  # the status of problem details
+    nwp: tuple[str, int]  # the code of NWP and its status
 
 
 FAILURES: dict[type[SiteError], Told] = {
-    errors.BadRequest: Told("INVALID_QUERY", 400, (-32602, 200), 400),
-    errors.InvalidParams: Told("INVALID_QUERY", 400, (-32602, 200), 422),
-    errors.TooLarge: Told("TOKEN_LIMIT", 400, (-32600, 413), 413),
-    errors.UnknownItem: Told("NOT_FOUND", 200, None, 404),
-    errors.UnknownOperation: Told("NOT_FOUND", 200, (-32602, 200), 404),
-    errors.UnknownTask: Told("UNKNOWN_PROMISE", 200, None, 404),
-    errors.Unauthenticated: Told("UNAUTHENTICATED", 401, (-32041, 401), 401),
-    errors.Forbidden: Told("FORBIDDEN", 403, (-32043, 403), 403),
-    errors.ConfirmationNeeded: Told("CONFIRMATION_NEEDED", 200, (-32043, 403), 403),
-    errors.Conflict: Told("CONFLICT", 200, None, 409),
-    errors.TaskCancelled: Told("CANCELLED", 200, None, 409),
-    errors.RateLimited: Told("RATE_LIMITED", 429, (-32029, 429), 429),
-    errors.Unavailable: Told("INTERNAL_ERROR", 500, None, 503),
-    errors.TimedOut: Told("TIMEOUT", 200, None, 504),
-    errors.Unsupported: Told("UNSUPPORTED", 200, None, 501),
-    errors.OperationFailed: Told("INTERNAL_ERROR", 200, None, 500),
-    errors.ConfigError: Told("INTERNAL_ERROR", 500, None, 500),
-    errors.SourceError: Told("INTERNAL_ERROR", 500, None, 502),
+    errors.BadRequest: Told("INVALID_QUERY", 400, (-32602, 200), 400, ("NWP-ACTION-PARAMS-INVALID", 422)),
+    errors.InvalidParams: Told("INVALID_QUERY", 400, (-32602, 200), 422, ("NWP-ACTION-PARAMS-INVALID", 422)),
+    errors.TooLarge: Told("TOKEN_LIMIT", 400, (-32600, 413), 413, ("NCP-FRAME-PAYLOAD-TOO-LARGE", 413)),
+    errors.UnknownItem: Told("NOT_FOUND", 200, None, 404, ("NWP-ACTION-NOT-FOUND", 404)),
+    errors.UnknownOperation: Told("NOT_FOUND", 200, (-32602, 200), 404, ("NWP-ACTION-NOT-FOUND", 404)),
+    errors.UnknownTask: Told("UNKNOWN_PROMISE", 200, None, 404, ("NWP-TASK-NOT-FOUND", 404)),
+    errors.Unauthenticated: Told("UNAUTHENTICATED", 401, (-32041, 401), 401, ("NWP-AUTH-NID-UNTRUSTED-ISSUER", 401)),
+    errors.Forbidden: Told("FORBIDDEN", 403, (-32043, 403), 403, ("NWP-AUTH-NID-SCOPE-VIOLATION", 403)),
+    errors.ConfirmationNeeded: Told(
+        "CONFIRMATION_NEEDED", 200, (-32043, 403), 403, ("NWP-AUTH-NID-SCOPE-VIOLATION", 403)
+    ),
+    errors.Conflict: Told("CONFLICT", 200, None, 409, ("NWP-ACTION-PARAMS-INVALID", 409)),
+    errors.TaskCancelled: Told("CANCELLED", 200, None, 409, ("NWP-TASK-ALREADY-CANCELLED", 410)),
+    errors.RateLimited: Told("RATE_LIMITED", 429, (-32029, 429), 429, ("NWP-RATE-LIMIT-EXCEEDED", 429)),
+    errors.Unavailable: Told("INTERNAL_ERROR", 500, None, 503, ("NWP-NODE-UNAVAILABLE", 503)),
+    errors.TimedOut: Told("TIMEOUT", 200, None, 504, ("NWP-NODE-UNAVAILABLE", 504)),
+    errors.Unsupported: Told("UNSUPPORTED", 200, None, 501, ("NWP-QUERY-VECTOR-UNSUPPORTED", 501)),
+    errors.OperationFailed: Told("INTERNAL_ERROR", 200, None, 500, ("NWP-NODE-UNAVAILABLE", 500)),
+    errors.ConfigError: Told("INTERNAL_ERROR", 500, None, 500, ("NWP-NODE-UNAVAILABLE", 500)),
+    errors.SourceError: Told("INTERNAL_ERROR", 500, None, 502, ("NWP-NODE-UNAVAILABLE", 500)),
 }
 INSIDE = {errors.Unavailable, errors.ConfigError, errors.SourceError}
 
@@ -221,17 +224,24 @@ async def test_an_operation_tells_a_failure_as_problem_details(face: Face, house
     }
 
 
-@each(NLWEB, A2A, OPERATION)
+@each(NWP)
+async def test_nwp_tells_a_failure_by_a_code_and_its_status(face: Face, house: House) -> None:
+    assert await failures(face, house) == {
+        kind: Heard(code=told.nwp[0], status=told.nwp[1]) for kind, told in FAILURES.items()
+    }
+
+
+@each(NLWEB, A2A, OPERATION, NWP)
 async def test_of_what_should_not_happen_nobody_hears_more_than_that_it_did(face: Face, house: House) -> None:
     house.site.trouble = RuntimeError(SECRET)
     async with face(house.port) as ask:
         heard, said = await ask("a quiet room")
 
-    assert heard.code in {"INTERNAL_ERROR", INTERNAL, "about:blank"}
+    assert heard.code in {"INTERNAL_ERROR", INTERNAL, "about:blank", "NWP-NODE-UNAVAILABLE"}
     assert "hunter2" not in said
 
 
-@pytest.mark.parametrize("path", ["/ask", "/await", "/mcp", "/a2a", "/operations/ask"])
+@pytest.mark.parametrize("path", ["/ask", "/await", "/mcp", "/a2a", "/operations/ask", "/nwp/rooms/query"])
 async def test_what_cannot_be_read_costs_as_much_as_what_can(path: str) -> None:
     settings = {**SETTINGS, "limits": {"anonymous_per_minute": 2}}
     headers = {"content-type": "application/json"}
@@ -240,5 +250,5 @@ async def test_what_cannot_be_read_costs_as_much_as_what_can(path: str) -> None:
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
             statuses = [(await client.post(path, content="{")).status_code for _ in range(3)]
 
-    assert statuses[0] == statuses[1] in {200, 400}
+    assert statuses[0] == statuses[1] in {200, 400, 404}
     assert statuses[2] == 429

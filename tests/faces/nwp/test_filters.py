@@ -84,9 +84,9 @@ PATTERNS: list[tuple[dict[str, Any], str]] = [
     ({"name": {"$regex": r"\p{Han}+"}}, "c"),
     ({"name": {"$regex": "^.nïcode"}}, "c"),
     ({"name": {"$regex": "(?m)^second"}}, "c"),
-    ({"name": {"$regex": "(a|b|c)+t"}}, "b"),
+    ({"name": {"$regex": "(a|b|e)+t"}}, "b"),
     ({"name": {"$regex": "[a+]+h"}}, ""),
-    ({"name": {"$regex": r"(t\w{2})+"}}, "b"),
+    ({"name": {"$regex": r"(t\w{2})+"}}, "bg"),
     ({"name": {"$regex": "a" * 256}}, ""),
     ({"name": {"$regex": "東" * 256}}, ""),
     ({"name": {"$regex": "7"}}, ""),
@@ -254,10 +254,11 @@ async def test_no_depth_breaks_the_node(client: httpx.AsyncClient, opened: bytes
         "(a|b){900}",
     ],
 )
-async def test_an_unsafe_pattern_is_refused_before_anything_is_matched(
-    client: httpx.AsyncClient, pattern: str
-) -> None:
-    having = {"operations": [{"func": "MAX", "field": "name", "alias": "last"}], "having": {"last": {"$regex": pattern}}}
+async def test_an_unsafe_pattern_is_refused_before_anything_is_matched(client: httpx.AsyncClient, pattern: str) -> None:
+    having = {
+        "operations": [{"func": "MAX", "field": "name", "alias": "last"}],
+        "having": {"last": {"$regex": pattern}},
+    }
 
     assert await refusal(client, {"filter": {"name": {"$regex": pattern}}}) == REGEX_UNSAFE
     assert await refusal(client, {"filter": {"$and": [{}, {"$not": {"name": {"$regex": pattern}}}]}}) == REGEX_UNSAFE
@@ -265,7 +266,7 @@ async def test_an_unsafe_pattern_is_refused_before_anything_is_matched(
 
 
 @requirement("nwp:filter:regex-syntax", "nwp:errors:query-filter-invalid")
-@pytest.mark.parametrize("pattern", ["(", "[a", "a**", "*a", "(?=a)", r"\\\1"[:-1] + "q", "(?<!a)b", "a{2,1}", 7, None, ["a"]])
+@pytest.mark.parametrize("pattern", ["(", "[a", "a**", "*a", "(?=a)", r"\q", "(?<!a)b", "a{2,1}", 7, None, ["a"]])
 async def test_a_pattern_with_wrong_syntax_is_an_invalid_filter(client: httpx.AsyncClient, pattern: Any) -> None:
     assert await refusal(client, {"filter": {"name": {"$regex": pattern}}}) == FILTER_INVALID
 

@@ -91,7 +91,8 @@ async def test_all_nodes_together_keep_to_a_budget(inn: Inn) -> None:
 
 
 async def test_a_framed_answer_fits_with_all_that_other_nodes_say(inn: Inn) -> None:
-    async with inn() as parts, asking(parts) as client:
+    nodes = [{"rel": "far", "url": f"https://{number}.example/{'x' * 200}"} for number in range(20)]
+    async with inn(nwp={"node": nodes}) as parts, asking(parts) as client:
         long = {f"r{number:03}": {"@type": "HotelRoom", "name": "x" * 3000} for number in range(40)}
         await add_dishes(parts)
         await parts.store.write("rooms", [Put(id, data) for id, data in long.items()])

@@ -127,9 +127,7 @@ async def test_records_are_sorted_by_several_fields_each_in_its_direction(client
     by_colour = await found(client, order(("colour", "ASC"), ("price", "desc"), ("id", "DESC")))
     by_price = await found(client, order(("price", "ASC"), ("id", "ASC")))
 
-    assert by_colour == sorted(
-        sorted(IDS, reverse=True), key=lambda id: (THINGS[id]["colour"], -THINGS[id]["price"])
-    )
+    assert by_colour == sorted(sorted(IDS, reverse=True), key=lambda id: (THINGS[id]["colour"], -THINGS[id]["price"]))
     assert by_price == sorted(IDS, key=lambda id: THINGS[id]["price"])
     assert await found(client, {"order": [{"field": "id"}], "limit": 2}) == ["t00", "t01"]
     assert await refusal(client, order(("price", "UP"))) == FILTER_INVALID
@@ -215,7 +213,9 @@ async def test_a_field_that_there_is_not_is_refused_wherever_it_is_named(
 
 
 @requirement("nwp:filter:names", "nwp:errors:query-filter-invalid")
-@pytest.mark.parametrize("name", ["a b", "price'; DROP TABLE items;--", "naïve", "", "a" * 129, "a-b", "price\0", "[0]"])
+@pytest.mark.parametrize(
+    "name", ["a b", "price'; DROP TABLE items;--", "naïve", "", "a" * 129, "a-b", "price\0", "[0]"]
+)
 async def test_a_name_with_other_characters_is_refused_wherever_it_stands(client: httpx.AsyncClient, name: str) -> None:
     grouped = {"operations": [{"func": "COUNT", "alias": "n"}], "group_by": [name]}
     places = ({"fields": [name]}, {"filter": {name: {"$eq": 1}}}, {"order": [{"field": name}]}, {"aggregate": grouped})

@@ -110,15 +110,13 @@ class Feeds:
 
     async def told(self, frame: SubscribeFrame, asking: Asking) -> CapsFrame:
         """What is said of a subscription or a stream that runs: that it has ended, or that it lives."""
-        caller = asking.caller
+        caller, id = asking.caller, frame.stream_id
+        stream = self._streams.get((caller.rate_key, id))
         try:
-            self._exchange.warrants.check(asking, QUERY)
-            id = _id(frame)
-            _check_action(frame)
+            self._check_told(frame, asking, is_stream=stream is not None)
         except SiteError:
             await self._site.gate.spend(caller)
             raise
-        stream = self._streams.get((caller.rate_key, id))
         try:
             if frame.action == "ping":
                 return acknowledged(id, "alive", await self._site.is_following(id, caller))
@@ -130,6 +128,19 @@ class Feeds:
             return acknowledged(id, "unsubscribed", 0)
         except NotFound as error:
             raise SubscriptionUnknown("There is no such stream", stream_id=id) from error
+
+    def _check_told(self, frame: SubscribeFrame, asking: Asking, *, is_stream: bool) -> None:
+        self._exchange.warrants.check(asking, QUERY)
+        _id(frame)
+        if frame.action not in ACTIONS:
+            raise UnreadableFrame(f"{frame.action[:40]!r} is no action", hint=f"Use one of {', '.join(ACTIONS)}.")
+        # A stream is ended here also on a node that has no subscriptions.
+        if not is_stream:
+            self._check_subscribes(asking)
+
+    def _check_subscribes(self, asking: Asking) -> None:
+        if not self._exchange.nodes.may(asking.node, "subscribe"):
+            raise UnknownNode(f"{asking.node.name} is not subscribed to", node=asking.node.name)
 
     async def stopping(self, parts: AsyncGenerator[StreamFrame], asking: Asking) -> AsyncGenerator[StreamFrame]:
         """A stream that its reader can end early, by the id of its request."""
@@ -152,8 +163,7 @@ class Feeds:
         exchange, node, nwp = self._exchange, asking.node, self._exchange.config.nwp
         try:
             exchange.warrants.check(asking, QUERY)
-            if not exchange.nodes.may(node, "subscribe"):
-                raise UnknownNode(f"{node.name} is not subscribed to", node=node.name)
+            self._check_subscribes(asking)
             if frame.filter is not None and not exchange.nodes.may(node, "subscribe_filter"):
                 raise SubscribeFilterUnsupported("This node tells of all changes or none")
             await exchange.anchors.publish(node)
@@ -194,11 +204,6 @@ def _id(frame: SubscribeFrame) -> str:
     if not _ID.match(frame.stream_id):
         raise UnreadableFrame("stream_id is a UUID that you make", hint="At most 64 letters, digits, -, _, . and :.")
     return frame.stream_id
-
-
-def _check_action(frame: SubscribeFrame) -> None:
-    if frame.action not in ACTIONS:
-        raise UnreadableFrame(f"{frame.action[:40]!r} is no action", hint=f"Use one of {', '.join(ACTIONS)}.")
 
 
 def _heartbeat(said: int | None) -> float:
