@@ -15,7 +15,7 @@ from tests.faces.nwp.conftest import Open, native_inn
 from portico.carriers.nwp import Answer, Change, FeedExpired, NativeNwpClient, Node, NwpClient, NwpError, Task
 from portico.client import BadAnswer, NotReached
 from portico.faces.nwp.frames import CapsFrame, DiffFrame, ErrorFrame, Frame, SubscribeFrame, Tier, decode, encode
-from portico.store import Remove, Put
+from portico.store import Put, Remove
 
 __all__ = ["native_inn"]  # the fixture
 

@@ -113,7 +113,7 @@ def _wishes(asked: Query) -> Wishes:
     wishes: Wishes = {
         "order": [f"-{each.field}" if each.descending else each.field for each in asked.order],
         "fields": list(dict.fromkeys(("id", *asked.fields))) if asked.fields and not asked.aggregate else [],
-        "limit": max(asked.limit, 0),
+        "limit": asked.limit,
         "cursor": asked.cursor,
         "depth": 0,
     }

@@ -203,7 +203,7 @@ FRAMES_OF_ALL_KINDS: dict[int, Any] = {
 
 @requirement("nwp:frames:types", "nwp:frames:stream", "nwp:frames:diff", "nwp:frames:error", "nwp:frames:anchor")
 @EVERY_TIER
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(data=st.data())
 def test_every_frame_is_read_back_as_it_was(tier: Tier, data: st.DataObject) -> None:
     frame = data.draw(st.sampled_from(sorted(FRAMES_OF_ALL_KINDS)).flatmap(FRAMES_OF_ALL_KINDS.__getitem__))
@@ -369,7 +369,7 @@ def test_lengths_are_never_trusted(raw: str) -> None:
     assert refused.value.code == "NCP-FRAME-UNKNOWN-TYPE"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.binary(max_size=60)
     | st.builds(

@@ -198,7 +198,7 @@ class Nodes:
     def actions(self, node: Node) -> dict[str, Any]:
         """The operations that can be called on a node. Tasks are looked at and cancelled wherever they are started."""
         own = {id: action.spec for id, action in node.actions.items()}
-        return {**own, TASK_STATUS: _TASK_SPEC, TASK_CANCEL: _TASK_SPEC} if own else {}
+        return {**own, **_TASK_ACTIONS} if own else {}
 
     def graph(self, node: Node, base: str) -> dict[str, Any]:
         here = [{"rel": name, "node": self.url(name, base)} for name in node.leads_to]
@@ -237,12 +237,17 @@ class Nodes:
 
 
 _TASK_SPEC = {
-    "description": "How a task of your own is getting on, or its end.",
     "async": False,
     "idempotent": True,
     "timeout_ms_default": 5000,
     "timeout_ms_max": 5000,
     "required_capability": INVOKE,
+}
+
+
+_TASK_ACTIONS = {
+    TASK_STATUS: {"description": "How a task of your own is getting on.", **_TASK_SPEC},
+    TASK_CANCEL: {"description": "Stop a task of your own.", **_TASK_SPEC},
 }
 
 

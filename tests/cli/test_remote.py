@@ -1,0 +1,73 @@
+"""`portico query --over nwp`: a server says what the store says."""
+
+import asyncio
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.conftest import Done, Portico
+from tests.conformance.requirements import requirement
+from tests.faces.nwp.conftest import opened_inn, serving
+
+CHEAP = ("--where", '{"$or": [{"beds": 6}, {"price": {"$between": [40, 50]}}]}', "--order", "-price")
+QUERIES = (
+    (),
+    CHEAP,
+    ("--limit", "2", "--fields", "price"),
+    ("--aggregate", "count as n", "--aggregate", "max(price)", "--group-by", "beds", "--having", '{"n": 1}'),
+)
+
+
+def same(done: Done) -> Any:
+    """What was found, without what a protocol has its own of: versions and cursors."""
+    found = done.json
+    rows = [{k: v for k, v in row.items() if k != "_version"} for row in found.pop("items", found.pop("rows", []))]
+    return {**found, "found": rows, "cursor": bool(found["cursor"])}
+
+
+@requirement("nwp:clients:command")
+async def test_a_server_answers_a_query_as_its_store_does(portico: Portico, tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/inn.db"
+    (tmp_path / "none.json").write_text(json.dumps({"nid": "urn:nps:agent:nobody:x"}))
+    async with opened_inn(tmp_path, store={"url": store}) as parts, serving(parts) as ports:
+        run = partial(asyncio.to_thread, portico, "query", "rooms")
+        http = ("--over", "nwp", "--url", f"http://127.0.0.1:{ports.http}")
+        native = ("--over", "nwp-native", "--url", f"nwp://127.0.0.1:{ports.native}")
+        for asked in QUERIES:
+            here = same(await run(*asked, "--store", store, "--json"))
+            assert same(await run(*asked, *http, "--json")) == here
+            assert same(await run(*asked, *native, "--json")) == here
+        tables = [await run(*CHEAP, *way) for way in (("--store", store), http, native)]
+        first = (await run("--limit", "2", *http, "--json")).json
+        rest = (await run("--limit", "2", "--cursor", first["cursor"], *http, "--json")).json
+        unknown = await run("--where", '{"beans": 1}', *http)
+        nobody = await run("--ident", tmp_path / "none.json", *native)
+        no_node = await asyncio.to_thread(portico, "query", "spoons", *http)
+    gone = await run(*http)
+
+    assert [table.out for table in tables] == [tables[0].out] * 3
+    assert [table.err for table in tables] == ["2 of 2\n"] * 3
+    assert [item["id"] for item in first["items"] + rest["items"]] == ["attic", "cellar", "garden"]
+    assert (first["total"], rest["total"], rest["cursor"]) == (3, 3, None)
+    assert (unknown.code, "rooms has no field 'beans'" in unknown.err) == (2, True)
+    assert [each.code for each in (nobody, no_node, gone)] == [4, 3, 6]
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("--over", "nwp"), "--over nwp needs the address of a server"),
+        (("--over", "nwp-native", "--url", "http://127.0.0.1:1"), "Write --url nwp://127.0.0.1:17433"),
+        (("--url", "http://127.0.0.1:1"), "Add --over nwp"),
+        (("--over", "nwp", "--url", "http://127.0.0.1:1", "--text", "soup"), "NWP has no search for words"),
+        (("--over", "nwp-native", "--url", "nwp://127.0.0.1:1", "--api-key", "k"), "Show a certificate with --ident"),
+        (("--over", "nwp", "--url", "http://127.0.0.1:1", "--ident", "nothing.json"), "nothing.json cannot be read"),
+    ],
+)
+def test_what_cannot_be_asked_is_said_before_anybody_is(portico: Portico, args: tuple[str, ...], says: str) -> None:
+    done = portico("query", "rooms", *args)
+
+    assert (done.code, done.out) == (2, "")
+    assert says in done.err

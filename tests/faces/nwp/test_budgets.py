@@ -1,0 +1,314 @@
+"""Budgets over HTTP: what an answer costs, how it is trimmed to what an agent can take, and that nothing gets lost."""
+
+import json
+import math
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+import pytest_asyncio
+from rs_bpe.bpe import openai
+from tests.conformance.requirements import requirement
+from tests.faces.conftest import asking
+from tests.faces.nwp.shop import ask, capsule, refusal, refused, shop
+
+from portico.faces.nwp.frames import CapsFrame, QueryFrame, Tier, decode, encode, read_header
+from portico.nip.authority import Authority
+from portico.server import Parts
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+# Of each thing there is a name, a description worth a summary, and more that can go: words, a list and a number.
+THINGS: dict[str, dict[str, Any]] = {
+    f"t{n:02}": {
+        "name": f"Thing 第{n}号",
+        "description": f"A thing of number {n}. " + "It is made of wood, and of little else that anybody knows. " * 4,
+        "notes": f"Seen in room {n}, under a table. " * 4,
+        "tags": ["wood", f"room-{n}"],
+        "n": n,
+    }
+    for n in range(12)
+}
+IDS = list(THINGS)
+EXCEEDED = (429, "NPS-LIMIT-BUDGET", "NWP-BUDGET-EXCEEDED")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def parts(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Parts]:
+    async with shop(tmp_path_factory.mktemp("shop"), THINGS, server={"url": "http://inn.example"}) as parts:
+        yield parts
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(parts: Parts) -> AsyncIterator[httpx.AsyncClient]:
+    async with asking(parts) as client:
+        yield client
+
+
+def written(data: Any) -> bytes:
+    return msgspec.json.encode(data)
+
+
+def estimate(data: Any) -> int:
+    return math.ceil(len(written(data)) / 4)
+
+
+async def pages(client: httpx.AsyncClient, said: dict[str, Any], **headers: str) -> list[dict[str, Any]]:
+    """Every page of a query."""
+    found: list[dict[str, Any]] = []
+    while not found or found[-1].get("next_cursor"):
+        cursor = found[-1]["next_cursor"] if found else None
+        found.append(await capsule(client, {**said, "cursor": cursor}, **headers))
+    return found
+
+
+def ids(found: list[dict[str, Any]]) -> list[str]:
+    return [each["id"] for page in found for each in page["data"]]
+
+
+@requirement("nwp:budget:npt", "nwp:budget:counted")
+async def test_without_a_tokenizer_four_bytes_are_a_token_in_either_tier(client: httpx.AsyncClient) -> None:
+    bare = await ask(client, {})
+    packed = await client.post("/nwp/things/query", content=encode(QueryFrame(), Tier.MSGPACK))
+    frame = decode(packed.content)
+
+    assert isinstance(frame, CapsFrame)
+    expected = estimate(list({"id": id, **data} for id, data in THINGS.items()))
+    assert (bare.json()["token_est"], frame.token_est) == (expected, expected)
+    for answer in (bare, packed):
+        assert answer.headers["x-nwp-tokens"] == str(expected)
+        assert not {"x-nwp-tokens-native", "x-nwp-tokenizer-used"} & set(answer.headers)
+    assert "tokenizer_used" not in bare.json()
+
+
+@requirement("nwp:budget:npt", "nwp:budget:tokenizers", "nwp:budget:counted")
+@pytest.mark.parametrize("name", ["cl100k_base", "o200k_base"])
+async def test_a_known_tokenizer_counts_the_data_itself(client: httpx.AsyncClient, name: str) -> None:
+    answer = await ask(client, {"limit": 3}, tokenizer=name)
+    packed = decode(
+        (
+            await client.post("/nwp/things/query", content=encode(QueryFrame(limit=3, tokenizer=name), Tier.MSGPACK))
+        ).content
+    )
+
+    own = getattr(openai, name)().count(written(answer.json()["data"]).decode())
+    told = {each: answer.headers[f"x-nwp-{each}"] for each in ("tokens", "tokens-native", "tokenizer-used")}
+    assert told == {"tokens": str(own), "tokens-native": str(own), "tokenizer-used": name}
+    assert (answer.json()["token_est"], answer.json()["tokenizer_used"]) == (own, name)
+    assert isinstance(packed, CapsFrame)
+    assert (packed.token_est, packed.tokenizer_used) == (own, name)
+
+
+@requirement("nwp:budget:resolution")
+async def test_the_first_tokenizer_that_is_known_counts(parts: Parts, client: httpx.AsyncClient) -> None:
+    made = await Authority(parts.config, parts.store).issue(
+        "ann", scopes=["read:*"], metadata={"tokenizer": "cl100k_base"}
+    )
+    shown = json.dumps(dict(made.certificate))
+
+    async def used(field: str | None, **headers: str) -> str | None:
+        return (await ask(client, {"limit": 1, "tokenizer": field}, **headers)).headers.get("x-nwp-tokenizer-used")
+
+    assert await used("cl100k_base", tokenizer="o200k_base") == "o200k_base"
+    assert await used("cl100k_base", tokenizer="claude-next") == "cl100k_base"
+    assert await used("claude-next", tokenizer="openai/gpt-4o") == "o200k_base"
+    assert await used("claude-next", tokenizer="gemini-9") is None
+    assert await used(None, ident=shown) == "cl100k_base"
+    assert await used("claude-next", ident=shown) == "cl100k_base"
+    assert await used("o200k_base", ident=shown) == "o200k_base"
+
+
+@requirement("nwp:budget:limit", "nwp:budget:effective")
+async def test_the_smallest_budget_counts_and_zero_is_none(parts: Parts, client: httpx.AsyncClient) -> None:
+    made = await Authority(parts.config, parts.store).issue("bob", scopes=["read:*"], budget=400)
+    shown = json.dumps(dict(made.certificate))
+    whole = (await capsule(client, {}))["token_est"]
+
+    async def spent(field: int | None = None, **headers: str) -> int:
+        return (await capsule(client, {"token_budget": field}, **headers))["token_est"]
+
+    for field, headers, most in (
+        (500, {}, 500),
+        (None, {"budget": "500"}, 500),
+        (500, {"budget": "900"}, 500),
+        (900, {"budget": "500"}, 500),
+        (0, {"budget": "500"}, 500),
+        (500, {"budget": "0"}, 500),
+        (None, {"ident": shown}, 400),
+        (900, {"ident": shown, "budget": "300"}, 300),
+    ):
+        assert most - 100 < await spent(field, **headers) <= most
+    assert [await spent(), await spent(0), await spent(budget="0"), await spent(whole)] == [whole] * 4
+    for odd in ("-1", "1.5", "many", "1" * 11):
+        assert (await ask(client, {}, budget=odd)).status_code == 400
+
+
+@requirement("nwp:budget:trimmed", "nwp:budget:not-silent", "nwp:budget:limit")
+async def test_first_fields_go_then_all_but_a_summary_then_records(client: httpx.AsyncClient) -> None:
+    whole = await capsule(client, {"limit": 12})
+    seen: list[tuple[tuple[str, ...], bool, bool]] = []
+    for budget in range(whole["token_est"], 20, -7):
+        page = await capsule(client, {"limit": 12, "token_budget": budget})
+        told = page.get("trimmed") or {"dropped_fields": [], "summarized_fields": [], "dropped_records": 0}
+
+        assert (page["token_est"], page["count"]) == (estimate(page["data"]), len(page["data"]))
+        assert page["token_est"] <= budget
+        assert (page["count"] + told["dropped_records"], "next_cursor" in page) == (12, told["dropped_records"] > 0)
+        kept = [
+            name for name in ("id", "name", "description", "notes", "tags", "n") if name not in told["dropped_fields"]
+        ]
+        assert all(set(record) == set(kept) for record in page["data"])
+        step = (tuple(told["dropped_fields"]), bool(told["summarized_fields"]), told["dropped_records"] > 0)
+        if step not in seen:
+            seen.append(step)
+
+    assert seen == [
+        ((), False, False),
+        (("notes",), False, False),
+        (("notes", "tags"), False, False),
+        (("notes", "tags", "n"), False, False),
+        (("notes", "tags", "n"), True, False),
+        (("notes", "tags", "n", "description"), False, False),
+        (("notes", "tags", "n", "description"), False, True),
+    ]
+
+
+@requirement("nwp:budget:not-silent", "nwp:budget:trimmed")
+async def test_what_was_left_out_is_told(client: httpx.AsyncClient) -> None:
+    said = {"limit": 2, "fields": ["id", "name", "description", "n"], "token_budget": 80}
+
+    page = await capsule(client, said)
+
+    assert page["trimmed"] == {
+        "reason": "token_budget",
+        "dropped_fields": ["n"],
+        "summarized_fields": ["description"],
+        "dropped_records": 0,
+    }
+    assert [each["description"] for each in page["data"]] == [
+        f"A thing of number {n}. It is made of wood, and of little else that anybody knows." for n in range(2)
+    ]
+
+
+@requirement("nwp:budget:not-silent")
+@pytest.mark.parametrize("budget", [30, 45, 60, 130, 400])
+@pytest.mark.parametrize("said", [{}, {"order": [{"field": "n", "dir": "DESC"}]}], ids=["plain", "sorted"])
+async def test_all_pages_of_a_small_budget_have_every_record_once(
+    client: httpx.AsyncClient, said: dict[str, Any], budget: int
+) -> None:
+    found = await pages(client, {**said, "limit": 12}, budget=str(budget))
+
+    assert ids(found) == (sorted(IDS, reverse=True) if said else IDS)
+    assert all(page["token_est"] <= budget for page in found)
+
+
+@requirement("nwp:budget:not-silent")
+async def test_records_that_went_are_told_even_if_those_that_stay_are_whole(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    things = {f"{n}" * 60: {"v": n} for n in range(8)}  # without `v` they are hardly smaller
+    async with shop(tmp_path_factory.mktemp("ids"), things) as parts, asking(parts) as client:
+        page = await capsule(client, {"limit": 8, "token_budget": 98})
+
+    assert page["data"] == [{"id": f"{n}" * 60, "v": n} for n in range(5)]
+    assert page["trimmed"]["dropped_fields"] == []
+    assert page["trimmed"]["dropped_records"] == 3
+    assert page["next_cursor"]
+
+
+@requirement("nwp:errors:budget-exceeded")
+async def test_a_budget_that_not_even_one_record_fits_is_exceeded(client: httpx.AsyncClient) -> None:
+    assert await refusal(client, {"token_budget": 3}) == EXCEEDED
+    assert refused(await ask(client, {"tokenizer": "cl100k_base"}, budget="3")) == EXCEEDED
+    assert refused(await client.post("/nwp/things/stream", json={"token_budget": 3})) == EXCEEDED
+
+
+@requirement("nwp:budget:tokenizers", "nwp:budget:not-silent")
+async def test_a_tokenizer_trims_as_the_estimate_does(client: httpx.AsyncClient) -> None:
+    count = openai.cl100k_base().count
+
+    found = await pages(client, {"limit": 12, "tokenizer": "cl100k_base"}, budget="100")
+
+    assert ids(found) == IDS
+    assert [page["token_est"] for page in found] == [count(written(page["data"]).decode()) for page in found]
+    assert all(page["token_est"] <= 100 for page in found)
+
+
+@requirement("nwp:budget:trimmed")
+async def test_rows_of_an_aggregate_keep_what_they_are_grouped_by(client: httpx.AsyncClient) -> None:
+    operations = [
+        {"func": "COUNT", "alias": "number_of_things"},
+        {"func": "MAX", "field": "notes", "alias": "last_of_the_notes"},
+    ]
+    said = {"aggregate": {"operations": operations, "group_by": ["name", "n"]}, "limit": 12}
+
+    found = await pages(client, said, budget="60")
+
+    assert [(row["name"], row["n"]) for page in found for row in page["data"]] == sorted(
+        (each["name"], each["n"]) for each in THINGS.values()
+    )
+    assert all("last_of_the_notes" in page["trimmed"]["dropped_fields"] for page in found)
+
+
+@requirement("nwp:budget:streams")
+async def test_a_budget_holds_for_each_part_of_a_stream(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/nwp/things/stream", json={"limit": 5, "token_budget": 60})
+    parts = [json.loads(line) for line in answer.text.splitlines()]
+
+    assert ids(parts) == IDS
+    assert all(part["token_est"] == estimate(part["data"]) <= 60 for part in parts)
+    assert {tuple(part["trimmed"]["dropped_fields"]) for part in parts} == {("description", "notes", "tags", "n")}
+    assert [part["is_last"] for part in parts] == [False] * (len(parts) - 1) + [True]
+
+
+@requirement("nwp:frames:stream", "nwp:errors:budget-exceeded")
+async def test_a_stream_that_cannot_go_on_says_why_with_its_last_part(tmp_path_factory: pytest.TempPathFactory) -> None:
+    things = {"a": {"name": "Short"}, "b": {"name": "Long " * 100}}
+    async with shop(tmp_path_factory.mktemp("long"), things) as parts, asking(parts) as client:
+        answer = await client.post("/nwp/things/stream", json={"limit": 1, "token_budget": 20})
+
+    first, last = (json.loads(line) for line in answer.text.splitlines())
+    assert (first["data"], first["is_last"]) == ([{"id": "a", "name": "Short"}], False)
+    assert last == {
+        "frame": "0x03",
+        "stream_id": first["stream_id"],
+        "seq": 1,
+        "is_last": True,
+        "data": [],
+        "error_code": "NWP-BUDGET-EXCEEDED",
+    }
+
+
+@pytest.mark.parametrize("tier", list(Tier))
+async def test_an_answer_larger_than_a_frame_goes_out_in_pages(
+    tmp_path_factory: pytest.TempPathFactory, tier: Tier
+) -> None:
+    large = {f"l{n:02}": {"title": f"{n:02}" * 1500, "n": n} for n in range(60)}
+    huge = {"z": {"title": "z" * 100_000, "n": 60}}
+    async with shop(tmp_path_factory.mktemp("large"), {**large, **huge}) as parts, asking(parts) as client:
+
+        async def framed(**said: Any) -> tuple[bytes, CapsFrame]:
+            frame = msgspec.convert(said, QueryFrame)
+            answer = (await client.post("/nwp/things/query", content=encode(frame, tier))).content
+            shown = decode(answer)
+            assert isinstance(shown, CapsFrame)
+            return answer, shown
+
+        for order in (None, [{"field": "title", "dir": "ASC"}]):
+            seen: list[str] = []
+            cursor: str | None = None
+            while cursor or not seen:
+                raw, page = await framed(limit=1000, order=order, cursor=cursor)
+                assert page.trimmed is None
+                header = read_header(raw)
+                assert header is not None
+                assert header.is_extended == (page.data[0]["id"] == "z")
+                assert header.size + header.length == len(raw)
+                seen += [each["id"] for each in page.data]
+                cursor = page.next_cursor
+            assert seen == [*large, "z"]
+        bare = await capsule(client, {"limit": 1000}, tokenizer="cl100k_base")
+
+    assert (bare["count"], "next_cursor" in bare) == (61, False)
