@@ -8,7 +8,7 @@ import ssl
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,9 @@ from portico.faces.nlweb import routes as nlweb
 from portico.faces.nwp.actions import Actions
 from portico.faces.nwp.exchange import Exchange
 from portico.faces.nwp.feeds import Feeds
+from portico.faces.nwp.gateway import delegation
 from portico.faces.nwp.native import Answering, NativePort, Patience
+from portico.faces.nwp.notices import Notices
 from portico.faces.nwp.overlay import Front, Overlay
 from portico.faces.wire import Challenges, Cors, Late
 from portico.observe import Broke, Observe
@@ -52,22 +54,29 @@ CLIENT_LEFT = 499  # nobody sees it: the client closed the connection
 class Application:
     """The HTTP side of a site. Faces that are slow to make are made when they are first needed, or in `begin`."""
 
-    def __init__(self, app: ASGIApp, late: Sequence[Late], answering: Answering) -> None:
+    def __init__(
+        self, app: ASGIApp, late: Sequence[Late], answering: Answering, notices: Callable[[], Notices]
+    ) -> None:
         self.answering = answering  # what answers the frames of NWP
         self._app = app
         self._late = late
+        self._made = notices
+        self._notices: Notices | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)
 
     def begin(self) -> None:
         """Begin to make every face, before somebody waits for it."""
+        self._notices = self._made()
         for each in self._late:
             each.begin()
 
     async def close(self) -> None:
         """End what faces keep open between requests, so that nobody waits for it to end by itself."""
         await self.answering.exchange.site.close_subscriptions()
+        if self._notices:
+            await self._notices.close()
         await asyncio.gather(*(each.close() for each in self._late))
 
 
@@ -100,7 +109,8 @@ def application(parts: Parts) -> Application:
         # Slow to import, for sites whose certificates are asked about.
         return importlib.import_module("portico.nip.authority").Authority(parts.config, parts.store)
 
-    exchange = Exchange(parts.site, parts.config)
+    callbacks = Callbacks(parts.config.allow_hosts)
+    exchange = Exchange(parts.site, parts.config, callbacks)
     mcp_routes, mcp_face = mcp.routes(parts.site, parts.config, parts.observe)
     a2a_routes, a2a_face = a2a.routes(parts.site, parts.config, parts.observe)
     routes: list[BaseRoute] = [
@@ -125,10 +135,20 @@ def application(parts: Parts) -> Application:
     app = Challenges(
         Starlette(routes=routes, exception_handlers=_handlers(parts.site.name, parts.observe)), parts.config
     )
-    actions = Actions(exchange, Callbacks(parts.config.allow_hosts))
+    actions = Actions(exchange, callbacks, delegation(parts.observe))
     answering = Answering(exchange, actions, Feeds(exchange))
     front = Front(app, Overlay(exchange, actions, answering.feeds, parts.config), parts.observe)
-    return Application(Cors(front, parts.config.server.origins), (mcp_face, a2a_face), answering)
+
+    def notices() -> Notices:
+        sign = partial(_signed, own_authority)
+        return Notices(parts.site, callbacks, sign, parts.config, parts.observe)
+
+    cors = Cors(front, parts.config.server.origins)
+    return Application(cors, (mcp_face, a2a_face), answering, notices)
+
+
+def _signed(authority: Callable[[], Any], body: bytes) -> str:
+    return authority().sign(body)
 
 
 def _handlers(site: str, observe: Observe) -> dict[Any, Any]:

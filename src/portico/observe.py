@@ -53,6 +53,17 @@ class TaskMoved:
 
 
 @dataclass(frozen=True, slots=True)
+class Delegated:
+    """Work was handed to workers as steps; the trace is the caller's, or a new one."""
+
+    task: str
+    actions: tuple[str, ...]
+    trace: str
+    span: str
+    caller: str
+
+
+@dataclass(frozen=True, slots=True)
 class Loaded:
     source: str
     collection: str
@@ -70,7 +81,7 @@ class Broke:
     error: str
 
 
-Observation: TypeAlias = Asked | Queried | Called | Refused | TaskMoved | Loaded | Broke
+Observation: TypeAlias = Asked | Queried | Called | Refused | TaskMoved | Delegated | Loaded | Broke
 Observe: TypeAlias = Callable[[Observation], None]
 
 
@@ -113,7 +124,7 @@ class Metrics:
             case Called(operation=operation, ms=ms, error=error):
                 self._seconds("call").observe(ms / 1000)
                 self._calls(operation, error).inc()
-            case Refused() | TaskMoved() | Loaded() | Broke():
+            case Refused() | TaskMoved() | Delegated() | Loaded() | Broke():
                 pass
 
 

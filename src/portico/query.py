@@ -625,8 +625,9 @@ def _nodes(where: Filter) -> int:
 def _check_near(near: Near, collection: Collection) -> None:
     if near.field and collection.field(near.field).type != FieldType.VECTOR:
         raise InvalidQuery(f"{near.field} holds no vectors", field=near.field)
-    if not 1 <= len(near.vector) <= MAX_VALUES or not all(abs(x) < MAX_FLOAT32 for x in near.vector):
-        raise InvalidQuery("A vector needs numbers that are finite in 32 bits", field=near.field)
+    # Its length is squared to be compared.
+    if not 1 <= len(near.vector) <= MAX_VALUES or not sum(x * x for x in near.vector) < MAX_FLOAT32:
+        raise InvalidQuery("A vector needs numbers whose squares are finite in 32 bits", field=near.field)
     if not 1 <= near.top <= MAX_LIMIT:
         raise InvalidQuery(f"top lies between 1 and {MAX_LIMIT}", top=near.top)
 

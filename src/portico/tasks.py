@@ -131,7 +131,7 @@ class Tasks:
                 hint="Wait for one to finish, or cancel one.",
             )
         self._own.append(id)
-        self._observe(TaskMoved(_shown(id), call.operation, task.state))
+        self._observe(TaskMoved(shown_id(id), call.operation, task.state))
         return task
 
     async def get(self, id: str, caller: Caller) -> Task:
@@ -329,7 +329,7 @@ class Tasks:
 
     def _ended(self, task: Task) -> None:
         if task.state.is_final:
-            self._observe(TaskMoved(_shown(task.id), task.call.operation, task.state))
+            self._observe(TaskMoved(shown_id(task.id), task.call.operation, task.state))
             self._tell(task)
 
     def _tell(self, ended: Task) -> None:
@@ -386,7 +386,7 @@ def _check(call: Call) -> None:
             raise InvalidParams(f"The {what} of a task has at most {limit} ordinary characters", limit=limit)
 
 
-def _shown(id: str) -> str:
+def shown_id(id: str) -> str:
     """A task for a log: whoever holds the id of an anonymous one could end it."""
     return hashlib.sha256(id.encode()).hexdigest()[:12]
 

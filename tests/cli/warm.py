@@ -14,6 +14,7 @@ import traceback
 
 import portico.checkup
 import portico.cli
+import portico.remote
 import portico.sources.pdf
 import portico.sources.sql
 import portico.store.sqlite

@@ -589,7 +589,7 @@ class Node:
                 await feed.pause()
         finally:
             self._ended.discard(id)
-            if not stream_id:
+            if not stream_id and feed.seen is not None:
                 with suppress(ClientError):
                     await self._told("unsubscribe", id, LEAVE_SECONDS)
 

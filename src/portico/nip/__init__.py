@@ -101,9 +101,11 @@ def domain_of(nid: str) -> str:
 def covers(nodes: Iterable[str], url: str, exact: bool = False) -> bool:
     """Whether scope nodes cover the address of a node: itself and what lies below; if exact, itself alone.
 
-    An address without a port stands for every port of its host.
+    An address without a port stands for every port of its host. Case counts only in the path, and only if exact.
     """
-    return any(_covers(each, url, exact) for each in nodes)
+    if exact:
+        return any(_covers(each, url, exact) for each in nodes)
+    return any(_covers(each.lower(), url.lower(), exact) for each in nodes)
 
 
 def _covers(node: str, url: str, exact: bool) -> bool:

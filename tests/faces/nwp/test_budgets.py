@@ -75,7 +75,7 @@ async def test_without_a_tokenizer_four_bytes_are_a_token_in_either_tier(client:
     frame = decode(packed.content)
 
     assert isinstance(frame, CapsFrame)
-    expected = estimate(list({"id": id, **data} for id, data in THINGS.items()))
+    expected = estimate([{"id": id, **data} for id, data in THINGS.items()])
     assert (bare.json()["token_est"], frame.token_est) == (expected, expected)
     for answer in (bare, packed):
         assert answer.headers["x-nwp-tokens"] == str(expected)
@@ -122,24 +122,26 @@ async def test_the_first_tokenizer_that_is_known_counts(parts: Parts, client: ht
 
 @requirement("nwp:budget:limit", "nwp:budget:effective")
 async def test_the_smallest_budget_counts_and_zero_is_none(parts: Parts, client: httpx.AsyncClient) -> None:
-    made = await Authority(parts.config, parts.store).issue("bob", scopes=["read:*"], budget=400)
+    made = await Authority(parts.config, parts.store).issue("bob", scopes=["read:*"], budget=45)
     shown = json.dumps(dict(made.certificate))
     whole = (await capsule(client, {}))["token_est"]
 
     async def spent(field: int | None = None, **headers: str) -> int:
         return (await capsule(client, {"token_budget": field}, **headers))["token_est"]
 
+    plain = {most: await spent(most) for most in (30, 45, 60, 90)}
     for field, headers, most in (
-        (500, {}, 500),
-        (None, {"budget": "500"}, 500),
-        (500, {"budget": "900"}, 500),
-        (900, {"budget": "500"}, 500),
-        (0, {"budget": "500"}, 500),
-        (500, {"budget": "0"}, 500),
-        (None, {"ident": shown}, 400),
-        (900, {"ident": shown, "budget": "300"}, 300),
+        (None, {"budget": "60"}, 60),
+        (60, {"budget": "90"}, 60),
+        (90, {"budget": "60"}, 60),
+        (0, {"budget": "60"}, 60),
+        (60, {"budget": "0"}, 60),
+        (None, {"ident": shown}, 45),
+        (90, {"ident": shown, "budget": "60"}, 45),
+        (90, {"ident": shown, "budget": "30"}, 30),
     ):
-        assert most - 100 < await spent(field, **headers) <= most
+        assert await spent(field, **headers) == plain[most]
+    assert all(most - 15 < tokens <= most for most, tokens in plain.items())
     assert [await spent(), await spent(0), await spent(budget="0"), await spent(whole)] == [whole] * 4
     for odd in ("-1", "1.5", "many", "1" * 11):
         assert (await ask(client, {}, budget=odd)).status_code == 400
@@ -236,6 +238,19 @@ async def test_a_tokenizer_trims_as_the_estimate_does(client: httpx.AsyncClient)
     assert all(page["token_est"] <= 100 for page in found)
 
 
+async def test_what_is_very_long_is_estimated_whatever_the_tokenizer(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("portico.budget.MAX_COUNTED", 1000)
+
+    for budget in ("0", "100000"):
+        page = await capsule(client, {"limit": 12}, tokenizer="cl100k_base", budget=budget)
+        assert ("tokenizer_used" in page, page["token_est"]) == (False, estimate(page["data"]))
+    assert (await capsule(client, {"limit": 1}, tokenizer="cl100k_base"))["tokenizer_used"] == "cl100k_base"
+    small = await capsule(client, {"limit": 12}, tokenizer="cl100k_base", budget="100")
+    assert small["tokenizer_used"] == "cl100k_base"
+
+
 @requirement("nwp:budget:trimmed")
 async def test_rows_of_an_aggregate_keep_what_they_are_grouped_by(client: httpx.AsyncClient) -> None:
     operations = [
@@ -259,7 +274,7 @@ async def test_a_budget_holds_for_each_part_of_a_stream(client: httpx.AsyncClien
 
     assert ids(parts) == IDS
     assert all(part["token_est"] == estimate(part["data"]) <= 60 for part in parts)
-    assert {tuple(part["trimmed"]["dropped_fields"]) for part in parts} == {("description", "notes", "tags", "n")}
+    assert {tuple(part["trimmed"]["dropped_fields"]) for part in parts} == {("notes", "tags", "n", "description")}
     assert [part["is_last"] for part in parts] == [False] * (len(parts) - 1) + [True]
 
 

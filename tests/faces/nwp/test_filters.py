@@ -86,6 +86,7 @@ PATTERNS: list[tuple[dict[str, Any], str]] = [
     ({"name": {"$regex": "(?m)^second"}}, "c"),
     ({"name": {"$regex": "(a|b|e)+t"}}, "b"),
     ({"name": {"$regex": "[a+]+h"}}, ""),
+    ({"name": {"$regex": "([[:upper:]+])+lpha"}}, "ah"),
     ({"name": {"$regex": r"(t\w{2})+"}}, "bg"),
     ({"name": {"$regex": "a" * 256}}, ""),
     ({"name": {"$regex": "東" * 256}}, ""),

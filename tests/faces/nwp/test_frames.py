@@ -201,7 +201,7 @@ FRAMES_OF_ALL_KINDS: dict[int, Any] = {
 }
 
 
-@requirement("nwp:frames:types", "nwp:frames:stream", "nwp:frames:diff", "nwp:frames:error", "nwp:frames:anchor")
+@requirement("nwp:frames:types", "nwp:frames:diff", "nwp:frames:error", "nwp:frames:anchor")
 @EVERY_TIER
 @settings(max_examples=80, deadline=None)
 @given(data=st.data())

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 import pytest_asyncio
 from tests.conformance.requirements import requirement
-from tests.faces.conftest import ROOMS, Inn, asking
+from tests.faces.conftest import Inn, asking
+from tests.faces.nwp.conftest import opened_inn
 
-from portico.config import parse_config
 from portico.errors import (
     BudgetExceeded,
     CapabilityMissing,
@@ -50,8 +50,7 @@ from portico.faces.nwp.frames import (
     decode,
     encode,
 )
-from portico.server import Parts, opened_site
-from portico.store import Put
+from portico.server import Parts
 
 ID = "6F9619FF-8b86-4d01-b42d-00cf4fc964ff"
 OTHER = "0b06eaa4-a47e-4f55-8b35-1fab5e3b8b2d"
@@ -77,11 +76,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def parts(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Parts]:
     """One inn for all: nobody changes it."""
-    folder = str(tmp_path_factory.mktemp("inn"))
-    said = {"search": {"embedder": "none:"}, "store": {"url": "sqlite:///:memory:"}, "folder": folder}
-    async with opened_site(parse_config({**said, "limits": {"anonymous_per_minute": 100_000}})) as parts:
-        await parts.store.declare(parts.config.collection("rooms"))
-        await parts.store.write("rooms", [Put(id, data) for id, data in ROOMS.items()])
+    async with opened_inn(tmp_path_factory.mktemp("inn"), limits={"anonymous_per_minute": 100_000}) as parts:
         yield parts
 
 
@@ -473,7 +468,7 @@ async def test_what_an_answer_costs_is_counted_by_the_tokenizer_that_was_named(c
     assert counted.headers["x-nwp-tokens"] == counted.headers["x-nwp-tokens-native"] == str(counted.json()["token_est"])
 
 
-@requirement("nwp:media:lines", "nwp:header:final", "nwp:frames:stream")
+@requirement("nwp:media:lines", "nwp:header:final")
 async def test_a_stream_has_the_form_of_its_request(client: httpx.AsyncClient) -> None:
     lines = await client.post("/nwp/rooms/stream", json={"limit": 1})
     assert lines.headers["content-type"].partition(";")[0] == "application/x-ndjson"

@@ -42,6 +42,7 @@ from portico.faces.nwp.frames import (
 from portico.faces.nwp.native import Patience
 from portico.http import listening_of, tls_of
 from portico.nip.authority import Authority
+from portico.observe import Broke, Observation
 from portico.query import Page, Query
 from portico.site import Site
 from portico.store import Put, Remove
@@ -239,6 +240,11 @@ async def test_what_is_an_error_over_http_is_an_error_frame_and_talk_goes_on(nat
         unread = msgspec.json.encode({"limit": -1, "request_id": "negative"})
         await agent.send_raw(Header(Type.QUERY, Tier.JSON, len(unread)).encode() + unread)
         assert (await agent.receive()).details["request_id"] == "negative"
+        endless = SubscribeFrame(action="subscribe", stream_id="feed-0", resume_from_seq=1 << 70)
+        await agent.send_raw(encode(endless, Tier.JSON))
+        refused = await agent.receive()
+        assert (agent.tier, refused.details["stream_id"]) == (Tier.MSGPACK, "feed-0")
+        assert refused.status.startswith("NPS-CLIENT-")
         assert (await agent.ask(asked())).data == IDS
 
 
@@ -362,6 +368,9 @@ async def test_a_certificate_is_bound_to_its_connection(tmp_path: Path, encoding
             nobody = await agent.ask(asked(anchor_ref=anchor))
             await agent.send_raw(_ident({**certificate, "nid": f"{certificate['nid']}x"}, agent.tier))
             forged = await agent.receive()
+            strange = {"nid": certificate["nid"], "signature": msgspec.msgpack.Ext(7, b"")}
+            await agent.send_raw(_ident(strange, Tier.MSGPACK))
+            unread = await agent.receive()
             still_nobody = await agent.ask(asked(anchor_ref=anchor))
             # The question is not read before the certificate is known to be good.
             await agent.send_raw(_ident(certificate, agent.tier) + encode(asked(anchor_ref=anchor), agent.tier))
@@ -374,6 +383,7 @@ async def test_a_certificate_is_bound_to_its_connection(tmp_path: Path, encoding
     untrusted = "NWP-AUTH-NID-UNTRUSTED-ISSUER"
     assert old.said["error"] == "NWP-MANIFEST-VERSION-UNSUPPORTED"
     assert [each.error for each in (nobody, forged, still_nobody, stranger)] == [untrusted] * 4
+    assert unread.error == "NCP-FRAME-UNKNOWN-TYPE"
     assert (accepted.anchor_ref, accepted.data[0]["nid"]) == ("nps:system:ident:ack", certificate["nid"])
     assert known.data == IDS
     assert elsewhere.error == "NWP-AUTH-NID-SCOPE-VIOLATION"
@@ -385,6 +395,35 @@ def _ident(certificate: dict[str, Any], tier: Tier) -> bytes:
 
 
 # Patience, room, and the end
+
+
+@dataclass
+class Broken:
+    """A site whose queries run into a defect; in all else it is the site it stands before."""
+
+    site: Site
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.site, name)
+
+    async def query(self, query: Query, caller: Caller) -> Page:
+        raise ZeroDivisionError
+
+
+async def test_a_defect_is_told_to_the_operator_and_the_talk_goes_on(tmp_path: Path) -> None:
+    seen: list[Observation] = []
+    async with opened_inn(tmp_path) as parts:
+        broken = replace(parts, site=Broken(parts.site), observe=seen.append)
+        async with serving(broken) as ports, await Native.open(ports.native) as agent:
+            in_order, named = await agent.ask(asked()), await agent.ask(asked(request_id="q-3"))
+            listed = await agent.ask(ActionFrame(action_id="rooms.count"))
+
+    assert seen == [Broke("native", "ZeroDivisionError")] * 2
+    assert [(each.status, each.message) for each in (in_order, named)] == [
+        ("NPS-SERVER-INTERNAL", "The server failed")
+    ] * 2
+    assert named.details == {"request_id": "q-3"}
+    assert isinstance(listed, CapsFrame)
 
 
 @requirement("nwp:hello:deadline")

@@ -99,6 +99,15 @@ async def test_there_are_at_most_top_k_and_limit_records_and_all_pages_have_top_
     assert await nearest(client, near(top_k=1), limit=10) == [("east", 1.0)]
 
 
+@requirement("nwp:vector:nearest")
+async def test_a_stream_of_the_nearest_ends_with_top_k(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/nwp/things/stream", json={"vector_search": near(top_k=3), "limit": 2})
+    parts = [msgspec.json.decode(line) for line in answer.text.splitlines()]
+
+    assert [[each["id"] for each in part["data"]] for part in parts] == [["east", "far"], ["north"]]
+    assert (parts[0]["estimated_total"], parts[-1]["is_last"]) == (3, True)
+
+
 async def test_a_search_goes_with_a_filter_with_fields_and_with_an_order(client: httpx.AsyncClient) -> None:
     chosen = await capsule(client, {"vector_search": near(), "filter": {"n": {"$gt": 1}}, "fields": ["n"], "limit": 2})
     by_number = {"order": [{"field": "n", "dir": "DESC"}], "fields": ["id"]}
@@ -112,7 +121,7 @@ async def test_a_search_goes_with_a_filter_with_fields_and_with_an_order(client:
 
 
 @requirement("nwp:vector:dimension", "nwp:errors:query-filter-invalid")
-@pytest.mark.parametrize("vector", [[1.0], [1.0, 0.0, 0.0], [], [1e39, 0.0], ["1", "0"], "east", None], ids=repr)
+@pytest.mark.parametrize("vector", [[1.0], [1.0, 0.0, 0.0], [], [1e39, 0.0], [1e20, 0.0], ["1", "0"], "east", None], ids=repr)
 async def test_a_vector_that_cannot_be_compared_is_refused(client: httpx.AsyncClient, vector: Any) -> None:
     assert await refusal(client, {"vector_search": near(vector)}) == FILTER_INVALID
 

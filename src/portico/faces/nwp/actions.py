@@ -24,6 +24,7 @@ from portico.faces.nwp.feeds import moment
 from portico.faces.nwp.frames import AcceptedFrame, ActionFrame, CapsFrame, TaskFrame
 from portico.faces.nwp.gateway import one_step, traced, workflow_of
 from portico.faces.nwp.nodes import GATEWAY, INVOKE, TASK_CANCEL, TASK_STATUS, WORKFLOW, Action
+from portico.limits import check_payload
 from portico.operations import checked_params
 from portico.site import MAX_TIMEOUT, error_of
 
@@ -113,6 +114,7 @@ class Actions:
 
     def _given_away(self, call: Call, action: Action, task: TaskFrame, asking: Asking) -> Call:
         """A call as one of steps, which workers take. What they could only refuse is refused here."""
+        check_payload(call.params, self._site.limits)
         steps = self._steps(task, asking)
         checked_params(action.operation, call.params)
         # A key belongs to one action, and here all calls are of the same operation.

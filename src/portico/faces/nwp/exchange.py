@@ -124,7 +124,8 @@ class Exchange:
         carried = (len(encode_value(inline, asking.tier)) if inline else 0) + (walk.least if walk else 0)
         page = await self.site.query(query, asking.caller)
         page, written, is_cached = await self._fitting(query, page, asking, carried)
-        spare = asking.largest - ENVELOPE - carried - len(written.data) if asking.largest else None
+        taken = ENVELOPE + carried + len(written.data) + _excess(page.cursor)
+        spare = asking.largest - taken if asking.largest else None
         answer = CapsFrame(
             anchor_ref=AGGREGATE_REF if query.aggregate else meant.anchor.id,
             count=written.count,
@@ -296,9 +297,10 @@ def _portions(
     made: Records, asking: Asking, counter: Tokenizer | None, keep: Sequence[str]
 ) -> Iterator[tuple[Written, bool]]:
     """Records in portions that can be taken at once, and whether one is the last; of no records one empty portion."""
+    room = min(STREAM_BYTES, asking.largest - ENVELOPE) if asking.largest else STREAM_BYTES
     sizes, begin, is_end = _sizes(made, asking.tier), 0, False
     while not is_end:
-        portion = made[begin : begin + _that_fit(sizes[begin:], STREAM_BYTES)]
+        portion = made[begin : begin + _that_fit(sizes[begin:], room)]
         written = _write(portion, asking.tier, asking.budget, counter, None, keep)
         begin += written.count
         is_end = begin >= len(made)
@@ -320,6 +322,8 @@ def _part(written: Written, asking: Asking, seq: int, *, is_last: bool, **first:
 
 def _with_loss(written: Written, records: int) -> Written:
     """What is sent, with this number of records that the budget left out."""
+    if written.trimmed is None and not records:
+        return written
     trimmed = replace(written.trimmed or Trimmed([], written.cost), dropped_records=records)
     return replace(written, trimmed=None if trimmed.is_whole else trimmed)
 

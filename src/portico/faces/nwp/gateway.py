@@ -11,13 +11,16 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from portico.calls import Call
+from portico.calls import Call, Task
 from portico.catalog import Kind, Operation
 from portico.errors import InvalidWorkflow
 from portico.faces.nwp.failures import UnknownAction
 from portico.faces.nwp.frames import Natural, TaskFrame
 from portico.faces.nwp.nodes import Action, Node
+from portico.items import problem_with
+from portico.observe import Delegated, Observe
 from portico.site import MAX_TIMEOUT
+from portico.tasks import shown_id
 from portico.workflows import MAX_SECONDS, Edge, Retries, Step, Workflow
 
 TIMEOUT_MS: Final = 30_000
@@ -37,6 +40,7 @@ RETRIED: Final[Mapping[str, tuple[str, ...]]] = {
     "NOP-RESOURCE-INSUFFICIENT": ("Unavailable",),
     "NOP-TASK-TIMEOUT": ("TimedOut",),
 }
+MAX_SHOWN: Final = 200  # characters of an action that are told
 _MOST_RETRIES: Final = 5
 _MOST_PAUSE_MS: Final = 300_000
 _PARENT = re.compile(r"[0-9a-f]{2}-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})(-|\Z)")
@@ -120,6 +124,17 @@ def _trace(said: Any, parent: str) -> Trace:
     return Trace(secrets.token_hex(16), span)
 
 
+def delegation(observe: Observe) -> Callable[[TaskFrame, Task], None]:
+    """Tells an operator of every task that is handed to workers: whose it is, and to which trace it belongs."""
+
+    def tell(frame: TaskFrame, task: Task) -> None:
+        trace = frame.context or {}
+        actions = tuple(str(each["action"])[:MAX_SHOWN] for each in frame.dag["nodes"])
+        observe(Delegated(shown_id(task.id), actions, trace["trace_id"], trace["span_id"], task.caller.id))
+
+    return tell
+
+
 def _is_repeatable(operation: Operation) -> bool:
     return operation.idempotent or operation.kind == Kind.READ
 
@@ -129,6 +144,9 @@ def _is_repeatable(operation: Operation) -> bool:
 
 def workflow_of(frame: TaskFrame, node: Node, host: str, check: Check) -> Mapping[str, Any]:
     """The steps of a task as parameters of `run_workflow`. Every action in it is checked, at whatever depth."""
+    problem = problem_with("dag", frame.dag)
+    if problem:
+        raise InvalidWorkflow(f"The dag cannot be used: {problem}", reason="invalid")
     try:
         dag = msgspec.convert(frame.dag, Dag)
     except msgspec.ValidationError as error:

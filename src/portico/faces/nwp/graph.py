@@ -84,10 +84,9 @@ class Graph:
 
     def _children(self, asking: "Asking") -> Iterable[Child]:
         nodes, nwp = self._exchange.nodes, self._exchange.config.nwp
-        for name in asking.node.leads_to:
-            yield Child(name, nodes.url(name, asking.base), nodes.all[name])
-        for each in nwp.node:
-            yield Child(each.rel, each.url)
+        here = (nodes.all[name] for name in asking.node.leads_to if name in nodes.all)
+        yield from (Child(each.name, nodes.url(each.name, asking.base), each) for each in here)
+        yield from (Child(each.rel, each.url) for each in nwp.node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +154,9 @@ class Walk:
 
     async def _elsewhere(self, child: Child, share: Share) -> bytes:
         if not is_allowed(child.url, self.exchange.config.nwp.allow_nodes):
-            raise Forbidden("The address of this node is not allowed", hint="The operator can, in nwp.allow_nodes.")
+            raise Forbidden(
+                "The address of this node is not allowed", hint="The operator can add it to nwp.allow_nodes."
+            )
         url, body = f"{address_of(child.url)}/query", encode_value(self.question, Tier.JSON)
         try:
             status, said = await self.callbacks.ask(url, body, self._headers(share), MAX_BYTES, self._seconds)

@@ -82,30 +82,34 @@ class Patience:
     drain: float = 5.0  # to get their answers when the server stops
 
 
-@dataclass(frozen=True, slots=True)
 class Answering:
     """What answers frames, however they came."""
 
-    exchange: Exchange
-    actions: Actions
-    feeds: Feeds
+    def __init__(self, exchange: Exchange, actions: Actions, feeds: Feeds) -> None:
+        self.exchange = exchange
+        self.actions = actions
+        self.feeds = feeds
+        self._nodes: Mapping[str, Node] = {}
+        self._by_anchor: Mapping[str, Node] = {}
 
     async def node(self, frame: Request) -> Node:
         """No frame names a node: what it refers to leads to one, or else it is for the site."""
         nodes = self.exchange.nodes.all
-        match frame:
-            case TaskFrame():
-                return nodes[GATEWAY]
-            case QueryFrame(anchor_ref=str(reference)) | SubscribeFrame(anchor_ref=str(reference)) if reference:
-                return self._current(reference) or await self._superseded(reference) or nodes[SITE]
-            case _:
-                return nodes[SITE]
+        if isinstance(frame, QueryFrame | SubscribeFrame) and frame.anchor_ref:
+            return self._current(frame.anchor_ref) or await self._superseded(frame.anchor_ref) or nodes[SITE]
+        return nodes[GATEWAY if isinstance(frame, TaskFrame) else SITE]
 
     def _current(self, reference: str) -> Node | None:
-        for node in self.exchange.nodes.all.values():
-            if node.type == "memory" and any(anchor.id == reference for anchor in node.collections.values()):
-                return node
-        return None
+        nodes = self.exchange.nodes.all
+        if nodes is not self._nodes:
+            self._nodes = nodes
+            self._by_anchor = {
+                anchor.id: node
+                for node in reversed(list(nodes.values()))  # of two with one schema the first counts
+                if node.type == "memory"
+                for anchor in node.collections.values()
+            }
+        return self._by_anchor.get(reference)
 
     async def _superseded(self, reference: str) -> Node | None:
         nodes = self.exchange.nodes.all
@@ -115,7 +119,7 @@ class Answering:
             meant = await self.exchange.anchors.meant(nodes[SITE], reference, is_patient=True)
         except AnchorUnknown:
             return None
-        return next(each for each in nodes.values() if each.type == "memory" and meant.collection in each.collections)
+        return self._current(meant.anchor.id)
 
 
 class NativePort:
@@ -150,12 +154,17 @@ class NativePort:
         self._listener = listener
         self._accepting = asyncio.create_task(self._accept(listener))
 
-    def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Begin a work that does not outlive this."""
-        task = asyncio.create_task(work)
+    def run(
+        self, work: Coroutine[Any, Any, None], done: Callable[[asyncio.Task[None]], None] | None = None
+    ) -> asyncio.Task[None]:
+        """Begin a work that does not outlive this. Whoever wants to know when it is done has it forgotten then."""
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(done or self.forget)
         return task
+
+    def forget(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
 
     async def close(self) -> None:
         """Take nobody in any more, and let those who are here have their answers, if that does not take long."""
@@ -437,12 +446,11 @@ class Session(asyncio.Protocol):
             self._transport.abort()
 
     def _look(self) -> None:
-        """Close a connection on which nothing happens."""
-        quiet = self._loop.time() - self._heard
-        if quiet >= self._patience.idle and not self._following:
-            self._transport.close()
+        """End a connection on which nothing happens, or that was closed before its agent read the last words."""
+        left = self._patience.idle - (self._loop.time() - self._heard)
+        if self._transport.is_closing() or (left <= 0 and not self._following):
+            self._transport.abort()
         else:
-            left = self._patience.idle - quiet
             self._looking = self._loop.call_later(left if left > 0 else self._patience.idle, self._look)
 
     # Reading
@@ -465,7 +473,7 @@ class Session(asyncio.Protocol):
                 del self._read[:end]
                 self._take(header, payload)
         except FrameError as error:  # nobody knows where the next one begins
-            self._write(encode(_told(unreadable(error), {}), self._tier))
+            self._write(_refusal(unreadable(error), {}, self._tier))
             self._transport.close()
         self._listen(not self._is_busy)
 
@@ -519,17 +527,17 @@ class Session(asyncio.Protocol):
             self._orderly = self._run(self._answer_in_order(), {})
 
     def _run(self, work: Coroutine[Any, Any, None], tag: Tag) -> asyncio.Task[None]:
-        task = self._port.run(work)
+        task = self._port.run(work, lambda ended: self._done(ended, tag))
         self._running.add(task)
-        task.add_done_callback(lambda ended: self._done(ended, tag))
         return task
 
     def _done(self, task: asyncio.Task[None], tag: Tag) -> None:
+        self._port.forget(task)
         self._running.discard(task)
         self._beside.discard(task)
         if not task.cancelled() and (error := task.exception()):
             self._port.observe(Broke("native", type(error).__name__))
-            self._write(encode(_told(SiteError("The server failed"), tag), self._tier))
+            self._write(_refusal(SiteError("The server failed"), tag, self._tier))
         if task is self._orderly:
             self._orderly = self._run(self._answer_in_order(), {}) if self._waiting else None
         if task is self._identifying:
@@ -548,7 +556,7 @@ class Session(asyncio.Protocol):
         try:
             written = self._written(await self._answered(asked, tag))
         except SiteError as error:
-            written = encode(_told(error, tag), self._tier)
+            written = _refusal(error, tag, self._tier)
         await self._send(written)
 
     async def _answered(self, asked: Request | SiteError, tag: Tag) -> Frame:
@@ -590,19 +598,24 @@ class Session(asyncio.Protocol):
 
     def _identify(self, frame: IdentFrame, payload: bytes, tier: Tier) -> None:
         """Bind a certificate to the connection. Nothing else is read before it is known to be good."""
-        ident = payload if tier == Tier.JSON else encode_value(decode_any(payload, tier), Tier.JSON)
-        shown = Credentials(ident=ident, address=self.address)
+        try:
+            shown = Credentials(ident=_as_json(payload, tier), address=self.address)
+        except FrameError as error:
+            self._ask(unreadable(error), {})
+            return
         self._identifying = self._run(self._bind(frame.nid, shown), {})
 
     async def _bind(self, nid: str, shown: Credentials) -> None:
-        self._shown, self._known = shown, None
         try:
-            await self._site.gate.spend(await self._caller())
-            told: Frame = CapsFrame(anchor_ref=IDENT_REF, count=1, data=[{"nid": nid, "status": "accepted"}])
+            known = await self._site.caller(shown)
+            await self._site.gate.spend(known)
+            self._shown, self._known, self._checked = shown, known, self._loop.time()
+            accepted = {"nid": nid, "status": "accepted"}
+            written = self._written(CapsFrame(anchor_ref=IDENT_REF, count=1, data=[accepted]))
         except SiteError as error:
             self._shown, self._known = Credentials(address=self.address), None
-            told = _told(error, {})
-        await self._send(encode(told, self._tier))
+            written = _refusal(error, {}, self._tier)
+        await self._send(written)
 
     # Streams
 
@@ -613,11 +626,9 @@ class Session(asyncio.Protocol):
             return
         id = next(iter(tag.values()), None) or self._new_id()
         flow = self._flows[id] = Flow()
-        task = self._port.run(begin(frame, id, flow))
-        self._beside.add(task)
-        task.add_done_callback(lambda ended: self._ended_stream(ended, tag, id, flow))
+        self._beside.add(self._port.run(begin(frame, id, flow), lambda ended: self._end(ended, tag, id, flow)))
 
-    def _ended_stream(self, task: asyncio.Task[None], tag: Tag, id: str, flow: Flow) -> None:
+    def _end(self, task: asyncio.Task[None], tag: Tag, id: str, flow: Flow) -> None:
         if self._flows.get(id) is flow:
             del self._flows[id]
             self._ended.append(id)
@@ -633,8 +644,8 @@ class Session(asyncio.Protocol):
                     await self._send(self._written(part, is_final=part.is_last))
                     flow.seq = part.seq + 1
         except SiteError as error:
-            told = _broken(id, flow, error) if flow.seq else _told(error, _tag(frame))
-            await self._send(encode(told, self._tier))
+            tier, tag = self._tier, _tag(frame)
+            await self._send(encode(_broken(id, flow, error), tier) if flow.seq else _refusal(error, tag, tier))
 
     async def _follow(self, frame: SubscribeFrame, id: str, flow: Flow) -> None:
         self._following += 1
@@ -650,15 +661,15 @@ class Session(asyncio.Protocol):
             finally:
                 await feed.aclose()
         except SiteError as error:
-            await self._send(encode(_told(error, _tag(frame)), self._tier))
+            await self._send(_refusal(error, _tag(frame), self._tier))
         finally:
             self._following -= 1
 
     def _grant(self, frame: StreamFrame) -> None:
         """What an agent says of a stream that it reads: how many more frames it wants."""
         flow = self._flows.get(frame.stream_id)
-        if flow and (frame.window_size is None or frame.window_size >= 0):
-            flow.grant(frame.window_size)
+        if flow:
+            flow.grant(None if frame.window_size is None else max(frame.window_size, 0))
         elif frame.stream_id not in self._ended:
             tag = {"stream_id": frame.stream_id[:64]}
             self._ask(UnreadableFrame("There is no such stream", code="NCP-STREAM-NOT-FOUND"), tag)
@@ -694,12 +705,9 @@ class Session(asyncio.Protocol):
 
 def _tag(frame: Request) -> Tag:
     """What an agent calls a request. What could not be told again is no name."""
-    name, said = ("stream_id", frame.stream_id) if isinstance(frame, SubscribeFrame) else _request_id(frame)
-    return {name: said} if said and _ID.match(said) else {}
-
-
-def _request_id(frame: QueryFrame | ActionFrame | TaskFrame) -> tuple[str, str | None]:
-    return "request_id", frame.request_id
+    if isinstance(frame, SubscribeFrame):
+        return {"stream_id": frame.stream_id} if _ID.match(frame.stream_id) else {}
+    return {"request_id": frame.request_id} if frame.request_id and _ID.match(frame.request_id) else {}
 
 
 def _tag_of_payload(payload: bytes, tier: Tier) -> Tag:
@@ -717,10 +725,23 @@ def _tag_of_payload(payload: bytes, tier: Tier) -> Tag:
             return {}
 
 
-def _told(error: SiteError, tag: Tag) -> ErrorFrame:
-    """An error as a frame. Agents of 0.4 look for its request in the details."""
+def _as_json(payload: bytes, tier: Tier) -> bytes:
+    """A certificate as its authority wrote it before somebody packed it."""
+    if tier == Tier.JSON:
+        return payload
+    try:
+        return encode_value(decode_any(payload, tier), Tier.JSON)
+    except (TypeError, ValueError) as error:
+        raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "A certificate holds only what JSON can say") from error
+
+
+def _refusal(error: SiteError, tag: Tag, tier: Tier) -> bytes:
+    """An error as it is sent. Agents of 0.4 look for its request in the details."""
     told = failure(error, tag.get("request_id"))
-    return msgspec.structs.replace(told, details={**told.details, **tag})
+    try:
+        return encode(msgspec.structs.replace(told, details={**told.details, **tag}), tier)
+    except OverflowError:  # a number that an agent wrote in JSON, and that MessagePack has no room for
+        return encode(msgspec.structs.replace(told, details={**tag}), tier)
 
 
 def _broken(id: str, flow: Flow, error: SiteError) -> StreamFrame:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from portico.budget import SUPPORTED
-from portico.catalog import Catalog, Collection, JsonSchema, Kind, Operation, anchor_of
+from portico.catalog import Catalog, Collection, Kind, Operation, anchor_of
 from portico.config import Config
 from portico.faces.documents import tag_of
 from portico.faces.nwp.failures import UnknownNode
@@ -25,6 +25,7 @@ PREFIX: Final = "/nwp"
 MANIFEST: Final = "application/nwp-manifest+json"
 SITE, OPERATIONS, GATEWAY = "site", "operations", "gateway"
 MAX_DEPTH: Final = 5  # hops into the graph
+MAX_STEPS: Final = 8  # from one JSON Schema to the next that it refers to
 TASK_STATUS, TASK_CANCEL = "system.task.status", "system.task.cancel"
 WORKFLOW = "run_workflow"
 QUERY, INVOKE = "nwp:query", "nwp:invoke"
@@ -39,6 +40,7 @@ _JSON_TYPES = {
     "array": "array",
     "object": "object",
 }
+_NULL = {"type": "null"}
 _HIDDEN = frozenset({"get_task", "cancel_task", WORKFLOW})  # said in other words here
 
 
@@ -298,41 +300,70 @@ def _actions(catalog: Catalog, collection: Collection) -> dict[str, Action]:
 
 
 def _anchor_of_type(kind: Any) -> Anchor:
-    return _made_anchor(_schema_of_object(schema_of(kind))) if isinstance(kind, JsonSchema) else _kept_anchor(kind)
+    try:
+        return _kept_anchor(kind)
+    except TypeError:  # what holds a schema as somebody wrote it cannot be looked up
+        return _made_anchor(kind)
 
 
 @lru_cache(maxsize=1024)
 def _kept_anchor(kind: Any) -> Anchor:
-    return _made_anchor(_schema_of_object(schema_of(kind)))
+    return _made_anchor(kind)
 
 
-def _made_anchor(schema: Mapping[str, Any]) -> Anchor:
+def _made_anchor(kind: Any) -> Anchor:
+    schema = _schema_of_object(_described(kind))
     return Anchor(anchor_of(schema), schema)
+
+
+def _described(kind: Any) -> Mapping[str, Any]:
+    """The JSON Schema of a type; of one that has none, one that says nothing."""
+    try:
+        return schema_of(kind)
+    except TypeError:
+        return {}
 
 
 def _schema_of_object(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The members of an object that a JSON Schema describes, as fields. What is no object has none to name."""
-    definitions = schema.get("$defs", {})
-    whole = _resolved(schema, definitions)
-    whole = _resolved(whole["items"], definitions) if isinstance(whole.get("items"), Mapping) else whole
-    required = set(whole.get("required", ()))
-    members: Mapping[str, Any] = whole.get("properties", {})
-    fields = [
-        {"name": name, "type": _type_of(each, definitions), **({} if name in required else {"nullable": True})}
-        for name, each in members.items()
-    ]
-    return {"fields": fields}
+    definitions: Any = schema.get("$defs", {})
+    whole, _ = _resolved(schema, definitions)
+    whole, _ = _resolved(whole["items"], definitions) if "items" in whole else (whole, False)
+    required, members = whole.get("required", ()), whole.get("properties", {})
+    return {"fields": [_field(name, each, name in required, definitions) for name, each in members.items()]}
 
 
-def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[str, Any]:
-    reference = schema.get("$ref")
-    name = reference.removeprefix("#/$defs/") if isinstance(reference, str) else ""
-    found: Any = definitions.get(name, schema)
-    return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}
+def _field(name: str, schema: Any, is_required: bool, definitions: Mapping[str, Any]) -> dict[str, Any]:
+    whole, may_lack = _resolved(schema, definitions)
+    nullable = {"nullable": True} if may_lack or not is_required else {}
+    return {"name": name, "type": _type_of(whole), **nullable}
 
 
-def _type_of(schema: Any, definitions: Mapping[str, Any]) -> str:
-    if not isinstance(schema, Mapping):
-        return "object"
-    said: Any = _resolved(cast("Mapping[str, Any]", schema), definitions).get("type")
+def _resolved(schema: Any, definitions: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+    """What a schema comes down to if it refers to another or is one or nothing, and whether it may be nothing."""
+    whole, may_lack = _object(schema), False
+    for _ in range(MAX_STEPS):
+        reference, choices = whole.get("$ref"), whole.get("anyOf")
+        if isinstance(reference, str):
+            found = definitions.get(reference.removeprefix("#/$defs/"))
+        elif isinstance(choices, list):
+            others = [each for each in cast("list[Any]", choices) if each != _NULL]
+            may_lack = may_lack or len(others) < len(cast("list[Any]", choices))
+            found = others[0] if len(others) == 1 else None
+        else:
+            break
+        whole = _object(found)
+    return whole, may_lack
+
+
+def _object(schema: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else {}
+
+
+def _type_of(schema: Mapping[str, Any]) -> str:
+    said, values = schema.get("type"), schema.get("enum")
+    if schema.get("format") == "date-time":
+        return "timestamp"
+    if isinstance(values, list) and all(isinstance(each, str) for each in cast("list[Any]", values)):
+        return "string"
     return _JSON_TYPES.get(said, "object") if isinstance(said, str) else "object"

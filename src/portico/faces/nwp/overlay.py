@@ -82,7 +82,8 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.IGNORECASE
 _MAPS = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))  # first bytes of a MessagePack object
 
 # What there is below a node's address, and the one method that it is asked with (3.2).
-STATUS: Final = "actions/status/{task}"
+TASKS: Final = "actions/status/"
+STATUS: Final = f"{TASKS}{{task}}"
 PATHS: Final[Mapping[str, str]] = {
     "": "GET",
     ".nwm": "GET",
@@ -133,8 +134,8 @@ class Arrived:
     headers: Headers
     method: str
     name: str  # of the node
-    sub: str  # what is wanted of it
-    rest: str  # what follows
+    below: str  # what is wanted of it, as the table of paths says it
+    task: str  # the id of the task whose status that is; mostly empty
     id: str  # as the caller calls it, or made up
     base: str
 
@@ -146,20 +147,10 @@ class Arrived:
     def address(self) -> str:
         return self.scope["client"][0] if self.scope.get("client") else ""
 
-    @property
-    def task(self) -> str:
-        """The id of the task whose status is wanted; mostly empty."""
-        return self.rest.removeprefix("status/") if (self.sub, self.rest[:7]) == ("actions", "status/") else ""
-
-    @property
-    def below(self) -> str:
-        """Where it is in the table of paths."""
-        return STATUS if self.task else f"{self.sub}/{self.rest}" if self.rest else self.sub
-
     def called(self, id: str | None) -> "Arrived":
         """The same under the id that its frame has. That of the header counts before it (9.3)."""
-        named = None if "x-nwp-request-id" in self.headers else _uuid(id)
-        return replace(self, id=named) if named else self
+        named = _uuid(id)
+        return replace(self, id=named) if named and "x-nwp-request-id" not in self.headers else self
 
 
 Handler: TypeAlias = Callable[[Arrived, Node, Caller], Awaitable[None]]
@@ -219,10 +210,14 @@ class Overlay:
 
     def _arrived(self, scope: Scope, receive: Receive, send: Send) -> Arrived:
         headers = {name.decode("latin-1"): value.decode("latin-1").strip() for name, value in scope["headers"]}
-        _, _, name, sub, rest, *_ = (*scope["path"].split("/", 4), "", "", "")
+        _, _, name, below, *_ = (*scope["path"].split("/", 3), "", "")
+        below = below.removesuffix("/")
+        task = below.removeprefix(TASKS) if below.startswith(TASKS) else ""
         id = _uuid(headers.get("x-nwp-request-id")) or str(uuid.uuid4())
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        return Arrived(scope, receive, send, headers, method, name or SITE, sub, rest, id, self._base(scope, headers))
+        base = self._base(scope, headers)
+        wanted = STATUS if task else below
+        return Arrived(scope, receive, send, headers, method, name or SITE, wanted, task, id, base)
 
     def _base(self, scope: Scope, headers: Headers) -> str:
         key = scope["scheme"], headers.get("host", "")
@@ -273,12 +268,14 @@ class Overlay:
         for name in NUMBERS:
             _natural(arrived.headers, name)
         body = await body_of(arrived.receive, arrived.headers, self._site.limits.payload_bytes)
-        # The same question is the same bytes, and then the same frame: what follows from it is known by it.
-        found = self._frames.get((kind, body)) if len(body) <= SHORT else None
+        # The same question is the same bytes, and then the same frame: what follows from it is known by it. Of others
+        # nothing is kept: an operation may change what it is given.
+        is_kept = kind is QueryFrame and len(body) <= SHORT
+        found = self._frames.get(body) if is_kept else None
         if found is None:
             found = _frame_of(body, kind)
-            if len(body) <= SHORT:
-                self._frames.put((kind, body), found)
+            if is_kept:
+                self._frames.put(body, found)
         return cast("T", found[0]), self._wanted(arrived, found[1])
 
     def _wanted(self, arrived: Arrived, form: Form) -> Form:
@@ -318,6 +315,8 @@ class Overlay:
         await self._send_stream(arrived, frame, self._asking(arrived, node, caller, form), form)
 
     async def _send_stream(self, arrived: Arrived, frame: QueryFrame, asking: Asking, form: Form) -> None:
+        if not form.is_framed:
+            asking, form = replace(asking, tier=Tier.JSON), BARE  # lines are JSON, whatever the question was written in
         begun = await begin(self._feeds.stopping(self._exchange.stream(frame, asking), asking))
         headers = self._said(asking.node, asking.caller, asking.id)
 

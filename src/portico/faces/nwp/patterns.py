@@ -4,7 +4,7 @@ import re
 
 _QUANTIFIED = re.compile(r"[*+]|\{\d*,\d*\}")  # that repeat as often as there is something, or nearly so
 _REFERENCE = re.compile(r"\\(?:[1-9]|g[<{]|k[<{'])|\(\?P=")
-_CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]?")
+_CLASS = re.compile(r"\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]?")
 
 
 def refers_back(pattern: str) -> bool:
