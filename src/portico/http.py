@@ -131,10 +131,7 @@ def application(parts: Parts) -> Application:
     if parts.config.site.images:
         folder = _image_folder(parts.config)
         routes.append(Mount("/images", Images(directory=folder, check_dir=False)))
-    # Outside of everything, so that a page elsewhere can read what went wrong, too.
-    app = Challenges(
-        Starlette(routes=routes, exception_handlers=_handlers(parts.site.name, parts.observe)), parts.config
-    )
+    app = Starlette(routes=routes, exception_handlers=_handlers(parts.site.name, parts.observe))
     actions = Actions(exchange, callbacks, delegation(parts.observe))
     answering = Answering(exchange, actions, Feeds(exchange))
     front = Front(app, Overlay(exchange, actions, answering.feeds, parts.config), parts.observe)
@@ -143,7 +140,8 @@ def application(parts: Parts) -> Application:
         sign = partial(_signed, own_authority)
         return Notices(parts.site, callbacks, sign, parts.config, parts.observe)
 
-    cors = Cors(front, parts.config.server.origins)
+    # Outside of everything, so that a page elsewhere can read what went wrong, too.
+    cors = Cors(Challenges(front, parts.config), parts.config.server.origins)
     return Application(cors, (mcp_face, a2a_face), answering, notices)
 
 
@@ -255,11 +253,13 @@ async def _serve_until_told(
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda number, _frame: told.append(number))
     async with opened_site(config, observe=observe) as parts:
-        running = Serving(parts, listeners.native)
+        app = application(parts)
+        running = Serving(server_settings(parts, app), app)
+        running.listen_natively(listeners.native, parts)
         announcing = asyncio.create_task(_announce(running, lambda: started(_opened(parts))))
         try:
             if not told:
-                running.begin()
+                app.begin()
                 await running.serve(sockets=[listeners.http])
         finally:
             announcing.cancel()
@@ -271,10 +271,15 @@ class Serving(uvicorn.Server):
     HTTP that arrives on the native port is served as all HTTP is, and counted with it.
     """
 
-    def __init__(self, parts: Parts, native: socket.socket, patience: Patience | None = None) -> None:
-        self._application = application(parts)
-        super().__init__(server_settings(parts, self._application))
-        self._listener = native
+    def __init__(self, settings: uvicorn.Config, app: Application) -> None:
+        super().__init__(settings)
+        self._application = app
+        self._native: NativePort | None = None
+        self._listener: socket.socket | None = None
+
+    def listen_natively(self, listener: socket.socket, parts: Parts, patience: Patience | None = None) -> None:
+        """Take native connections from a socket, too, once it serves."""
+        self._listener = listener
         self._native = NativePort(
             self._application.answering,
             parts.config,
@@ -284,16 +289,15 @@ class Serving(uvicorn.Server):
             patience=patience,
         )
 
-    def begin(self) -> None:
-        self._application.begin()
-
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self._native.open(self._listener)
+        if self._native and self._listener:
+            self._native.open(self._listener)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self._application.close()
-        await asyncio.gather(self._native.close(), super().shutdown(sockets))
+        leaving = [self._native.close()] if self._native else []
+        await asyncio.gather(*leaving, super().shutdown(sockets))
 
 
 def server_settings(parts: Parts, app: Application | None = None) -> uvicorn.Config:

@@ -8,13 +8,11 @@ What is said and understood is written here, once. A line takes frames to a node
 
 import asyncio
 import hashlib
-import re
 import ssl as tls
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from keyword import iskeyword
 from typing import Any, Final, Literal, Self, TypeAlias, TypedDict, Unpack, cast
 
 import httpx
@@ -278,15 +276,9 @@ class _Schema(msgspec.Struct, frozen=True):
 
 
 def row_of(anchor: Anchor) -> type[msgspec.Struct]:
-    """A type for the records of a schema. What could be no attribute is called a little differently: @type is type."""
-    names: dict[str, str] = {}
-    for name in anchor.fields:
-        attribute = re.sub(r"\W", "_", name).lstrip("_")
-        is_free = attribute.isidentifier() and not iskeyword(attribute) and attribute not in names
-        names[attribute if is_free else f"field_{len(names)}_{attribute}"] = name
-    kinds = [{"name": attribute, "type": anchor.fields[name]} for attribute, name in names.items()]
-    fields = [(each.name, each.type, None) for each in msgspec.structs.fields(row_type({"fields": kinds}))]
-    return msgspec.defstruct("Row", fields, rename=names, frozen=True, gc=False, omit_defaults=True, kw_only=True)
+    """A type for the records of a schema, of which a query may want only some fields."""
+    fields = [{"name": name, "type": kind, "nullable": True} for name, kind in anchor.fields.items()]
+    return row_type({"fields": fields})
 
 
 def _task(said: Mapping[str, Any]) -> Task:

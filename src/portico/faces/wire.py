@@ -489,10 +489,16 @@ class Cors:
         return await self._app(scope, receive, sending)
 
 
-_EXPOSED = "retry-after, www-authenticate, location, mcp-session-id"
+_EXPOSED = (
+    "retry-after, www-authenticate, location, etag, mcp-session-id, x-nwp-schema, x-nwp-tokens, x-nwp-tokens-native,"
+    " x-nwp-tokenizer-used, x-nwp-cached, x-nwp-node-type, x-nwp-request-id, x-nwp-rate-limit, x-nwp-rate-remaining,"
+    " x-nwp-rate-reset"
+)
 _ACCEPTED = (
     "content-type, authorization, x-api-key, accept, prefer, idempotency-key, last-event-id,"
-    " mcp-session-id, mcp-protocol-version, mcp-method, mcp-name, a2a-version, a2a-extensions"
+    " mcp-session-id, mcp-protocol-version, mcp-method, mcp-name, a2a-version, a2a-extensions, if-none-match,"
+    " x-nwp-agent, x-nwp-ident, x-nwp-budget, x-nwp-tokenizer, x-nwp-depth, x-nwp-encoding, x-nwp-request-id,"
+    " x-nwp-version, x-nwp-trace"
 )
 _PREFLIGHT_HEADERS = (
     (b"access-control-allow-methods", b"GET, POST, PUT, PATCH, DELETE"),

@@ -16,7 +16,7 @@ from tests.faces.conftest import ROOMS
 from portico.config import parse_config
 from portico.faces.nwp.frames import Frame, HelloFrame, Tier, decode, decode_any, encode, read_header
 from portico.faces.nwp.native import Patience
-from portico.http import Serving, listening_of
+from portico.http import Serving, application, listening_of, server_settings
 from portico.server import Parts, opened_site
 from portico.store import Put
 
@@ -60,7 +60,10 @@ async def serving(parts: Parts, patience: Patience | None = None) -> AsyncIterat
     """Where a real server of a site listens, natively too. Leaving stops it as an operator does."""
     server = structs.replace(parts.config.server, port=0, nwp_port=0)
     config, listeners = listening_of(structs.replace(parts.config, server=server))
-    running = Serving(replace(parts, config=config), listeners.native, patience)
+    parts = replace(parts, config=config)
+    app = application(parts)
+    running = Serving(server_settings(parts, app), app)
+    running.listen_natively(listeners.native, parts, patience)
     work = asyncio.create_task(running.serve(sockets=[listeners.http]))
     try:
         async with asyncio.timeout(10):

@@ -404,6 +404,21 @@ async def test_a_key_that_is_in_use_is_refused(agent: Agent) -> None:
     assert BEGUN.count(doors[1]) == 1
 
 
+@requirement("nwp:idempotency:repeated")
+async def test_of_many_requests_with_one_key_at_once_one_runs(agent: Agent) -> None:
+    key, before = name(), len(RESERVED)
+
+    answers = await asyncio.gather(
+        *(agent.invoke("site.reserve_room", {"room": "attic"}, idempotency_key=key) for _ in range(10))
+    )
+
+    done = [each.json()["data"] for each in answers if each.status_code == 200]
+    assert done == [[{"room": "attic", "nights": 1, "number": before + 1}]] * len(done)
+    assert len(done) >= 1
+    assert {code(each) for each in answers if each.status_code != 200} <= {IN_USE}
+    assert len(RESERVED) == before + 1
+
+
 @pytest.mark.parametrize("key", ["k" * 256, "a\u0000b", 5])
 async def test_what_can_be_no_key_is_refused(agent: Agent, key: Any) -> None:
     before = len(RESERVED)

@@ -348,7 +348,6 @@ async def test_nothing_in_a_filter_becomes_part_of_a_statement(client: httpx.Asy
         {7: {"$eq": 1}},
         {"$and": [{None: {"$eq": 1}}]},
     ],
-    ids=repr,
 )
 async def test_values_that_json_cannot_say_are_refused(client: httpx.AsyncClient, where: Any) -> None:
     having = {"operations": [{"func": "COUNT", "alias": "n"}], "having": where}

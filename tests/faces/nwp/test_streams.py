@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 import pytest_asyncio
 from starlette.types import ASGIApp, Message
@@ -125,6 +126,12 @@ async def test_a_framed_query_with_the_flag_is_a_stream_too(port: int) -> None:
     _, found = await chunks(port, encode(QueryFrame(stream=True, limit=20), Tier.MSGPACK), "query")
 
     assert ids([part_of(raw).data for raw in found]) == IDS
+
+
+async def test_bare_messagepack_is_streamed_in_lines_that_can_be_read(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/nwp/things/stream", content=msgspec.msgpack.encode({"limit": 20}))
+
+    assert ids([json.loads(line)["data"] for line in answer.text.splitlines()]) == IDS
 
 
 @requirement("nwp:stream:cursor")

@@ -121,7 +121,9 @@ async def test_a_search_goes_with_a_filter_with_fields_and_with_an_order(client:
 
 
 @requirement("nwp:vector:dimension", "nwp:errors:query-filter-invalid")
-@pytest.mark.parametrize("vector", [[1.0], [1.0, 0.0, 0.0], [], [1e39, 0.0], [1e20, 0.0], ["1", "0"], "east", None], ids=repr)
+@pytest.mark.parametrize(
+    "vector", [[1.0], [1.0, 0.0, 0.0], [], [1e39, 0.0], [1e20, 0.0], ["1", "0"], "east", None], ids=repr
+)
 async def test_a_vector_that_cannot_be_compared_is_refused(client: httpx.AsyncClient, vector: Any) -> None:
     assert await refusal(client, {"vector_search": near(vector)}) == FILTER_INVALID
 

@@ -201,7 +201,7 @@ class Exchange:
         space = asking.largest - ENVELOPE - carried if asking.largest else None
         asked, is_cut = _length(page), False
         for _ in range(TRIES):
-            room = space - _excess(page.cursor) if space else None
+            room = None if space is None else space - _excess(page.cursor)
             written, is_cached = await self._written(query, page, asking, counter, room)
             kept = _that_fit(written.sizes, room) if written.sizes and room is not None else written.count
             if kept == _length(page):
@@ -233,7 +233,8 @@ class Exchange:
         if not self.nodes.may(asking.node, "stream_query"):
             await self.site.gate.spend(asking.caller)
             raise StreamUnsupported("This node does not stream")
-        meant, query = await self._understood(msgspec.structs.replace(frame, cursor=None), asking)
+        whole = msgspec.structs.replace(frame, cursor=None) if frame.cursor else frame
+        meant, query = await self._understood(whole, asking)
         reference = AGGREGATE_REF if query.aggregate else meant.anchor.id
         asked = replace(query, count=True, limit=MAX_LIMIT if query.aggregate else query.limit)
         sent = 0

@@ -449,7 +449,7 @@ _ROW_TYPES: Final[Mapping[str, Any]] = {
 def row_type(schema: Mapping[str, Any]) -> type[msgspec.Struct]:
     """A type for the records of a schema: reading them so is several times as fast as reading objects of any kind.
 
-    A field that cannot be called so in Python is called by its letters: `@type` is `type_`.
+    A field that cannot be called so in Python is called by its letters: `@type` is `type`, and `class` is `class_`.
     """
     columns = [_column(each) for each in _fields(schema)]
     names = _attributes([each[0] for each in columns])
@@ -464,10 +464,9 @@ def _attributes(names: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in names:
         plain = re.sub(r"\W+", "", name, flags=re.ASCII).lstrip("_0123456789") or "field"
-        attribute = name if name == plain and not iskeyword(name) else f"{plain}_"
-        while attribute in found.values():
-            attribute += "_"
-        found[name] = attribute
+        while iskeyword(plain) or plain in found.values():
+            plain += "_"
+        found[name] = plain
     return found
 
 
