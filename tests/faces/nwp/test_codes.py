@@ -227,7 +227,7 @@ async def interrupted(inns: Inns) -> httpx.Response:
     async with opened_inn(inns.folder) as parts:
         running = serving(parts)
         ports = await running.__aenter__()
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{ports.http}") as client:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{ports.http}", timeout=30) as client:
             async with subscribed(Agent(client), subscribe()) as listener:
                 await listener.frame()
                 stopping = asyncio.create_task(running.__aexit__(None, None, None))

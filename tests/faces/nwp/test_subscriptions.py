@@ -56,7 +56,10 @@ async def client(parts: Parts) -> AsyncIterator[httpx.AsyncClient]:
 @asynccontextmanager
 async def connected(parts: Parts) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a real server, which stops in the end."""
-    async with serving(parts) as ports, httpx.AsyncClient(base_url=f"http://127.0.0.1:{ports.http}") as client:
+    async with (
+        serving(parts) as ports,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{ports.http}", timeout=30) as client,
+    ):
         yield client
 
 
@@ -425,7 +428,7 @@ async def test_a_node_may_tell_of_all_changes_or_of_none(tmp_path: Path) -> None
 async def test_a_server_that_stops_says_so_in_a_last_frame(tmp_path: Path) -> None:
     async with opened_inn(tmp_path) as parts, AsyncExitStack() as running:
         ports = await running.enter_async_context(serving(parts))
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{ports.http}") as client:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{ports.http}", timeout=30) as client:
             async with subscribed(Agent(client), subscribe()) as listener:
                 await listener.frame()
                 stopping = asyncio.create_task(running.aclose())

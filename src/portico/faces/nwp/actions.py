@@ -173,7 +173,7 @@ class Actions:
 
     def _made(self, frame: ActionFrame, action: Action, asking: Asking) -> Call:
         operation = action.operation
-        seconds = min((frame.timeout_ms or operation.timeout * 1000) / 1000, MAX_TIMEOUT)
+        seconds = min(frame.timeout_ms or operation.timeout * 1000, MAX_TIMEOUT * 1000) / 1000
         return Call(
             operation.name,
             frame.params or {},

@@ -25,7 +25,7 @@ _TIER = 0x03
 _SHORT = struct.Struct(">BBH")
 _LONG = struct.Struct(">BBIH")
 
-Natural = Annotated[int, Meta(ge=0)]
+Natural = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]  # what both tiers can write
 T = TypeVar("T", bound="Frame")
 
 
@@ -356,13 +356,21 @@ _ANY_MSGPACK = msgspec.msgpack.Decoder()
 
 def encode_value(value: Any, tier: Tier) -> bytes:
     """A payload, or a part of one, as a tier writes it."""
-    return _TO_JSON.encode(value) if tier == Tier.JSON else _TO_MSGPACK.encode(value)
+    if tier == Tier.JSON:
+        return _TO_JSON.encode(value)
+    try:
+        return _TO_MSGPACK.encode(value)
+    except OverflowError:
+        return _TO_MSGPACK.encode(_within_64_bits(value))
 
 
 def encode(frame: Frame, tier: Tier, *, is_final: bool = True, largest: int = LARGEST_EXTENDED) -> bytes:
     """A whole frame. It is extended only if it must be; one whose payload is larger than `largest` is refused."""
     written = bytearray(_SHORT.size)
-    (_TO_JSON if tier == Tier.JSON else _TO_MSGPACK).encode_into(frame, written, _SHORT.size)
+    try:
+        (_TO_JSON if tier == Tier.JSON else _TO_MSGPACK).encode_into(frame, written, _SHORT.size)
+    except OverflowError:
+        written[_SHORT.size :] = encode_value(frame, tier)
     length = len(written) - _SHORT.size
     if length > largest:
         raise _too_large(length, largest)
@@ -371,6 +379,22 @@ def encode(frame: Frame, tier: Tier, *, is_final: bool = True, largest: int = LA
         return bytes(written)
     header = Header(frame.TYPE, tier, length, is_final, is_extended=True)
     return header.encode() + bytes(memoryview(written)[_SHORT.size :])
+
+
+def _within_64_bits(value: Any) -> Any:
+    """The same with numbers that MessagePack can write: a whole one that is too large is the nearest that is not."""
+    match value:
+        case int() if not -(1 << 63) <= value < 1 << 64:
+            return float(value) if abs(value) < 1 << 1023 else str(value)
+        case list() | tuple():
+            return [_within_64_bits(each) for each in cast("list[Any]", value)]
+        case dict():
+            return {name: _within_64_bits(each) for name, each in cast("dict[Any, Any]", value).items()}
+        case Frame():
+            members = {name: _within_64_bits(getattr(value, name)) for name in value.__struct_fields__}
+            return msgspec.structs.replace(value, **members)
+        case _:
+            return value
 
 
 def decode(raw: bytes, largest: int = LARGEST_EXTENDED) -> Frame:

@@ -3,6 +3,7 @@
 A body is a frame with its header, or bare JSON or MessagePack; the first bytes tell. Errors are always JSON.
 """
 
+import asyncio
 import base64
 import re
 import time
@@ -76,6 +77,9 @@ READ: Final = 512  # short bodies of which is kept what they are
 SHORT: Final = 2048  # bytes
 NUMBERS: Final = ("x-nwp-budget", "x-nwp-depth")
 VARY: Final = ("accept", "x-nwp-agent")  # what a page or a manifest is shown by
+# Clients of this kind take whatever they have read for one frame: they are given time to read one before the next.
+HASTY: Final = "application/x-nps-frame"
+PACE_SECONDS: Final = 0.005
 MAX_HEADER: Final = 8192  # characters of a header that is read
 _TRACE = re.compile(r"[\w.:-]{1,300}\Z", re.ASCII)
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.IGNORECASE | re.ASCII)
@@ -320,9 +324,12 @@ class Overlay:
         begun = await begin(self._feeds.stopping(self._exchange.stream(frame, asking), asking))
         headers = self._said(asking.node, asking.caller, asking.id)
 
+        pause = PACE_SECONDS if HASTY in arrived.headers.get("accept", "") else 0.0
+
         async def parts() -> AsyncGenerator[bytes]:
             async for part in begun:
                 yield _part(part, form)
+                await asyncio.sleep(pause)
 
         kind = form.media_type if form.is_framed else LINES
         stream = EventStream(parts(), work=begun, heartbeat=None, media_type=kind, headers=headers)

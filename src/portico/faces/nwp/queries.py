@@ -1,12 +1,13 @@
 """QueryFrames to queries, and pages to records. Decides what a frame means; asks nobody."""
 
 import re
+from collections.abc import Collection as Several
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, Final, cast
 
 from portico.catalog import ID, Collection
-from portico.errors import InvalidAggregate, InvalidQuery, UnknownField, UnsafeRegex
+from portico.errors import InvalidAggregate, InvalidQuery, TooLarge, UnknownField, UnsafeRegex
 from portico.faces.nwp.failures import AggregateUnsupported, VectorUnsupported
 from portico.faces.nwp.frames import OrderKey, QueryFrame, VectorSearch
 from portico.faces.nwp.patterns import nests_quantifiers, refers_back
@@ -15,7 +16,10 @@ from portico.query import (
     DEFAULT_LIMIT,
     EVERYTHING,
     FUNCTIONS,
+    MAX_KEYS,
     MAX_LIMIT,
+    MAX_LIST,
+    MAX_VALUES,
     Aggregate,
     Aggregation,
     Filter,
@@ -31,6 +35,7 @@ from portico.query import (
 
 AGGREGATE_REF: Final = "nps:system:aggregate:result"
 SCORE: Final = "_score"
+MAX_PARTS: Final = 2 * MAX_VALUES  # of a filter or an aggregate; one that is let through has fewer
 MAX_LEVELS: Final = 64  # of objects and lists in one another; a filter that is let through has far fewer
 OWN_VECTORS: Final = ("", "embedding", "_embedding")  # names for the vectors that the site made of its items
 
@@ -56,6 +61,9 @@ class Reading:
 
     def query(self, frame: QueryFrame) -> Query:
         """What a frame asks for. The cursor is left out: it is the caller's."""
+        # Looking at each of a hundred thousand names would hold up everybody else.
+        if len(frame.order or ()) > MAX_KEYS or len(frame.fields or ()) > MAX_LIST:
+            raise TooLarge(f"At most {MAX_KEYS} keys to sort by and {MAX_LIST} fields", limit=MAX_KEYS)
         aggregate = self._aggregate(frame.aggregate)
         near = self._near(frame.vector_search)
         limit = min(frame.limit or DEFAULT_LIMIT, MAX_LIMIT)
@@ -164,23 +172,33 @@ def _aggregation(raw: Any) -> Aggregation:
     return Aggregation(function, alias, "" if field in {None, "*"} else cast("str", field))
 
 
-def check_plain(value: Any, levels: int = MAX_LEVELS) -> None:
-    """Refuse what JSON could not say, such as bytes and dates of MessagePack, and numbers without end."""
-    if not levels:
-        raise InvalidQuery("The values are nested too deeply", limit=MAX_LEVELS)
+def check_plain(value: Any) -> None:
+    """Refuse what JSON could not say, such as bytes and dates of MessagePack, numbers without end, and far too much."""
+    waiting, seen = [(value, MAX_LEVELS)], 0
+    while waiting:
+        inner, levels = waiting.pop()
+        if not levels:
+            raise InvalidQuery("The values are nested too deeply", limit=MAX_LEVELS)
+        parts = _parts(inner)
+        seen += len(parts)
+        if seen > MAX_PARTS:
+            raise TooLarge(f"A filter or an aggregate has at most {MAX_PARTS} parts", limit=MAX_PARTS)
+        waiting.extend((each, levels - 1) for each in parts)
+
+
+def _parts(value: Any) -> Several[Any]:
+    """What a value is made of; nothing of one that stands for itself."""
     match value:
         case None | bool() | str() | int():
-            return
+            return ()
         case float() if value - value == 0:
-            return
+            return ()
         case list():
-            for each in cast("list[Any]", value):
-                check_plain(each, levels - 1)
+            return cast("list[Any]", value)
         case dict():
-            for name, each in cast("dict[Any, Any]", value).items():
-                if not isinstance(name, str):
-                    raise InvalidQuery("A name of a member is not a text")
-                check_plain(each, levels - 1)
+            if not all(isinstance(name, str) for name in cast("dict[Any, Any]", value)):
+                raise InvalidQuery("A name of a member is not a text")
+            return cast("dict[str, Any]", value).values()
         case _:
             raise InvalidQuery(f"A value cannot be used: {type(value).__name__}")
 
