@@ -21,6 +21,7 @@ from nps_sdk.ncp.frames import CapsFrame, ErrorFrame, HelloFrame, StreamFrame
 from nps_sdk.ncp.session import NcpSession
 from nps_sdk.nwp.client import NwpClient
 from nps_sdk.nwp.frames import ActionFrame, AsyncActionResponse, QueryFrame, QueryOrderClause
+from tests.conformance.requirements import requirement
 
 TIERS = {"json": EncodingTier.JSON, "msgpack": EncodingTier.MSGPACK}
 TASK_SECONDS = 20
@@ -100,6 +101,7 @@ def cheap_soups(recipes: Recipes) -> Recipes:
 # Over HTTP
 
 
+@requirement("nwp:clients:nps-lib-query")
 async def test_a_query_finds_what_fits_in_order_with_the_fields_it_names(
     visit: Visit, anchor: str, recipes: Recipes
 ) -> None:
@@ -124,6 +126,7 @@ async def test_pages_lead_through_every_recipe_once(visit: Visit, recipes: Recip
     assert names == [each["name"] for each in recipes]
 
 
+@requirement("nwp:clients:nps-lib-query")
 async def test_a_stream_brings_every_recipe_and_says_when_it_ends(visit: Visit, anchor: str, recipes: Recipes) -> None:
     parts = [part async for part in visit("recipes").stream(QueryFrame(anchor, order=BY_NAME))]
 
@@ -133,6 +136,7 @@ async def test_a_stream_brings_every_recipe_and_says_when_it_ends(visit: Visit, 
     assert (len({part.stream_id for part in parts}), parts[0].anchor_ref) == (1, anchor)
 
 
+@requirement("nwp:clients:nps-lib-invoke")
 async def test_an_action_is_done_once_however_often_it_is_sent(visit: Visit) -> None:
     client, params = visit("operations"), {"restaurant": RESTAURANT, "time": "2026-12-05T19:00", "people": 3}
     booking = ActionFrame("site.book_table", params, idempotency_key=str(uuid.uuid4()))
@@ -146,6 +150,7 @@ async def test_an_action_is_done_once_however_often_it_is_sent(visit: Visit) -> 
     assert cancelled.data == ({**booked, "status": "cancelled"},)
 
 
+@requirement("nwp:clients:nps-lib-invoke")
 async def test_an_action_that_takes_its_time_is_polled_until_it_is_done(visit: Visit) -> None:
     client = visit("operations")
 
@@ -185,6 +190,7 @@ async def test_a_refusal_is_an_http_error_with_the_code_of_the_protocol(visit: V
 # Natively
 
 
+@requirement("nwp:clients:nps-lib-native")
 async def test_a_native_session_speaks_the_encoding_that_both_know(session: NcpSession, encoding: str) -> None:
     caps = session.server_caps
 
@@ -192,6 +198,7 @@ async def test_a_native_session_speaks_the_encoding_that_both_know(session: NcpS
     assert (caps.negotiated_encoding, caps.supported_protocols) == (encoding, ("ncp", "nwp"))
 
 
+@requirement("nwp:clients:nps-lib-native")
 async def test_a_native_query_finds_what_one_over_http_finds(
     session: NcpSession, anchor: str, recipes: Recipes
 ) -> None:

@@ -47,6 +47,17 @@ def told(entry: dict[str, Any]) -> Any:
     return [each["id"] for each in entry["data"]["data"]] if "data" in entry else entry["error"]["code"]
 
 
+@requirement("nwp:graph:refs")
+async def test_a_manifest_says_where_a_complex_node_leads(inn: Inn) -> None:
+    elsewhere = {"rel": "peer", "url": "https://peer.example/nwp/rooms"}
+    async with inn(nwp={"node": [elsewhere]}) as parts, asking(parts) as client:
+        site, rooms = [(await client.get(f"/nwp/{name}/.nwm")).json() for name in ("site", "rooms")]
+
+    here = {"rel": "rooms", "node": "nwp://inn.example:17433/rooms"}
+    assert site["graph"] == {"refs": [here, {"rel": "peer", "node": elsewhere["url"]}], "max_depth": 5}
+    assert "graph" not in rooms
+
+
 @requirement("nwp:graph:traversal", "nwp:graph:answer", "nwp:graph:trace")
 async def test_a_complex_node_tells_what_the_nodes_it_leads_to_say(inn: Inn) -> None:
     async with inn(anonymous={"scopes": ["ask", "read:rooms"]}) as parts, asking(parts) as client:

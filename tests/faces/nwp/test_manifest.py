@@ -294,7 +294,9 @@ async def test_what_is_asked_for_and_switched_off_has_a_code_of_its_own(inn: Inn
             assert refusal(answer) == (501, "NPS-SERVER-UNSUPPORTED", error)
 
 
-@requirement("nwp:manifest:auth", "nwp:manifest:open", "nwp:errors:status-auth", "nwp:identity:bearer")
+@requirement(
+    "nwp:manifest:auth", "nwp:manifest:open", "nwp:errors:status-auth", "nwp:identity:bearer", "nwp:security:cache"
+)
 async def test_a_node_that_wants_a_key_says_so_to_anybody(inn: Inn) -> None:
     async with inn(nwp={"auth": "bearer"}) as parts, asking(parts) as client:
         assert (await manifest(client, "rooms"))["auth"] == {"required": True, "identity_type": "bearer"}
@@ -310,7 +312,9 @@ async def test_a_node_that_wants_a_key_says_so_to_anybody(inn: Inn) -> None:
             refused = await client.request(method, path, json=body)
             assert refusal(refused) == (401, "NPS-AUTH-UNAUTHENTICATED", "NWP-AUTH-NID-UNTRUSTED-ISSUER"), path
             assert refused.headers["www-authenticate"] == "Bearer"
-            assert (await client.request(method, path, json=body, headers=key)).status_code == 200
+            let_in = await client.request(method, path, json=body, headers=key)
+            assert let_in.status_code == 200
+            assert "no-" in let_in.headers["cache-control"]
         assert (await client.get("/nwp/rooms/.nwm", headers=key)).headers["cache-control"] == "no-store"
 
 

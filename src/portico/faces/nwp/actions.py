@@ -163,7 +163,7 @@ class Actions:
                 f"{node.name} has no action {frame.action_id[:100]!r}",
                 action_id=frame.action_id[:100],
                 hint="An id is a domain and a verb, as in orders.create; `actions` lists them."
-                if not _ID.match(frame.action_id)
+                if not _ID.match(frame.action_id[:100])
                 else "`actions` lists what there is.",
             )
         if frame.is_async and not action.is_async:

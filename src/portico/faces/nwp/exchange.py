@@ -57,6 +57,7 @@ class Asking:
     tokenizers: tuple[str, ...] = ()
     depth: int | None = None
     trace: tuple[str, ...] = ()  # nodes that the question came through
+    is_kept: bool = False  # whether the frame is, by its transport: what it means is then worth keeping, too
 
     def with_frame(self, frame: QueryFrame) -> "Asking":
         """What the frame says where the transport said nothing; of two budgets the smaller."""
@@ -151,7 +152,9 @@ class Exchange:
                 raise UnknownNode(f"{asking.node.name} is not queried", node=asking.node.name)
             read = self._read.get(id(frame))
             if read is None or not read.holds(frame, asking.node):
-                read = self._read.put(id(frame), await self._made_of(frame, asking.node))
+                read = await self._made_of(frame, asking.node)
+                if asking.is_kept:
+                    self._read.put(id(frame), read)
             if not frame.cursor:
                 return read.meant, read.query
             return read.meant, replace(read.query, cursor=self._unsealed(frame.cursor, asking.caller))

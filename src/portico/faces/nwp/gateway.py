@@ -21,7 +21,7 @@ from portico.items import problem_with
 from portico.observe import Delegated, Observe
 from portico.site import MAX_TIMEOUT
 from portico.tasks import shown_id
-from portico.workflows import MAX_SECONDS, Edge, Retries, Step, Workflow
+from portico.workflows import MAX_SECONDS, MAX_STEPS, Edge, Retries, Step, Workflow
 
 TIMEOUT_MS: Final = 30_000
 MAX_TIMEOUT_MS: Final = 3_600_000
@@ -151,6 +151,8 @@ def workflow_of(frame: TaskFrame, node: Node, host: str, check: Check) -> Mappin
         dag = msgspec.convert(frame.dag, Dag)
     except msgspec.ValidationError as error:
         raise InvalidWorkflow(f"The dag cannot be read: {error}", reason="invalid") from error
+    if len(dag.nodes) > MAX_STEPS:
+        raise InvalidWorkflow(f"A workflow has at most {MAX_STEPS} steps", reason="too-large", limit=MAX_STEPS)
     seconds = min(frame.timeout_ms or TIMEOUT_MS, MAX_TIMEOUT_MS) / 1000
     retries = MAX_RETRIES if frame.max_retries is None else frame.max_retries
     steps = tuple(_step(each, _action(each, node, host), retries) for each in dag.nodes)

@@ -73,7 +73,8 @@ class Graph:
         hops = default if asking.depth is None else asking.depth
         if not hops:
             return None
-        passed = replace(asking, depth=hops - 1, trace=(*asking.trace, self._id(asking))[-MAX_TRACE:])
+        trace = (*asking.trace, self._id(asking))[-MAX_TRACE:]
+        passed = replace(asking, depth=hops - 1, trace=trace, is_kept=False)
         question = msgspec.structs.replace(
             frame, anchor_ref=None, cursor=None, stream=None, depth=None, token_budget=None, request_id=None
         )

@@ -112,6 +112,7 @@ class Form:
 
     tier: Tier
     is_framed: bool
+    is_kept: bool = False  # whether its frame is, so that it may come again
 
     @property
     def largest(self) -> int | None:
@@ -277,7 +278,8 @@ class Overlay:
         is_kept = kind is QueryFrame and len(body) <= SHORT
         found = self._frames.get(body) if is_kept else None
         if found is None:
-            found = _frame_of(body, kind)
+            frame, form = _frame_of(body, kind)
+            found = frame, replace(form, is_kept=is_kept)
             if is_kept:
                 self._frames.put(body, found)
         return cast("T", found[0]), self._wanted(arrived, found[1])
@@ -287,8 +289,8 @@ class Overlay:
         tier = _TIERS.get(arrived.headers.get("x-nwp-encoding", "").lower(), form.tier)
         accept = arrived.headers.get("accept", "").lower()
         if JSON in accept and not any(kind in accept for kind in FRAMED_KINDS):
-            return BARE
-        return Form(tier, form.is_framed or _wants_frame(accept, arrived.headers))
+            return replace(BARE, is_kept=form.is_kept)
+        return Form(tier, form.is_framed or _wants_frame(accept, arrived.headers), form.is_kept)
 
     def _asking(self, arrived: Arrived, node: Node, caller: Caller, form: Form = BARE) -> Asking:
         headers = arrived.headers
@@ -304,6 +306,7 @@ class Overlay:
             (counted[:80],) if counted else (),
             _natural(headers, "x-nwp-depth"),
             _trace(passed) if passed else (),
+            form.is_kept,
         )
 
     # Answering
