@@ -460,7 +460,7 @@ async def test_both_hold_the_same_items_fields_and_changes(both: Both) -> None:
 
 
 async def test_both_give_the_same_pages(both: Both) -> None:
-    await both.compare(200, both.maker.page, by_store)
+    await both.compare(80, both.maker.page, by_store)
 
 
 async def test_both_count_and_list_the_same(both: Both) -> None:
@@ -475,7 +475,7 @@ async def test_both_count_and_list_the_same(both: Both) -> None:
 
 
 async def test_both_compute_the_same_rows(both: Both) -> None:
-    await both.compare(150, both.maker.aggregate, by_store)
+    await both.compare(60, both.maker.aggregate, by_store)
 
 
 @pytest.mark.parametrize("value", [1.7e308, -1.7e308, 2**63 - 1, 1e16, 10**18, 0.1])
@@ -494,14 +494,14 @@ async def test_both_say_the_same_of_sums_that_grow_large(both: Both, value: floa
 
 
 async def test_both_find_the_same_neighbours(both: Both) -> None:
-    await both.compare(100, both.maker.near, by_store)
-    await both.compare(60, both.maker.near, by_index)
-    await both.compare(60, both.maker.near, by_crowded_index)
+    await both.compare(40, both.maker.near, by_store)
+    await both.compare(25, both.maker.near, by_index)
+    await both.compare(25, both.maker.near, by_crowded_index)
 
 
 async def test_both_find_the_same_by_words_and_meaning(both: Both) -> None:
-    await both.compare(60, both.maker.search, by_index)
-    await both.compare(20, both.maker.search, by_crowded_index)
+    await both.compare(25, both.maker.search, by_index)
+    await both.compare(10, both.maker.search, by_crowded_index)
 
 
 async def test_both_rank_all_collections_the_same(both: Both) -> None:
