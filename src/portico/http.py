@@ -1,6 +1,7 @@
 """A site over HTTP: the application, and the server around it."""
 
 import asyncio
+import gc
 import importlib
 import signal
 import socket
@@ -48,6 +49,7 @@ from portico.server import Parts, opened_site
 from portico.workers import Work, Workers
 
 PING_SECONDS = 20.0  # between signs of life on a WebSocket
+GARBAGE = 20_000  # objects made and not yet freed, before some are looked through
 CLIENT_LEFT = 499  # nobody sees it: the client closed the connection
 
 
@@ -260,9 +262,17 @@ async def _serve_until_told(
         try:
             if not told:
                 app.begin()
+                _settle_memory()
                 await running.serve(sockets=[listeners.http])
         finally:
             announcing.cancel()
+
+
+def _settle_memory() -> None:
+    """Look for garbage among what requests leave behind, not among what lasts as long as the process."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE, 20, 20)
 
 
 class Serving(uvicorn.Server):

@@ -13,7 +13,7 @@ from portico.items import problem_with, text_problem
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
-LEASES = 100  # that a limit is taken in; a small limit is taken token by token
+LEASES = 100  # that a limit is taken in at least; a small limit is taken token by token
 LEASE_SECONDS = 1.0
 MAX_LEASES = 10_000  # kept in memory
 
@@ -58,6 +58,7 @@ Spend: TypeAlias = Callable[[str, int, int], Awaitable[Metered]]
 class Lease:
     """Tokens that were taken out of a bucket together, to be given out one by one."""
 
+    taken: int = 0
     left: int = 0
     behind: float = 0.0  # tokens that stayed in the bucket
     until: float = 0.0
@@ -67,9 +68,9 @@ class Lease:
 class Rates:
     """An allowance for each caller, refilled evenly over a minute. Whoever keeps the buckets is an argument.
 
-    A bucket is shared, and asking it takes time: it is asked for a hundredth of the limit at once. What of that is
-    unspent after a second is let go. It is less than what flows back meanwhile, and if it were given back late, all
-    processes together could spend more than the bucket holds.
+    A bucket is shared, and asking it takes time: whoever spends quickly is given more at once, up to a hundredth of the
+    limit. What of that is unspent after a second is let go: it is never more than the caller has spent just before, so
+    that one who goes from process to process loses no more than it uses.
     """
 
     def __init__(self, limits: Limits, spend: Spend, clock: Callable[[], float] = time.monotonic) -> None:
@@ -109,7 +110,9 @@ class Rates:
         return self._leases.setdefault(key, Lease())
 
     async def _renew(self, lease: Lease, key: str, limit: int) -> None:
-        meter = await self._spend(key, limit, max(1, limit // LEASES))
+        is_spent_in_time = not lease.left and self._clock() < lease.until
+        lease.taken = max(1, min(2 * lease.taken, limit // LEASES)) if is_spent_in_time else 1
+        meter = await self._spend(key, limit, lease.taken)
         lease.left, lease.behind = meter.granted, meter.tokens
         lease.until = self._clock() + LEASE_SECONDS
 

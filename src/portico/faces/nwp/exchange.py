@@ -36,6 +36,7 @@ ENVELOPE: Final = 1024  # bytes of an answer besides its records, at most, but f
 CURSOR_BYTES: Final = 400  # of a cursor that an envelope has room for; one that sorts by long texts is longer
 STREAM_BYTES: Final = 32_000  # of the records in one part of a stream: clients read it in one go
 RENDERED: Final = 256  # pages that are kept as they were sent
+RENDERED_BYTES: Final = 100_000  # of one of them, so that all together take little
 READ: Final = 512  # frames of which is kept what they mean
 SAME_SECONDS: Final = 60.0
 TRIES: Final = 4  # to make a page small enough, while others write
@@ -226,7 +227,9 @@ class Exchange:
         if found and found[0] is page and (room is None or found[1].sizes or len(found[1].data) <= room):
             return found[1], True
         written = _write(records(page, query), asking.tier, None, None, room)
-        return self._rendered.put(key, (page, written))[1], False
+        if len(written.data) <= RENDERED_BYTES:
+            self._rendered.put(key, (page, written))
+        return written, False
 
     # Streams
 

@@ -592,8 +592,11 @@ class Session(asyncio.Protocol):
         """Who is calling. What was shown is looked at again now and then: it may have expired, or been revoked."""
         is_shown = self._shown.ident or self._shown.agent
         if self._known is None or (is_shown and self._loop.time() - self._checked > RECHECK_SECONDS):
-            self._known = await self._site.caller(self._shown)
-            self._checked = self._loop.time()
+            shown = self._shown
+            known = await self._site.caller(shown)
+            if shown is not self._shown:  # another certificate was bound meanwhile
+                return known
+            self._known, self._checked = known, self._loop.time()
         return self._known
 
     def _identify(self, frame: IdentFrame, payload: bytes, tier: Tier) -> None:
@@ -650,8 +653,10 @@ class Session(asyncio.Protocol):
     async def _follow(self, frame: SubscribeFrame, id: str, flow: Flow) -> None:
         self._following += 1
         try:
+            # It lasts as long as what it was opened with, whatever is shown later on the same connection.
+            shown = self._shown
             asking = await self._asking(frame, await self._caller(), {})
-            feed = await self._answering.feeds.open(frame, asking, self._caller)
+            feed = await self._answering.feeds.open(frame, asking, lambda: self._site.caller(shown))
             try:
                 await self._send(self._written(feed.ack))
                 async with aclosing(cast("AsyncGenerator[Frame]", aiter(feed))) as events:
