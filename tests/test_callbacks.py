@@ -1,6 +1,7 @@
 """Messages to addresses that callers name, and questions: where they go, where they never go, and what is answered."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -78,12 +79,23 @@ async def test_a_redirect_is_not_followed() -> None:
     assert len(heard) == 1
 
 
-async def test_a_name_that_leads_inside_is_noticed_when_a_message_is_sent() -> None:
+async def test_a_name_that_leads_inside_is_noticed_when_a_message_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     callbacks = Callbacks([])
-    callbacks.check("https://localhost/")
+    callbacks.check("https://inside.example/")
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(2, 1, 6, "", ("127.0.0.1", 443))])
 
     with pytest.raises(Unavailable, match="not a public address"):
-        await callbacks.send("https://localhost/", b"{}", {})
+        await callbacks.send("https://inside.example/", b"{}", {})
+    with pytest.raises(Unavailable, match="not a public address"):
+        await callbacks.ask("https://inside.example/", b"", {}, 100, 5)
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST", "localhost.", "inn.localhost:8443"])
+def test_a_name_of_this_machine_is_refused_at_once_unless_it_is_allowed(host: str) -> None:
+    with pytest.raises(BadRequest, match="not a public address"):
+        Callbacks([]).check(f"https://{host}/")
+
+    Callbacks([host]).check(f"https://{host}/")
 
 
 async def test_whoever_does_not_listen_is_not_reached() -> None:
@@ -113,8 +125,6 @@ async def test_a_question_brings_the_status_and_the_body_of_its_answer() -> None
 async def test_questions_pass_the_same_guard_and_their_answers_are_bounded() -> None:
     with pytest.raises(BadRequest):
         await Callbacks([]).ask("https://127.0.0.1/", b"", {}, 100, 5)
-    with pytest.raises(Unavailable, match="not a public address"):
-        await Callbacks([]).ask("https://localhost/", b"", {}, 100, 5)
     async with receiver("200 OK", [], body="too long") as url:
         with pytest.raises(Unavailable, match="larger than 7 bytes"):
             await Callbacks(["127.0.0.1"]).ask(url, b"", {}, 7, 5)

@@ -21,6 +21,7 @@ from portico.errors import (
     InvalidQuery,
     NotFound,
     RateLimited,
+    TooLarge,
     Unauthenticated,
     Unavailable,
     UnknownCollection,
@@ -288,6 +289,7 @@ async def test_what_makes_no_sense_or_is_not_allowed_is_refused(site: Site) -> N
         (Subscribe("", "rooms"), BadRequest),
         (Subscribe("a\0b", "rooms"), BadRequest),
         (Subscribe("s", "rooms", note="x" * 1001), BadRequest),
+        (Subscribe("s", "rooms", {"beds": {"$in": ["x" * 4000] * 5}}), TooLarge),
     ):
         with pytest.raises(problem):
             await site.follow(subscribe, ANN)

@@ -22,6 +22,11 @@ MAX_URL = 2000  # characters
 _PORTS = {"http": 80, "https": 443}
 
 
+def _names_this_machine(host: str) -> bool:
+    """Whether a name needs no looking up (RFC 6761)."""
+    return f".{host.lower().rstrip('.')}".endswith(".localhost")
+
+
 class Callbacks:
     """Sends on threads of its own: receivers that do not answer hold up only each other, and no questions."""
 
@@ -48,7 +53,7 @@ class Callbacks:
         if parts.scheme != "https":
             raise BadRequest("Callbacks go over https", hint="The operator can allow a host in `allow_hosts`.")
         address = literal_address(host)
-        if address is not None and not is_public(address):
+        if _names_this_machine(host) or (address is not None and not is_public(address)):
             raise BadRequest(
                 f"{host} is not a public address", hint="The operator can allow it in `allow_hosts`.", host=host
             )

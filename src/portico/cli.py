@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -197,7 +198,7 @@ def _serve(
     if load:
         err.print(f"Loading {config.site.name} into {shown_url(config.store_url)}", highlight=False)
         _run(_load_all(config, quiet=False, observe=Log()))
-    run_server(config, Log, _announce)
+    run_server(config, partial(Log, seconds=0.1), _announce)
 
 
 def _announce(opened: "Opened") -> None:

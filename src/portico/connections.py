@@ -20,6 +20,7 @@ class Gathered:
         self._transport = transport
         self._loop = loop
         self._waiting: list[bytes] = []
+        self._bytes = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -28,13 +29,16 @@ class Gathered:
         if not self._waiting:
             self._loop.call_soon(self.flush)
         self._waiting.append(data)
-        if len(data) > GATHERED_BYTES:
+        self._bytes += len(data)
+        # The transport says when its reader is slow, and can say so only of what it was given.
+        if self._bytes > GATHERED_BYTES:
             self.flush()
 
     def flush(self) -> None:
         if self._waiting:
             self._transport.write(b"".join(self._waiting))
             self._waiting.clear()
+            self._bytes = 0
 
     def close(self) -> None:
         self.flush()

@@ -1,9 +1,11 @@
 """What an operator may want to know, as types, and where it goes: a log, counters. Nothing here decides anything."""
 
+import atexit
 import logging
 import sys
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import TextIO, TypeAlias
@@ -90,15 +92,38 @@ def nowhere(_: Observation) -> None:
 
 
 class Log:
-    """One JSON line for each observation."""
+    """One JSON line for each observation; lines of so many seconds are written together.
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    To write a line takes as long as to make a small answer.
+    """
+
+    def __init__(self, stream: TextIO | None = None, seconds: float = 0.0) -> None:
         self._stream = stream or sys.stderr
+        self._seconds = seconds
+        self._lines: list[str] = []
+        self._lock = threading.Lock()
+        if seconds:
+            atexit.register(self.flush)
 
     def __call__(self, seen: Observation) -> None:
-        line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": type(seen).__name__}
-        said = {each.name: getattr(seen, each.name) for each in fields(seen)}
-        self._stream.write(msgspec.json.encode({**line, **said}).decode() + "\n")
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        said = msgspec.json.encode(seen).decode()
+        with self._lock:
+            is_first = not self._lines
+            self._lines.append(f'{{"at":"{at}","event":"{type(seen).__name__}",{said[1:]}\n')
+        if not self._seconds:
+            self.flush()
+        elif is_first:
+            later = threading.Timer(self._seconds, self.flush)
+            later.daemon = True
+            later.start()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        with self._lock:
+            self._stream.write("".join(self._lines))
+            self._stream.flush()
+            self._lines.clear()
 
 
 class Metrics:

@@ -1,5 +1,6 @@
 """Config to Site: builds the parts of a site and runs them. Knows no HTTP."""
 
+import asyncio
 import contextlib
 import importlib
 import importlib.util
@@ -126,7 +127,11 @@ def _agents(config: Config, store: Store) -> FindAgent:
         return importlib.import_module("portico.nip.verifier").Verifier(config, store)
 
     async def find(ident: bytes, name: str) -> Agent | None:
-        return await verifier().agent(ident, name) if ident or config.nwp.trust_names else None
+        if not ident and not config.nwp.trust_names:
+            return None
+        # Nobody else waits until it is made: whoever likes can be the first to show something.
+        made = verifier() if verifier.cache_info().currsize else await asyncio.to_thread(verifier)
+        return await made.agent(ident, name)
 
     if config.nwp.issuers:
         verifier()  # a wrong address is told at the start

@@ -18,7 +18,7 @@ import msgspec
 
 from portico.calls import Caller
 from portico.catalog import Catalog
-from portico.errors import BadRequest, Conflict, FeedExpired, NotFound, RateLimited, SiteError, Unavailable
+from portico.errors import BadRequest, Conflict, FeedExpired, NotFound, RateLimited, SiteError, TooLarge, Unavailable
 from portico.items import Change, ChangeKind, Item, Patch, content_hash, text_problem
 from portico.query import Test, matcher, parse_filter
 from portico.store import Store
@@ -33,6 +33,7 @@ LOOK_SECONDS = 5.0  # how often a reader sees whether it still is the one, and s
 KEEP_SECONDS = 60.0  # how often it says that the subscription is alive, if it lasts much longer than that
 MAX_ID = 255
 MAX_NOTE = 1000
+MAX_FILTER = 16_384  # bytes of one as JSON: it is kept for as long as the subscription is, whoever began it
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +320,9 @@ class Subscriptions:
         if reader:
             return reader.shelf.newest
         await self._count(shelf)
-        await shelf.keep()
+        # To count takes a while. What was given up or taken up elsewhere meanwhile must not be undone.
+        if await _terms(self._store, shelf.scope) == shelf.terms:
+            await shelf.keep()
         return shelf.newest
 
     async def close(self) -> None:
@@ -449,6 +452,8 @@ def _check(subscribe: Subscribe) -> None:
         raise BadRequest(f"The id of a subscription has 1 to {MAX_ID} ordinary characters", limit=MAX_ID)
     if len(subscribe.note) > MAX_NOTE:
         raise BadRequest(f"A note has at most {MAX_NOTE} characters", limit=MAX_NOTE)
+    if len(msgspec.json.encode(subscribe.filter)) > MAX_FILTER:
+        raise TooLarge(f"The filter of a subscription has at most {MAX_FILTER} bytes", limit=MAX_FILTER)
     if subscribe.resume_after is not None and subscribe.resume_after < 0:
         raise BadRequest("Events are numbered from 1", resume_after=subscribe.resume_after)
 

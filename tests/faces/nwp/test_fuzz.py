@@ -7,9 +7,11 @@ import string
 import sys
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -42,6 +44,7 @@ from portico.faces.nwp.frames import (
 from portico.faces.nwp.native import Patience
 from portico.http import application
 from portico.server import Parts
+from portico.store import Put, Remove
 
 OVER_HTTP = 4_500
 NATIVELY = 5_300
@@ -77,16 +80,22 @@ class Served:
     ports: Ports
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+@asynccontextmanager
+async def serving_anybody(folder: Path, patience: Patience | None = None) -> AsyncIterator[Served]:
     """An inn where anybody may do everything, as often as they like."""
     said = {
         "operations": [HERE],
         "anonymous": {"scopes": ["ask", "*:*"], "danger": "dangerous"},
         "limits": {"anonymous_per_minute": 100_000_000, "tasks_per_caller": 10_000},
     }
-    async with opened_inn(tmp_path_factory.mktemp("inn"), **said) as parts, serving(parts) as ports:
+    async with opened_inn(folder, **said) as parts, serving(parts, patience) as ports:
         yield Served(parts, application(parts), ports)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    async with serving_anybody(tmp_path_factory.mktemp("inn")) as served:
+        yield served
 
 
 # What is sent
@@ -627,9 +636,9 @@ def check_told(frame: Frame) -> None:
         assert "stream_id" in told
 
 
-async def told_in_session(port: int, frames: list[bytes]) -> int:
+async def told_in_session(port: int, frames: list[bytes], encoding: str) -> int:
     """How many answers an agent gets that sends these frames, before it is told that there is no such end."""
-    async with await Native.open(port, ["json"]) as agent:
+    async with await Native.open(port, [encoding]) as agent:
         agent.writer.write(b"".join(frames) + encode(END, Tier.JSON))
         for number in range(100_000):
             frame = await agent.receive()
@@ -671,7 +680,8 @@ async def test_no_frame_breaks_a_session(served: Served) -> None:
     for _ in range(SESSIONS):
         frames = [odd_frame(random) for _ in range(FRAMES_EACH)]
         try:
-            assert await told_in_session(served.ports.native, frames) >= FRAMES_EACH // 2
+            told = await told_in_session(served.ports.native, frames, random.choice(("json", "msgpack")))
+            assert told >= FRAMES_EACH // 2
         except (AssertionError, TimeoutError, EOFError, ValueError, LookupError) as error:
             raise AssertionError(f"{[each[:120] for each in frames]}") from error
         sent += len(frames)
@@ -683,21 +693,22 @@ async def test_no_frame_breaks_a_session(served: Served) -> None:
 
 
 @requirement("nwp:security:bounded")
-async def test_no_beginning_of_a_connection_breaks_the_port(served: Served) -> None:
-    random, tasks, told = Random(SEED), len(asyncio.all_tasks()), list[bytes]()
-    async with serving(served.parts, Patience(hello=0.3, preamble=0.4, idle=0.5)) as ports:
+async def test_no_beginning_of_a_connection_breaks_the_port(tmp_path: Path) -> None:
+    random, told = Random(SEED), list[bytes]()
+    async with serving_anybody(tmp_path, Patience(hello=0.3, preamble=0.4, idle=0.5)) as served:
+        tasks = len(asyncio.all_tasks())
         for _ in range(2):
             # Some never say another word, and stay until the server has had enough of them.
             openings = [(odd_opening(random), random.random() < 0.9) for _ in range(OPENINGS // 2)]
-            said = (last_words(ports.native, raw, leaves=leaves) for raw, leaves in openings)
+            said = (last_words(served.ports.native, raw, leaves=leaves) for raw, leaves in openings)
             told += await asyncio.gather(*said)
+        await until_quiet(tasks)
+        await check_goes_on(served)
 
     for each in told:
         check_words(each)
     assert len(told) == OPENINGS
     assert sum(map(bool, told)) > OPENINGS // 10  # not all were left without a word
-    await until_quiet(tasks)
-    await check_goes_on(served)
 
 
 # Drawn by hypothesis
@@ -810,3 +821,70 @@ async def test_no_memory_is_taken_for_what_is_only_declared() -> None:
         tracemalloc.stop()
 
     assert most < 1 << 20
+
+
+# What else was tried
+
+
+def posted(path: str, said: Any, *headers: tuple[bytes, bytes]) -> Sent:
+    body = said if isinstance(said, bytes) else encode_value(said, Tier.JSON)
+    told = [(b"host", b"inn.example"), (b"accept", b"application/nwp-capsule"), *headers]
+    return Sent("POST", path, b"", told, body, "192.0.2.252")
+
+
+@requirement("nwp:security:bounded")
+async def test_what_holds_far_too_much_is_refused_before_it_is_looked_at(served: Served) -> None:
+    counted = {"func": "COUNT", "alias": "n"}
+    answers = [
+        await answer(served.app, posted("rooms/query", said))
+        for said in (
+            {"fields": ["name"] * 1001},
+            {"order": [{"field": "name"}] * 17},
+            {"filter": {"price": {"$in": [1] * 20_001}}},
+            {"filter": {"$and": [{}] * 20_001}},
+            {"aggregate": {"operations": [counted] * 20_001}},
+            {"aggregate": {"operations": [counted], "group_by": ["name"] * 20_001}},
+        )
+    ]
+
+    assert [(each.status, json.loads(each.body)["error"]) for each in answers] == [
+        (413, "NCP-FRAME-PAYLOAD-TOO-LARGE")
+    ] * len(answers)
+
+
+@requirement("nwp:security:bounded")
+async def test_long_questions_and_long_answers_are_not_kept(served: Served) -> None:
+    async def ask_all(first: int) -> None:
+        for number in range(first, first + 20):
+            names = [f"{number} {each} {'x' * 200}" for each in range(900)]
+            for path in ("rooms/query", "rooms/stream"):
+                for unwanted in (names, names[:1]):
+                    got = await answer(served.app, posted(path, {"filter": {"name": {"$nin": unwanted}}, "depth": 0}))
+                    assert got.status == 200
+
+    await ask_all(0)  # what is kept of the site itself is there now
+    await served.parts.store.write("rooms", [Put("hall", {"name": "The hall", "description": "x" * 500_000})])
+    tracemalloc.start()
+    try:
+        await ask_all(20)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        await served.parts.store.write("rooms", [Remove("hall")])
+
+    assert kept < 4 << 20  # the questions alone have twice that, and the answers ten times
+
+
+async def test_whole_numbers_of_any_size_are_answered_in_both_tiers(served: Served) -> None:
+    msgpack = (b"x-nwp-encoding", b"msgpack")
+    large = b"9" * 40
+    await served.parts.store.write("rooms", [Put("tower", {"name": "The tower", "beds": int(large)})])
+    find = posted("rooms/query", {"filter": {"id": {"$eq": "tower"}}, "fields": ["beds"], "depth": 0}, msgpack)
+    follow = b'{"action":"subscribe","stream_id":"large","filter":{"price":{"$gt":' + large + b"}}}"
+    found = await answer(served.app, find)
+    followed = await answer(served.app, posted("rooms/subscribe", follow, msgpack))
+    await served.parts.store.write("rooms", [Remove("tower")])
+
+    assert (found.status, followed.status) == (200, 200), (found.body, followed.body)
+    assert msgspec.msgpack.decode(found.body)["data"] == [{"beds": 1e40}]
+    assert msgspec.msgpack.decode(followed.body)["data"][0]["effective_filter"] == {"price": {"$gt": 1e40}}

@@ -172,12 +172,16 @@ async def test_a_task_of_several_steps_is_accepted_run_once_and_its_result_told(
         again = await sent(client, "t1", steps[:2], priority="high", context={"trace_id": TRACE})
         other = await sent(client, "t1", steps[:1])
         skipped = await finished(client, (await sent(client, "t2", steps, *edges)).json())
+        bare = {"frame": "0x40", "task_id": "t3", "dag": {"nodes": steps[:1], "edges": []}}
+        written = await client.post("/nwp/gateway/invoke", json=bare)
+        elsewhere = await client.post("/nwp/operations/invoke", json=bare)
 
     assert (accepted.status_code, ended["status"], ended["result"]["room"]) == (202, "completed", "attic")
     assert (again.status_code, again.json()["task_id"], again.json()["status"]) == (202, ended["task_id"], "completed")
     assert again.json()["data"][0]["result"] == ended["result"]
     assert (other.status_code, other.json()["error"]) == (409, "NWP-ACTION-IDEMPOTENCY-CONFLICT")
     assert (skipped["status"], skipped["result"]) == ("completed", None)
+    assert (written.status_code, written.json()["status"], elsewhere.status_code) == (202, "pending", 404)
 
 
 @requirement("nwp:gateway:dag", "nwp:gateway:delegation")
@@ -194,6 +198,7 @@ async def test_a_task_that_cannot_be_run_is_refused_whole(inn: Inn, tmp_path: Pa
     hidden = [node("a", "site.run_workflow", params=nested(0, "burn_down"))]
     cases: dict[str, tuple[Any, ...]] = {
         "cycle": ([node("a"), node("b")], ("a", "b"), ("b", "a")),
+        "cycle elsewhere": ([node("a", "nwp://other.example/x"), node("b", "no.such")], ("a", "b"), ("b", "a")),
         "no nodes": ([],),
         "no such step": ([node("a")], ("a", "b")),
         "unreadable": ([{"id": 1}],),
@@ -209,6 +214,7 @@ async def test_a_task_that_cannot_be_run_is_refused_whole(inn: Inn, tmp_path: Pa
 
     assert {name: (each.status_code, each.json()["error"]) for name, each in answers.items()} == {
         "cycle": (400, "NOP-TASK-DAG-CYCLE"),
+        "cycle elsewhere": (400, "NOP-TASK-DAG-CYCLE"),
         "no nodes": (400, "NOP-TASK-DAG-INVALID"),
         "no such step": (400, "NOP-TASK-DAG-INVALID"),
         "unreadable": (400, "NOP-TASK-DAG-INVALID"),

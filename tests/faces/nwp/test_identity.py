@@ -392,7 +392,13 @@ async def test_an_answer_costs_no_more_than_the_certificate_allows(parts: Parts,
     assert bound.json()["trimmed"]["reason"] == "token_budget"
 
 
-@requirement("nwp:identity:authority", "nwp:identity:keys", "nwp:identity:signature", "nwp:identity:nid")
+@requirement(
+    "nwp:identity:authority",
+    "nwp:identity:keys",
+    "nwp:identity:missing",
+    "nwp:identity:signature",
+    "nwp:identity:nid",
+)
 async def test_the_key_of_an_authority_is_read_where_it_publishes_it(
     nobody: Agent, elsewhere: tuple[Elsewhere, str]
 ) -> None:

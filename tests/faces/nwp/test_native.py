@@ -232,10 +232,13 @@ async def test_what_is_an_error_over_http_is_an_error_frame_and_talk_goes_on(nat
             assert (answer.error, answer.request_id, answer.details["request_id"]) == (code, code, code)
 
         await agent.send_raw(b"\x77\x05\x00\x01\x80" + encode(HELLO, Tier.JSON) + encode(_anchor(), Tier.JSON))
-        assert [await error_of(agent) for _ in range(3)] == [
+        bits = DiffFrame(anchor_ref="sha256:1", base_seq=0, patch=b"\x01", patch_format="binary_bitset")
+        await agent.send_raw(encode(bits, Tier.MSGPACK))
+        assert [await error_of(agent) for _ in range(4)] == [
             "NCP-FRAME-UNKNOWN-TYPE",
             "NCP-FRAME-UNKNOWN-TYPE",
             "NCP-ANCHOR-ID-MISMATCH",
+            "NCP-DIFF-FORMAT-UNSUPPORTED",
         ]
         unread = msgspec.json.encode({"limit": -1, "request_id": "negative"})
         await agent.send_raw(Header(Type.QUERY, Tier.JSON, len(unread)).encode() + unread)

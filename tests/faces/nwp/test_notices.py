@@ -175,7 +175,7 @@ async def test_an_address_is_looked_at_again_when_a_message_is_sent(inn: Inn, tm
     assert [each.error for each in site.seen] == [
         "127.0.0.1 was not told: BadRequest",
         "10.0.0.1 was not told: BadRequest",
-        "localhost was not told: Unavailable",
+        "localhost was not told: BadRequest",
     ]
 
 

@@ -109,7 +109,7 @@ async def test_a_limit_bounds_a_page_and_odd_ones_are_mended_or_refused(client: 
         assert await refusal(client, {"limit": odd}) == FILTER_INVALID
 
 
-@requirement("nwp:limit:bounds")
+@requirement("nwp:limit:bounds", "nwp:limit:odd")
 async def test_a_page_has_never_more_than_a_thousand_records(tmp_path_factory: pytest.TempPathFactory) -> None:
     many = {f"m{n:04}": {"n": n} for n in range(1001)}
     async with shop(tmp_path_factory.mktemp("many"), many) as parts, asking(parts) as client:
@@ -130,6 +130,7 @@ async def test_records_are_sorted_by_several_fields_each_in_its_direction(client
     assert by_colour == sorted(sorted(IDS, reverse=True), key=lambda id: (THINGS[id]["colour"], -THINGS[id]["price"]))
     assert by_price == sorted(IDS, key=lambda id: THINGS[id]["price"])
     assert await found(client, {"order": [{"field": "id"}], "limit": 2}) == ["t00", "t01"]
+    assert await found(client, {"order": [{"field": "id", "dir": None}], "limit": 2}) == ["t00", "t01"]
     assert await refusal(client, order(("price", "UP"))) == FILTER_INVALID
     assert await refusal(client, {"order": [{"dir": "ASC"}]}) == FILTER_INVALID
 

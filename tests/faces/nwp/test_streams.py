@@ -278,11 +278,15 @@ async def test_a_stream_stops_when_its_reader_unsubscribes_from_its_request(part
     key = {"authorization": f"Bearer {await key_of(parts)}"}
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://inn.example") as client:
-        for said in ({"request_id": REQUEST}, {}):
-            reader = Reader(app)
+        for said, headers in (
+            ({"request_id": REQUEST}, {}),
+            ({}, {}),
+            ({"request_id": REQUEST}, {"x-nwp-request-id": str(uuid.uuid4())}),
+        ):
+            reader = Reader(app, headers)
             running = reader.begin({"limit": 5, **said})
             await happens(reader.got_one)
-            id = reader.parts[0]["stream_id"]
+            id = said.get("request_id") or reader.parts[0]["stream_id"]
             others = [await unsubscribe(client, id, **key), await unsubscribe(client, str(uuid.uuid4()))]
 
             stopped = await unsubscribe(client, id)

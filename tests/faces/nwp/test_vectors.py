@@ -78,6 +78,7 @@ async def test_each_metric_ranks_in_its_own_way_and_tells_its_score(client: http
         ({"threshold": 3.0, "metric": "euclidean"}, ["east", "north", "west"]),
         ({"threshold": 0.5, "metric": "euclidean"}, []),
         ({"top_k": 2}, ["east", "far"]),
+        ({"top_k": None, "metric": None, "threshold": None}, ["east", "far", "north", "west"]),
         ({"top_k": 5000}, ["east", "far", "north", "west"]),
     ],
     ids=repr,

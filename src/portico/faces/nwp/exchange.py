@@ -104,27 +104,74 @@ class Understood:
         return frame is self.frame and node is self.node
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What was answered, and from which page: as long as that is the page, it is the answer."""
+
+    understood: Understood
+    page: Page
+    answer: Answer
+    until: float
+
+    def holds(self, frame: QueryFrame, node: Node) -> bool:
+        return self.understood.holds(frame, node) and time.monotonic() < self.until
+
+
 class Exchange:
     def __init__(self, site: Site, config: Config, callbacks: Callbacks | None = None) -> None:
         self.site = site
         self.config = config
         self.nodes = Nodes(site, config)
         self.anchors = Anchors(site)
-        self.warrants = Warrants(config, self.nodes)
+        self.warrants = Warrants(config)
         self.graph = Graph(self, callbacks or Callbacks(config.allow_hosts))
         self._streams: Counter[str] = Counter()
         self._rendered: Recent[tuple[Page, Written]] = Recent(RENDERED)
         self._read: Recent[Understood] = Recent(READ)
         self._cursors: Recent[tuple[str, float]] = Recent(RENDERED)
+        self._told: Recent[Told] = Recent(RENDERED)
 
     # Queries
 
     async def query(self, frame: QueryFrame, asking: Asking) -> Answer:
         asking = asking.with_frame(frame)
-        meant, query = await self._understood(frame, asking)
+        told = self._told_before(frame, asking)
+        if told:
+            meant, query = told.understood.meant, told.understood.query
+        else:
+            meant, query = await self._understood(frame, asking)
+        page = await self.site.query(query, asking.caller)
+        if told and page is told.page:
+            return told.answer
+        answer = await self._made(frame, asking, meant, query, page)
+        if answer.is_cached and not answer.frame.graph and self._is_plain(frame, asking):
+            understood, until = Understood(frame, asking.node, meant, query), time.monotonic() + SAME_SECONDS
+            self._told.put(_key(frame, asking), Told(understood, page, answer, until))
+        return answer
+
+    def _told_before(self, frame: QueryFrame, asking: Asking) -> Told | None:
+        told = self._told.get(_key(frame, asking)) if self._is_plain(frame, asking) else None
+        return told if told and told.holds(frame, asking.node) else None
+
+    def _is_plain(self, frame: QueryFrame, asking: Asking) -> bool:
+        """Whether an answer depends on the question and the page alone, and whoever asks need not show anything."""
+        return (
+            asking.is_kept
+            and frame.request_id is None
+            and not frame.cursor
+            and asking.budget is None
+            and not asking.tokenizers
+            and asking.depth is None
+            and not asking.trace
+            and asking.node.type == "memory"
+            and asking.caller.warrant is None
+            and self.config.nwp.auth == "none"
+        )
+
+    async def _made(self, frame: QueryFrame, asking: Asking, meant: Meant, query: Query, page: Page) -> Answer:
+        """The answer that a page is."""
         inline, walk = meant.inline, self.graph.walk(frame, asking)
         carried = (len(encode_value(inline, asking.tier)) if inline else 0) + (walk.least if walk else 0)
-        page = await self.site.query(query, asking.caller)
         page, written, is_cached = await self._fitting(query, page, asking, carried)
         taken = ENVELOPE + carried + len(written.data) + _excess(page.cursor)
         spare = asking.largest - taken if asking.largest else None
@@ -278,6 +325,10 @@ class Exchange:
             self._streams[key] -= 1
             if not self._streams[key]:
                 del self._streams[key]
+
+
+def _key(frame: QueryFrame, asking: Asking) -> tuple[int, Tier, int | None, str]:
+    return id(frame), asking.tier, asking.largest, asking.caller.id
 
 
 def _write(

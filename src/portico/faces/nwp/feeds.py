@@ -142,10 +142,13 @@ class Feeds:
         if not self._exchange.nodes.may(asking.node, "subscribe"):
             raise UnknownNode(f"{asking.node.name} is not subscribed to", node=asking.node.name)
 
-    async def stopping(self, parts: AsyncGenerator[StreamFrame], asking: Asking) -> AsyncGenerator[StreamFrame]:
-        """A stream that its reader can end early, by the id of its request."""
-        key, stop, seq = (asking.caller.rate_key, asking.id), asyncio.Event(), 0
-        self._streams[key] = stop
+    async def stopping(
+        self, parts: AsyncGenerator[StreamFrame], asking: Asking, named: str | None = None
+    ) -> AsyncGenerator[StreamFrame]:
+        """A stream that its reader can end early, by the id of its request: its own or that which its frame has."""
+        stop, seq = asyncio.Event(), 0
+        keys = {(asking.caller.rate_key, id) for id in (asking.id, named) if id}
+        self._streams |= dict.fromkeys(keys, stop)
         try:
             async for part in parts:
                 yield part
@@ -154,8 +157,9 @@ class Feeds:
                     yield StreamFrame(stream_id=asking.id, seq=seq, is_last=True, data=[])
                     return
         finally:
-            if self._streams.get(key) is stop:
-                del self._streams[key]
+            for key in keys:
+                if self._streams.get(key) is stop:
+                    del self._streams[key]
             await parts.aclose()
 
     async def _understood(self, frame: SubscribeFrame, asking: Asking) -> tuple[Subscribe, str]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from keyword import iskeyword
-from typing import Annotated, Any, ClassVar, Final, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Final, TypeVar, cast
 
 import msgspec
 from msgspec import Meta
@@ -145,7 +145,8 @@ class DiffFrame(Frame, frozen=True, kw_only=True, tag="0x02"):
     TYPE = Type.DIFF
     anchor_ref: str
     base_seq: int
-    patch: list[dict[str, Any]]
+    patch: Any  # of another format than JSON Patch it may be bytes
+    patch_format: str | None = None
     entity_id: str | None = None
     stream_id: str | None = None
     seq: int | None = None
@@ -228,15 +229,19 @@ class HelloFrame(Frame, frozen=True, kw_only=True, tag="0x06"):
 
 class OrderKey(msgspec.Struct, frozen=True):
     field: str
-    dir: str = "ASC"
+    dir: str | None = "ASC"
+
+    @property
+    def direction(self) -> str:
+        return (self.dir or "ASC").upper()
 
 
 class VectorSearch(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     vector: list[float]
     field: str | None = None
-    top_k: int = 10
+    top_k: int | None = None
     threshold: float | None = None
-    metric: str = "cosine"
+    metric: str | None = None
 
 
 class QueryFrame(Frame, frozen=True, kw_only=True, tag="0x10"):
@@ -247,7 +252,7 @@ class QueryFrame(Frame, frozen=True, kw_only=True, tag="0x10"):
     aggregate: Any = None
     filter: Any = None
     fields: list[str] | None = None
-    limit: Natural | None = None
+    limit: Annotated[int, Meta(ge=0)] | None = None  # however large: there is a most
     cursor: str | None = None
     order: list[OrderKey] | None = None
     vector_search: VectorSearch | None = None
@@ -309,20 +314,6 @@ class ErrorFrame(Frame, frozen=True, kw_only=True, tag="0xFE"):
     details: dict[str, Any] = {}
     request_id: str | None = None
 
-
-AnyFrame: TypeAlias = (
-    AnchorFrame
-    | DiffFrame
-    | StreamFrame
-    | CapsFrame
-    | HelloFrame
-    | QueryFrame
-    | ActionFrame
-    | SubscribeFrame
-    | IdentFrame
-    | TaskFrame
-    | ErrorFrame
-)
 
 FRAMES: Final[Mapping[int, type[Frame]]] = {
     each.TYPE: each

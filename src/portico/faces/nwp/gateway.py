@@ -69,9 +69,14 @@ class DagNode(msgspec.Struct, frozen=True, kw_only=True):
     condition: str | None = None
 
 
+class DagEdge(msgspec.Struct, frozen=True, rename={"source": "from", "target": "to"}):
+    source: str
+    target: str
+
+
 class Dag(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[DagNode, ...]
-    edges: tuple[Edge, ...] = ()
+    edges: tuple[DagEdge, ...] = ()
 
 
 class Trace(NamedTuple):
@@ -153,10 +158,13 @@ def workflow_of(frame: TaskFrame, node: Node, host: str, check: Check) -> Mappin
         raise InvalidWorkflow(f"The dag cannot be read: {error}", reason="invalid") from error
     if len(dag.nodes) > MAX_STEPS:
         raise InvalidWorkflow(f"A workflow has at most {MAX_STEPS} steps", reason="too-large", limit=MAX_STEPS)
+    edges = tuple(Edge(each.source, each.target) for each in dag.edges)
+    # What is no graph is none whatever its steps do: that comes before the question whether they can be done here.
+    Workflow(steps=tuple(_outline(each) for each in dag.nodes), edges=edges)
     seconds = min(frame.timeout_ms or TIMEOUT_MS, MAX_TIMEOUT_MS) / 1000
     retries = MAX_RETRIES if frame.max_retries is None else frame.max_retries
     steps = tuple(_step(each, _action(each, node, host), retries) for each in dag.nodes)
-    workflow = Workflow(steps=steps, edges=dag.edges, timeout=min(seconds, MAX_SECONDS))
+    workflow = Workflow(steps=steps, edges=edges, timeout=min(seconds, MAX_SECONDS))
     for action in _actions(workflow, node):
         check(action)
     return cast("dict[str, Any]", msgspec.to_builtins(workflow))
@@ -196,6 +204,17 @@ def _named(each: DagNode, host: str) -> str:
             hint=f"As in nwp://{host}/gateway/invoke?action=…, or the id of an action.",
         )
     return named[0]
+
+
+def _outline(each: DagNode) -> Step:
+    """Where a step stands among the others, without what it does."""
+    return Step(
+        id=each.id,
+        operation="",
+        input_from=each.input_from or (),
+        input_mapping=each.input_mapping or {},
+        condition=each.condition or "",
+    )
 
 
 def _step(each: DagNode, action: Action, retries: int) -> Step:

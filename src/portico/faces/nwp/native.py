@@ -30,6 +30,7 @@ from portico.faces.nwp.frames import (
     ActionFrame,
     AnchorFrame,
     CapsFrame,
+    DiffFrame,
     ErrorFrame,
     Frame,
     FrameError,
@@ -767,5 +768,7 @@ def _unwanted(frame: Frame) -> SiteError:
             check_anchor(frame)
     except FrameError as error:
         return unreadable(error)
+    if isinstance(frame, DiffFrame) and frame.patch_format not in {None, "json_patch"}:
+        return UnreadableFrame("Changes are told as JSON Patch here", code="NCP-DIFF-FORMAT-UNSUPPORTED")
     told = f"A frame of type 0x{frame.TYPE:02X} is not read here"
     return UnreadableFrame(told, code="NCP-FRAME-UNKNOWN-TYPE")

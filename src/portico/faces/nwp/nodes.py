@@ -20,6 +20,7 @@ from portico.faces.nwp.failures import UnknownNode
 from portico.faces.nwp.frames import VERSION
 from portico.operations import schema_of
 from portico.site import MAX_TIMEOUT, Site
+from portico.workflows import RUN
 
 PREFIX: Final = "/nwp"
 MANIFEST: Final = "application/nwp-manifest+json"
@@ -27,7 +28,7 @@ SITE, OPERATIONS, GATEWAY = "site", "operations", "gateway"
 MAX_DEPTH: Final = 5  # hops into the graph
 MAX_STEPS: Final = 8  # from one JSON Schema to the next that it refers to
 TASK_STATUS, TASK_CANCEL = "system.task.status", "system.task.cancel"
-WORKFLOW = "run_workflow"
+WORKFLOW: Final = RUN  # what a gateway makes of every invocation
 QUERY, INVOKE = "nwp:query", "nwp:invoke"
 
 NodeType: TypeAlias = Literal["memory", "action", "complex", "gateway"]

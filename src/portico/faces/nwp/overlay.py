@@ -8,7 +8,7 @@ import base64
 import re
 import time
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from math import ceil
@@ -20,6 +20,7 @@ from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from portico.budget import Cost
 from portico.calls import Caller
 from portico.config import Config
 from portico.errors import BadRequest, Forbidden, RateLimited, SiteError, Unauthenticated
@@ -28,29 +29,24 @@ from portico.faces.nwp.actions import Accepted, Actions
 from portico.faces.nwp.anchors import frame_of
 from portico.faces.nwp.exchange import Answer, Asking, Exchange
 from portico.faces.nwp.failures import (
-    MEMBERS,
     UnknownNode,
     VersionUnsupported,
     WrongMethod,
     code_of,
     failure,
-    unreadable,
 )
+from portico.faces.nwp.familiar import Familiar, Head, Ids, first_of, key_of
 from portico.faces.nwp.feeds import Feed, Feeds
+from portico.faces.nwp.forms import BARE, CAPSULE, Form, read_frame
 from portico.faces.nwp.frames import (
-    LARGEST,
     ActionFrame,
     ErrorFrame,
     Frame,
-    FrameError,
     QueryFrame,
     StreamFrame,
     SubscribeFrame,
     TaskFrame,
     Tier,
-    Type,
-    decode,
-    decode_as,
     encode,
     encode_value,
 )
@@ -61,9 +57,6 @@ from portico.faces.wire import BEARER, EventStream, base_of, begin, body_of, cre
 from portico.observe import Broke, Observe
 from portico.web.node import PAGE_HEADERS, Neighbour, Shown, node_page
 
-CAPSULE: Final = "application/nwp-capsule"
-# The type as specified; the profile is for clients that look for their own word in it.
-FRAMED_CAPSULE: Final = f'{CAPSULE}; profile="application/nwp-frame application/x-nps-frame"'
 ERROR: Final = "application/nwp-error+json"
 LINES: Final = "application/x-ndjson"
 EVENTS: Final = "text/event-stream"
@@ -80,10 +73,10 @@ VARY: Final = ("accept", "x-nwp-agent")  # what a page or a manifest is shown by
 # Clients of this kind take whatever they have read for one frame: they are given time to read one before the next.
 HASTY: Final = "application/x-nps-frame"
 PACE_SECONDS: Final = 0.005
+QUOTE: Final = '"'
 MAX_HEADER: Final = 8192  # characters of a header that is read
 _TRACE = re.compile(r"[\w.:-]{1,300}\Z", re.ASCII)
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.IGNORECASE | re.ASCII)
-_MAPS = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))  # first bytes of a MessagePack object
 
 # What there is below a node's address, and the one method that it is asked with (3.2).
 TASKS: Final = "actions/status/"
@@ -107,29 +100,6 @@ T = TypeVar("T", bound=Frame)
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """How a request was written, and so how its answer will be."""
-
-    tier: Tier
-    is_framed: bool
-    is_kept: bool = False  # whether its frame is, so that it may come again
-
-    @property
-    def largest(self) -> int | None:
-        return LARGEST if self.is_framed else None
-
-    def body(self, frame: Frame, *, is_final: bool = True) -> bytes:
-        return encode(frame, self.tier, is_final=is_final) if self.is_framed else encode_value(frame, self.tier)
-
-    @property
-    def media_type(self) -> str:
-        return FRAMED_CAPSULE if self.is_framed else CAPSULE
-
-
-BARE: Final = Form(Tier.JSON, is_framed=False)
-
-
-@dataclass(frozen=True, slots=True)
 class Arrived:
     """A request for a node."""
 
@@ -143,6 +113,7 @@ class Arrived:
     task: str  # the id of the task whose status that is; mostly empty
     id: str  # as the caller calls it, or made up
     base: str
+    key: Hashable | None = None  # what tells the question from others, if it may be kept
 
     @property
     def request(self) -> Request:
@@ -169,6 +140,8 @@ class Overlay:
         self._feeds = feeds
         self._site = exchange.site
         self._config = config
+        self._ids = Ids()
+        self._familiar: Recent[Familiar] = Recent(READ)
         self._bases: Recent[str] = Recent(BASES)
         self._frames: Recent[tuple[Frame, Form]] = Recent(READ)
         self._handlers: Mapping[str, Handler] = {
@@ -197,7 +170,30 @@ class Overlay:
         return handle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        arrived = self._arrived(scope, receive, send)
+        key: Hashable | None = None
+        if scope["method"] == "POST" and scope["path"].endswith("/query"):
+            first, receive = await first_of(receive)
+            key = key_of(scope, first)
+            known = self._familiar.get(key) if key else None
+            if known and self._exchange.nodes.all.get(known.asking.node.name) is known.asking.node:
+                await self._answer_again(known, scope, receive, send)
+                return
+        await self._answer(replace(self._arrived(scope, receive, send), key=key))
+
+    async def _answer_again(self, known: Familiar, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a question that is familiar. Whether its caller may ask on is asked by the way."""
+        try:
+            answer = await self._exchange.query(known.frame, known.asking)
+        except SiteError as error:
+            await self._refuse(self._arrived(scope, receive, send), known.asking.node, known.caller, error)
+            return
+        if not known.is_same(answer):
+            known.answer, (known.head, known.body) = answer, self._capsule(answer, known.asking, known.form)
+        headers = [*known.head, *self._metered(known.caller), (b"x-nwp-request-id", self._ids.next().encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": known.body})
+
+    async def _answer(self, arrived: Arrived) -> None:
         caller: Caller | None = None
         node: Node | None = None
         try:
@@ -278,7 +274,7 @@ class Overlay:
         is_kept = kind is QueryFrame and len(body) <= SHORT
         found = self._frames.get(body) if is_kept else None
         if found is None:
-            frame, form = _frame_of(body, kind)
+            frame, form = read_frame(body, kind)
             found = frame, replace(form, is_kept=is_kept)
             if is_kept:
                 self._frames.put(body, found)
@@ -316,7 +312,13 @@ class Overlay:
         if frame.stream:
             await self._send_stream(arrived, frame, asking, form)
         else:
-            await self._send_capsule(arrived, await self._exchange.query(frame, asking), asking, form)
+            answer = await self._exchange.query(frame, asking)
+            await self._send_capsule(arrived, answer, asking, form)
+            # Only what the exchange keeps, too, is short.
+            is_short = answer.is_cached and not answer.frame.graph and frame.request_id is None
+            if arrived.key and caller.is_anonymous and form.is_kept and is_short:
+                known = Familiar(frame, asking, form, answer, *self._capsule(answer, asking, form))
+                self._familiar.put(arrived.key, known)
 
     async def _stream(self, arrived: Arrived, node: Node, caller: Caller, frame: QueryFrame, form: Form) -> None:
         await self._send_stream(arrived, frame, self._asking(arrived, node, caller, form), form)
@@ -324,7 +326,7 @@ class Overlay:
     async def _send_stream(self, arrived: Arrived, frame: QueryFrame, asking: Asking, form: Form) -> None:
         if not form.is_framed:
             asking, form = replace(asking, tier=Tier.JSON), BARE  # lines are JSON, whatever the question was written in
-        begun = await begin(self._feeds.stopping(self._exchange.stream(frame, asking), asking))
+        begun = await begin(self._feeds.stopping(self._exchange.stream(frame, asking), asking, frame.request_id))
         headers = self._said(asking.node, asking.caller, asking.id)
 
         pause = PACE_SECONDS if HASTY in arrived.headers.get("accept", "") else 0.0
@@ -458,29 +460,43 @@ class Overlay:
     # Sending
 
     async def _send_capsule(self, arrived: Arrived, answer: Answer, asking: Asking, form: Form) -> None:
-        headers = self._said(asking.node, asking.caller, asking.id)
-        headers["x-nwp-schema"] = answer.frame.anchor_ref
-        if answer.cost:
-            headers["x-nwp-tokens"] = str(answer.cost.tokens)
-            if answer.cost.own is not None:
-                headers["x-nwp-tokens-native"] = str(answer.cost.own)
-            if answer.cost.tokenizer:
-                headers["x-nwp-tokenizer-used"] = answer.cost.tokenizer
-        if answer.is_cached:
-            headers["x-nwp-cached"] = "true"
-        await self._respond(arrived, HTTPStatus.OK, form.body(answer.frame), form.media_type, headers)
+        head, body = self._capsule(answer, asking, form)
+        said = self._metered(asking.caller)
+        headers = [*head, *said, (b"x-nwp-request-id", asking.id.encode())]
+        await arrived.send({"type": "http.response.start", "status": 200, "headers": headers})
+        await arrived.send({"type": "http.response.body", "body": body})
+
+    def _capsule(self, answer: Answer, asking: Asking, form: Form) -> tuple[Head, bytes]:
+        """An answer as it is sent, but for what is said of the caller and the request."""
+        body = form.body(answer.frame)
+        told = {
+            "x-nwp-node-type": asking.node.type,
+            "x-nwp-schema": answer.frame.anchor_ref,
+            **_spent(answer.cost),
+            **({"x-nwp-cached": "true"} if answer.is_cached else {}),
+            "content-type": form.media_type,
+            "content-length": str(len(body)),
+            **PRIVATE,
+        }
+        return [(name.encode(), value.encode("latin-1")) for name, value in told.items()], body
 
     def _said(self, node: Node | None, caller: Caller | None, id: str) -> dict[str, str]:
         """What is said with every answer."""
-        headers = {"x-nwp-request-id": id, "cache-control": "no-store", "x-content-type-options": "nosniff"}
+        headers = {"x-nwp-request-id": id, **PRIVATE}
         if node:
             headers["x-nwp-node-type"] = node.type
         if caller:
-            left = self._site.gate.left(caller)
-            headers["x-nwp-rate-limit"] = str(left.limit)
-            headers["x-nwp-rate-remaining"] = str(left.remaining)
-            headers["x-nwp-rate-reset"] = str(ceil(time.time() + left.reset))
+            headers.update({name.decode(): value.decode() for name, value in self._metered(caller)})
         return headers
+
+    def _metered(self, caller: Caller) -> Head:
+        """What a caller has left of its allowance."""
+        left = self._site.gate.left(caller)
+        return [
+            (b"x-nwp-rate-limit", b"%d" % left.limit),
+            (b"x-nwp-rate-remaining", b"%d" % left.remaining),
+            (b"x-nwp-rate-reset", b"%d" % ceil(time.time() + left.reset)),
+        ]
 
     async def _refuse(self, arrived: Arrived, node: Node | None, caller: Caller | None, error: SiteError) -> None:
         # Who could not be recognised is counted by the address.
@@ -505,6 +521,18 @@ class Overlay:
         shown = b"" if arrived.scope["method"] == "HEAD" else body
         await arrived.send({"type": "http.response.start", "status": status.value, "headers": said})
         await arrived.send({"type": "http.response.body", "body": shown})
+
+
+PRIVATE: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+
+
+def _spent(cost: Cost | None) -> dict[str, str]:
+    """What an answer costs, and how that was counted."""
+    if cost is None:
+        return {}
+    told = {"x-nwp-tokens": str(cost.tokens)}
+    told |= {} if cost.own is None else {"x-nwp-tokens-native": str(cost.own)}
+    return {**told, "x-nwp-tokenizer-used": cost.tokenizer} if cost.tokenizer else told
 
 
 class Front:
@@ -549,28 +577,6 @@ def _check_has(node: Node, below: str) -> None:
 
 
 _TIERS: Final = {"json": Tier.JSON, "msgpack": Tier.MSGPACK}
-
-
-def _is_framed(body: bytes) -> bool:
-    """Whether bytes are a frame by their first ones: a type that is sent here, and a length that fits."""
-    if not body or body[0] not in {Type.QUERY, Type.ACTION, Type.SUBSCRIBE, Type.ANCHOR, Type.IDENT, Type.TASK}:
-        return bool(body) and body[0] not in b"{ \t\r\n" and body[0] not in _MAPS
-    # 0x20 is a space too, and then JSON follows.
-    return body[0] != Type.IDENT or not body.lstrip().startswith(b"{")
-
-
-def _frame_of(body: bytes, kind: type[Frame]) -> tuple[Frame, Form]:
-    """The frame that bytes are, and how it was written."""
-    try:
-        if not _is_framed(body):
-            tier = Tier.MSGPACK if body and body[0] in _MAPS else Tier.JSON
-            return decode_as(kind, body or b"{}", tier), Form(tier, is_framed=False)
-        frame = decode(body)
-        if not isinstance(frame, (ActionFrame, TaskFrame) if kind is ActionFrame else kind):
-            raise FrameError("NCP-FRAME-UNKNOWN-TYPE", f"A frame of type 0x{frame.TYPE:02X} is not read here")
-        return frame, Form(Tier(body[1] & 1), is_framed=True)
-    except FrameError as error:
-        raise unreadable(error, MEMBERS.get(kind, BadRequest)) from error
 
 
 def _certificate(shown: str) -> bytes:
@@ -627,8 +633,8 @@ def _takes_events(headers: Headers) -> bool:
 def _quoting(request: Request) -> Request:
     """A request whose If-None-Match has quotes: agents send the version as it stands in the manifest."""
     known = request.headers.get("if-none-match", "")
-    if not known or '"' in known or known.strip() == "*":
+    if not known or known.strip() == "*":
         return request
-    quoted = ", ".join(f'"{each.strip()}"' for each in known.split(","))
+    quoted = ", ".join(f'"{each.strip().removeprefix("W/").strip(QUOTE)}"' for each in known.split(","))
     headers = [pair for pair in request.scope["headers"] if pair[0] != b"if-none-match"]
     return Request({**request.scope, "headers": [*headers, (b"if-none-match", quoted.encode("latin-1"))]})

@@ -1,10 +1,22 @@
 """Patterns that NWP does not let through, though our engine would take no harm: the protocol names them (6.2)."""
 
 import re
+from dataclasses import dataclass, field
+from itertools import pairwise
 
-_QUANTIFIED = re.compile(r"[*+]|\{\d*,\d*\}")  # that repeat as often as there is something, or nearly so
 _REFERENCE = re.compile(r"\\(?:[1-9]|g[<{]|k[<{'])|\(\?P=")
-_CLASS = re.compile(r"\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]?")
+_PART = re.compile(
+    r"""
+      (?P<single> \\. | \[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]? )
+    | (?P<open> \( (?:\?(?:P?<\w+>|[a-zA-Z-]*:))? )
+    | (?P<close> \) )
+    | (?P<choice> \| )
+    | (?P<endless> [*+] | \{\d*,\} )
+    | (?P<varying> \{\d*,\d+\} )
+    | (?P<several> \{0*(?:[2-9]|[1-9]\d+)\} )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
 
 
 def refers_back(pattern: str) -> bool:
@@ -12,29 +24,47 @@ def refers_back(pattern: str) -> bool:
     return bool(_REFERENCE.search(re.sub(r"\\\\", "", pattern)))
 
 
+@dataclass(slots=True)
+class _Group:
+    """A group as far as it was read: what in it is repeated, and what it has to choose from."""
+
+    begins: int  # where the choice that is being read does
+    repeats: set[str] = field(default_factory=set[str])  # kinds of quantifiers
+    choices: list[str] = field(default_factory=list[str])
+
+    def choose(self, pattern: str, end: int) -> None:
+        self.choices.append(pattern[self.begins : end])
+        self.begins = end + 1
+
+    def is_unsafe(self, quantifier: str) -> bool:
+        """Whether it may not be repeated so."""
+        if quantifier == "several":
+            return "endless" in self.repeats
+        return bool(self.repeats) or self._is_ambiguous
+
+    @property
+    def _is_ambiguous(self) -> bool:
+        """Whether one choice begins like another, so that the same text can be read in two ways: a|aa, a|a?."""
+        return any(later.startswith(earlier) for earlier, later in pairwise(sorted(self.choices)))
+
+
 def nests_quantifiers(pattern: str) -> bool:
-    """Whether something that is repeated is repeated: (a+)+, (?:a*b)*, ((a{1,}))+."""
-    repeats = [False]  # for each open group: whether it has a quantifier inside
-    place = 0
-    while place < len(pattern):
-        match pattern[place]:
-            case "\\":
-                place += 2
-            case "[":
-                found = _CLASS.match(pattern, place)
-                place = found.end() if found else place + 1
-            case "(":
-                repeats.append(False)
-                place += 1
-            case ")" if len(repeats) > 1:
-                inside, place = repeats.pop(), place + 1
-                outside = _QUANTIFIED.match(pattern, place)
-                if inside and outside:
+    """Whether something is repeated that is itself repeated, or can be read in two ways: (a+)+, (a+){9}, (a|aa)*."""
+    groups, closed, end = [_Group(0)], _Group(0), -1
+    for part in _PART.finditer(pattern):
+        match part.lastgroup:
+            case "open":
+                groups.append(_Group(part.end()))
+            case "choice":
+                groups[-1].choose(pattern, part.start())
+            case "close" if len(groups) > 1:
+                closed, end = groups.pop(), part.end()
+                closed.choose(pattern, part.start())
+                groups[-1].repeats |= closed.repeats
+            case "endless" | "varying" | "several" as quantifier:
+                if part.start() == end and closed.is_unsafe(quantifier):
                     return True
-                repeats[-1] = repeats[-1] or inside or outside is not None
-                place = outside.end() if outside else place
+                groups[-1].repeats |= {quantifier} - {"several"}
             case _:
-                quantified = _QUANTIFIED.match(pattern, place)
-                repeats[-1] = repeats[-1] or quantified is not None
-                place = quantified.end() if quantified else place + 1
+                pass
     return False

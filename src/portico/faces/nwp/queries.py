@@ -35,6 +35,7 @@ from portico.query import (
 
 AGGREGATE_REF: Final = "nps:system:aggregate:result"
 SCORE: Final = "_score"
+TOP: Final = 10  # records of a vector search that does not say how many
 MAX_PARTS: Final = 2 * MAX_VALUES  # of a filter or an aggregate; one that is let through has fewer
 MAX_LEVELS: Final = 64  # of objects and lists in one another; a filter that is let through has far fewer
 OWN_VECTORS: Final = ("", "embedding", "_embedding")  # names for the vectors that the site made of its items
@@ -112,29 +113,31 @@ class Reading:
 
     def _order(self, keys: Sequence[OrderKey], aggregate: Aggregate | None) -> tuple[Order, ...]:
         for key in keys:
-            if key.dir.upper() not in {"ASC", "DESC"}:
-                raise InvalidQuery(f"{key.dir[:20]!r} is no direction", field=key.field[:128], hint="Use ASC or DESC.")
+            if key.direction not in {"ASC", "DESC"}:
+                said = key.direction[:20]
+                raise InvalidQuery(f"{said!r} is no direction", field=key.field[:128], hint="Use ASC or DESC.")
         named = (key.field if aggregate else self._named(key.field) for key in keys)
-        return tuple(Order(name, key.dir.upper() == "DESC") for name, key in zip(named, keys, strict=True))
+        return tuple(Order(name, key.direction == "DESC") for name, key in zip(named, keys, strict=True))
 
     def _near(self, search: VectorSearch | None) -> Near | None:
         if search is None:
             return None
         if not self._may_compare or not self._vectors:
             raise VectorUnsupported("This node does not search by vectors")
-        metric = _METRICS.get(search.metric)
+        said, top = search.metric or "cosine", TOP if search.top_k is None else search.top_k
+        metric = _METRICS.get(said)
         if metric is None:
-            raise InvalidQuery(f"{search.metric[:40]!r} is no metric", hint=f"Use one of {', '.join(_METRICS)}.")
+            raise InvalidQuery(f"{said[:40]!r} is no metric", hint=f"Use one of {', '.join(_METRICS)}.")
         field = self._named(search.field) if search.field else ""
         if field in OWN_VECTORS and field not in self._collection.fields:
             field = ""
         if not field and "" not in self._vectors:
             raise VectorUnsupported("This node made no vectors of its items", hint=f"Use {', '.join(self._vectors)}.")
-        if search.top_k < 1:
-            raise InvalidQuery("top_k is at least 1", top_k=search.top_k)
+        if top < 1:
+            raise InvalidQuery("top_k is at least 1", top_k=top)
         if search.threshold is not None and not isfinite(search.threshold):
             raise InvalidQuery("threshold is a finite number")
-        return Near(tuple(search.vector), field, min(search.top_k, MAX_LIMIT), search.threshold, metric)
+        return Near(tuple(search.vector), field, min(top, MAX_LIMIT), search.threshold, metric)
 
     def _aggregate(self, raw: Any) -> Aggregate | None:
         if raw is None:

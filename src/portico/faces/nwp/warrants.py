@@ -1,10 +1,11 @@
 """Whether an agent may do what it asks: what the manifest demands, and what its certificate covers."""
 
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
-from portico.config import Config
+from portico.config import Config, Server
 from portico.errors import CapabilityMissing, OutOfScope, Unauthenticated, UntrustedIssuer
-from portico.faces.nwp.nodes import INVOKE, PREFIX, Nodes
+from portico.faces.nwp.nodes import INVOKE, PREFIX
 from portico.nip import allows_action, covers
 
 if TYPE_CHECKING:
@@ -14,9 +15,9 @@ SYNONYMS: Final = {INVOKE: "nwp:action"}  # what the one is called in certificat
 
 
 class Warrants:
-    def __init__(self, config: Config, nodes: Nodes) -> None:
+    def __init__(self, config: Config) -> None:
         self._config = config
-        self._nodes = nodes
+        self._starts = _starts(config.server)
 
     def check(self, asking: "Asking", capability: str, action: str = "") -> None:
         """Raise unless the agent may. Nothing was looked up before, so a refusal tells nothing."""
@@ -26,7 +27,7 @@ class Warrants:
                 "This node wants a certificate", hint="Show one in X-NWP-Ident, or as an IdentFrame after Hello."
             )
         if nwp.auth == "bearer" and caller.is_anonymous:
-            raise Unauthenticated("This node wants a key", hint="Send it as a bearer token.")
+            raise Unauthenticated("This node wants a key", hint="Send it as a bearer token, or show a certificate.")
         if caller.warrant is None:
             return
         held = caller.warrant.capabilities
@@ -34,15 +35,27 @@ class Warrants:
             if needed not in held and SYNONYMS.get(needed) not in held:
                 raise CapabilityMissing(f"The certificate lacks {needed}", capability=needed)
         if not self._is_covered(asking):
-            raise OutOfScope(f"The certificate does not cover the node {asking.node.name}", node=asking.node.name)
+            raise OutOfScope(
+                f"The certificate does not cover the node {asking.node.name}",
+                node=asking.node.name,
+                address=f"{self._starts[0]}/{asking.node.name}",
+                hint=f"It covers {', '.join(caller.warrant.nodes)[:200] or 'nothing'}.",
+            )
         if action and not allows_action(caller.warrant.actions, action):
             raise OutOfScope(f"The certificate does not cover {action}", action=action)
 
     def _is_covered(self, asking: "Asking") -> bool:
-        """By any of the addresses that a node has."""
-        name, base, warrant = asking.node.name, asking.base, asking.caller.warrant
-        own = self._nodes.url(name, base)
-        portless = own.replace(f":{self._config.server.nwp_port}/", "/", 1)
-        exact = self._config.nwp.scope_check == "exact"
-        addresses = (own, portless, f"{base}{PREFIX}/{name}")
+        """By any of the addresses that a node has. That by which a caller called it is not believed."""
+        warrant, exact = asking.caller.warrant, self._config.nwp.scope_check == "exact"
+        addresses = (f"{start}/{asking.node.name}" for start in self._starts)
         return warrant is not None and any(covers(warrant.nodes, each, exact) for each in addresses)
+
+
+def _starts(server: Server) -> tuple[str, ...]:
+    """How the addresses of nodes begin. One without a port is there for scopes that are compared exactly."""
+    here = ["localhost", "127.0.0.1", "::1", server.host, *server.hosts]
+    known = [urlsplit(server.url).hostname or ""] if server.url else here
+    hosts = [f"[{each}]" if ":" in each and not each.startswith("[") else each for each in dict.fromkeys(known)]
+    native = [start for host in hosts for start in (f"nwp://{host}", f"nwp://{host}:{server.nwp_port}")]
+    own = [server.url.rstrip("/")] if server.url else [f"http://{host}:{server.port}" for host in hosts]
+    return (*native, *(f"{start}{PREFIX}" for start in own))

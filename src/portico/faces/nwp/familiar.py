@@ -1,0 +1,80 @@
+"""Questions that are asked again and again in the same words, by callers without a name: read once, and sent once made.
+
+What decides whether there is an answer, and whether it is still the same, is asked every time.
+"""
+
+import asyncio
+import itertools
+import secrets
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from starlette.types import Message, Receive, Scope
+
+from portico.calls import Caller
+from portico.faces.nwp.exchange import Answer, Asking
+from portico.faces.nwp.forms import Form
+from portico.faces.nwp.frames import QueryFrame
+from portico.faces.wire import BODY_SECONDS
+
+SHORT: Final = 2048  # bytes of a question that is kept
+NAMED: Final = (b"x-nwp-", b"authorization", b"x-api-key", b"origin")  # how headers begin that tell callers apart
+
+Head: TypeAlias = list[tuple[bytes, bytes]]
+
+
+@dataclass(slots=True)
+class Familiar:
+    """A question as it was understood, and what was last sent in answer."""
+
+    frame: QueryFrame
+    asking: Asking
+    form: Form
+    answer: Answer
+    head: Head
+    body: bytes
+
+    @property
+    def caller(self) -> Caller:
+        return self.asking.caller
+
+    def is_same(self, answer: Answer) -> bool:
+        return answer is self.answer
+
+
+async def first_of(receive: Receive) -> tuple[Message | None, Receive]:
+    """What arrives first of a request, and the request as if it had not been read. None if it takes its time."""
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            message = await receive()
+    except TimeoutError:
+        return None, receive
+    waiting = [message]
+
+    async def again() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return message, again
+
+
+def key_of(scope: Scope, message: Message | None) -> Hashable | None:
+    """What tells a question from others; None if it may not be kept."""
+    if message is None or message.get("more_body") or len(message.get("body", b"")) > SHORT:
+        return None
+    headers, client = scope["headers"], scope.get("client")
+    if any(name.startswith(NAMED) for name, _ in headers):
+        return None
+    return scope["path"], scope["scheme"], client[0] if client else "", message.get("body", b""), *headers
+
+
+class Ids:
+    """Names for requests that have none: UUIDs, random in their first part and counted in the last."""
+
+    def __init__(self) -> None:
+        random = secrets.token_hex(16)
+        self._start = f"{random[:8]}-{random[8:12]}-4{random[13:16]}-8{random[17:20]}-"
+        self._count = itertools.count(secrets.randbits(40))
+
+    def next(self) -> str:
+        return f"{self._start}{next(self._count) & 0xFFFFFFFFFFFF:012x}"

@@ -1,0 +1,83 @@
+"""How a request is written, and so its answer: a frame with its header, or bare JSON or MessagePack."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from portico.errors import BadRequest
+from portico.faces.nwp.failures import MEMBERS, unreadable
+from portico.faces.nwp.frames import (
+    LARGEST,
+    ActionFrame,
+    Frame,
+    FrameError,
+    TaskFrame,
+    Tier,
+    Type,
+    decode,
+    decode_as,
+    encode,
+    encode_value,
+)
+
+CAPSULE: Final = "application/nwp-capsule"
+# The type as specified; the profile is for clients that look for their own word in it.
+FRAMED_CAPSULE: Final = f'{CAPSULE}; profile="application/nwp-frame application/x-nps-frame"'
+_MAPS = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))  # first bytes of a MessagePack object
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a request was written, and so how its answer will be."""
+
+    tier: Tier
+    is_framed: bool
+    is_kept: bool = False  # whether its frame is, so that it may come again
+
+    @property
+    def largest(self) -> int | None:
+        return LARGEST if self.is_framed else None
+
+    def body(self, frame: Frame, *, is_final: bool = True) -> bytes:
+        return encode(frame, self.tier, is_final=is_final) if self.is_framed else encode_value(frame, self.tier)
+
+    @property
+    def media_type(self) -> str:
+        return FRAMED_CAPSULE if self.is_framed else CAPSULE
+
+
+BARE: Final = Form(Tier.JSON, is_framed=False)
+
+
+def _is_framed(body: bytes) -> bool:
+    """Whether bytes are meant as a frame: their first one begins neither JSON nor a map of MessagePack."""
+    if not body or body[0] not in {Type.QUERY, Type.ACTION, Type.SUBSCRIBE, Type.ANCHOR, Type.IDENT, Type.TASK}:
+        return bool(body) and body[0] not in b"{ \t\r\n" and body[0] not in _MAPS
+    # 0x20 is a space too, and then JSON follows.
+    return body[0] != Type.IDENT or not body.lstrip().startswith(b"{")
+
+
+def read_frame(body: bytes, kind: type[Frame]) -> tuple[Frame, Form]:
+    """The frame that bytes are, and how it was written."""
+    try:
+        if not _is_framed(body):
+            tier = Tier.MSGPACK if body and body[0] in _MAPS else Tier.JSON
+            return _bare(kind, body or b"{}", tier), Form(tier, is_framed=False)
+        frame = decode(body)
+        if not isinstance(frame, (ActionFrame, TaskFrame) if kind is ActionFrame else kind):
+            raise FrameError("NCP-FRAME-UNKNOWN-TYPE", f"A frame of type 0x{frame.TYPE:02X} is not read here")
+        return frame, Form(Tier(body[1] & 1), is_framed=True)
+    except FrameError as error:
+        raise unreadable(error, MEMBERS.get(kind, BadRequest)) from error
+
+
+def _bare(kind: type[Frame], body: bytes, tier: Tier) -> Frame:
+    """A frame without a header. Where actions are invoked it may be a whole task, as it may be with one."""
+    try:
+        return decode_as(kind, body, tier)
+    except FrameError as error:
+        if kind is not ActionFrame:
+            raise
+        try:
+            return decode_as(TaskFrame, body, tier)
+        except FrameError:
+            raise error from None
