@@ -77,6 +77,27 @@ def test_a_value_that_cannot_be_is_refused_with_its_place(tmp_path: Path, text: 
     assert place in refusal.value.message
 
 
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("[nwp]\nauth = 'foo'\n", "nwp.auth cannot be 'foo'", "none, bearer, nip-cert."),
+        ("[nwp]\nwithout = ['query', 'foo']\n", "nwp.without[1] cannot be 'foo'", "query, stream_query, aggregate"),
+        ("[[operation]]\nname = 'x'\nurl = 'y'\ndanger = 'wild'\n", "cannot be 'wild'", "safe, reversible"),
+        ("[collections.books.fields.price]\ntype = 'money'\n", "cannot be 'money'", "string, integer, number"),
+        ("[mcp]\noperations = true\n", "mcp.operations: Expected `str`", "none, own, all."),
+        ("[nwp]\nmin_version = 'v1'\n", "nwp.min_version: 'v1' is no version", "As in 0.3."),
+    ],
+)
+def test_a_value_of_a_fixed_set_is_told_with_all_that_there_are(
+    tmp_path: Path, text: str, message: str, hint: str
+) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        read(tmp_path, text)
+
+    assert message in refusal.value.message
+    assert hint in refusal.value.hint
+
+
 def test_a_scope_that_means_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'write:all' is not a scope"):
         read(tmp_path, "[anonymous]\nscopes = ['write:all']\n")

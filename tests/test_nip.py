@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 from nps_sdk.nip.ca import InMemoryNipCaStore, NipCaOptions, NipCaRouterApp, NipCaService
 from nps_sdk.nip.identity import NipIdentity
+from tests.conformance.requirements import requirement
 
 from portico.calls import Caller, Warrant
 from portico.catalog import Danger
@@ -33,7 +34,7 @@ from portico.errors import (
 from portico.identity import Credentials, Identity
 from portico.nip import allows_action, canonical, covers, is_nid, shown_key, sign, timestamp, verify_signature
 from portico.nip.authority import Authority
-from portico.nip.verifier import DOCUMENT_SECONDS, RETRY_SECONDS, Verifier
+from portico.nip.verifier import DOCUMENT_SECONDS, RETRY_SECONDS, Seat, Verifier
 from portico.server import opened_site
 from portico.store import Store, open_store
 
@@ -368,6 +369,40 @@ async def test_the_site_tells_of_its_certificates(inn: Inn) -> None:
     assert verify_signature(inn.authority.public_key, signed, revoked["signature"])
 
 
+async def test_others_may_be_told_of_a_revocation_a_second_late_and_the_site_knows_it_at_once(inn: Inn) -> None:
+    authority, identity = inn.authority, inn.identity()
+    ann = await authority.issue("ann")
+    good = await authority.verify(ANN)
+    await inn.store.revoke_key(ann.key.id, NOW)
+
+    inn.clock.now += 0.9
+    assert good["valid"]
+    assert (await authority.verify(ANN), (await authority.revoked())["entries"]) == (good, [])
+    with pytest.raises(CertificateRevoked):
+        await identity.caller(shown(ann.certificate))
+
+    inn.clock.now += 0.1
+    assert await authority.verify(ANN) == {"valid": False, "nid": ANN, "error_code": "NIP-CERT-REVOKED"}
+    assert [each["nid"] for each in (await authority.revoked())["entries"]] == [ANN]
+
+
+async def test_a_crowd_that_asks_of_certificates_costs_one_look(inn: Inn, monkeypatch: pytest.MonkeyPatch) -> None:
+    ann = await inn.authority.issue("ann")
+    looks: list[float] = []
+    keys = inn.store.keys
+
+    async def watched() -> Any:
+        looks.append(inn.clock.now)
+        return await keys()
+
+    monkeypatch.setattr(inn.store, "keys", watched)
+    authority = inn.authority
+    told = await asyncio.gather(*(authority.verify(each) for each in (ANN, "nobody", ANN)), authority.revoked())
+
+    assert [each.get("serial") for each in told[:3]] == [ann.certificate["serial"], None, ann.certificate["serial"]]
+    assert looks == [NOW.timestamp()]
+
+
 async def test_all_processes_of_a_store_have_the_same_keys_and_other_stores_have_others(inn: Inn) -> None:
     one, two = inn.authority, inn.authority
     other = await open_store("sqlite:///:memory:")
@@ -474,6 +509,20 @@ async def test_an_agent_of_a_trusted_authority_may_do_what_the_site_file_says(in
     assert web.asked == ["/.well-known/nps-ca", f"/v1/agents/{BOB}/verify"]
     with pytest.raises(UntrustedIssuer, match="signature"):
         await identity.caller(shown({**certificate, "later": [2.0, None]}))
+
+
+@requirement("nwp:identity:keys")
+async def test_an_authority_publishes_its_key_with_its_header_or_without_padded_or_not(inn: Inn, web: Web) -> None:
+    raw = web.key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+    der = web.key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    other = Ed25519PrivateKey.generate().public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    bob = shown(web.certificate())
+    for key, is_good in {raw: True, der: True, other: False}.items():
+        padded = f"ed25519:{base64.urlsafe_b64encode(key).decode()}"
+        assert padded.endswith("=")
+        for written in (padded, padded.rstrip("=")):
+            web.published["/.well-known/nps-ca"]["public_key"] = written
+            assert await is_taken(inn.identity(issuers=[web.url]), bob) is is_good
 
 
 async def test_another_site_of_portico_is_an_authority_too(inn: Inn, web: Web) -> None:
@@ -629,6 +678,49 @@ async def test_an_authority_that_claims_to_be_this_site_is_not_heard(inn: Inn, w
         assert (await identity.caller(shown(good))).name == ANN
         with pytest.raises(refusal):
             await identity.caller(shown(web.certificate(nid=ANN, issued_by=nid)))
+
+
+@pytest.mark.parametrize(
+    ("host", "domain", "can_be"),
+    [
+        ("example.com", "example.com", True),
+        ("ca.example.com", "example.com", True),
+        ("a.ca.example.com", "example.com", True),
+        ("ca.example.com", "com", False),
+        ("example.com", "ca.example.com", False),
+        ("badexample.com", "example.com", False),
+        ("other.example", "example.com", False),
+        ("ca.third.example", "third.example", False),
+        ("other.example", "third.example", False),
+    ],
+)
+def test_an_authority_is_called_as_its_host_or_as_a_domain_that_it_is_in(host: str, domain: str, can_be: bool) -> None:
+    assert Seat(host, frozenset({"third.example"})).can_be(domain) is can_be
+
+
+@pytest.mark.parametrize(
+    ("domain", "can_be"),
+    [("10.0.0.5", True), ("example.com", True), ("ca.third.example", False), ("third.example", False)],
+)
+def test_an_authority_nearby_may_have_any_name_that_is_no_other_ones(domain: str, can_be: bool) -> None:
+    assert Seat("10.0.0.5", frozenset({"ca.third.example"}), is_near=True).can_be(domain) is can_be
+
+
+async def test_nobody_has_the_name_or_the_agents_of_an_authority_that_cannot_be_read(inn: Inn, web: Web) -> None:
+    away = "127.0.0.2"  # not among the hosts that may be reached
+    identity = inn.identity(issuers=[web.url, f"https://{away}"])
+    nid = f"urn:nps:agent:{away}:bob"
+    web.tell(True, nid)
+    with pytest.raises(UntrustedIssuer, match="cannot certify"):
+        await identity.caller(shown(web.certificate(nid=nid)))
+
+    web.publish(f"urn:nps:org:{away}")
+    identity = inn.identity(issuers=[web.url, f"https://{away}"])
+    with pytest.raises(Unavailable):
+        await identity.caller(shown(web.certificate(nid=nid, issued_by=f"urn:nps:org:{away}")))
+    assert await inn.identity(issuers=[web.url]).caller(
+        shown(web.certificate(nid=nid, issued_by=f"urn:nps:org:{away}"))
+    )
 
 
 async def test_of_two_authorities_with_one_name_the_first_counts(inn: Inn, web: Web) -> None:

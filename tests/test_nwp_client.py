@@ -4,6 +4,7 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,7 +13,17 @@ from msgspec.structs import asdict
 from tests.conformance.requirements import requirement
 from tests.faces.nwp.conftest import Native, Open, native_inn
 
-from portico.carriers.nwp import Answer, Change, FeedExpired, NativeNwpClient, Node, NwpClient, NwpError, Task
+from portico.carriers.nwp import (
+    Answer,
+    Change,
+    FeedExpired,
+    NativeNwpClient,
+    Node,
+    NwpClient,
+    NwpError,
+    Task,
+    certificate_of,
+)
 from portico.client import BadAnswer, NotReached
 from portico.faces.nwp.frames import (
     CapsFrame,
@@ -229,7 +240,7 @@ async def test_a_stream_that_comes_faster_than_it_is_read_is_halted() -> None:
 async def test_whoever_is_no_node_is_not_reached(native_inn: Open) -> None:
     with pytest.raises(NotReached):
         await NativeNwpClient.connect("nwp://127.0.0.1:1", timeout=2)
-    with pytest.raises(NotReached):
+    with pytest.raises(NotReached, match="speaks HTTP"):
         await NativeNwpClient.connect(f"nwp://127.0.0.1:{native_inn.ports.http}", timeout=2)
     with pytest.raises(ValueError, match="nwp://"):
         await NativeNwpClient.connect("http://127.0.0.1:1")
@@ -386,6 +397,19 @@ async def test_a_server_that_is_none_of_nwp_is_told_by_its_status() -> None:
             await node.query()
 
     assert (refusal.value.error, refusal.value.http_status) == ("HTTP_502", 502)
+
+
+async def test_a_certificate_is_taken_in_every_form_that_one_has(tmp_path: Path) -> None:
+    file, shown = tmp_path / "ann.json", {"nid": "urn:nps:agent:x:y"}
+    file.write_text('{"nid": "urn:nps:agent:x:y"}\n')
+
+    assert [certificate_of(each) for each in (shown, file, str(file), file.read_text(), file.read_bytes())] == [
+        shown
+    ] * 5
+    with pytest.raises(ValueError, match="not a JSON object"):
+        NwpClient("http://node.example", ident=b"[]")
+    with pytest.raises(FileNotFoundError):
+        NwpClient("http://node.example", ident=tmp_path / "bob.json")
 
 
 async def test_credentials_are_shown_with_every_request() -> None:

@@ -16,7 +16,7 @@ from portico.catalog import Collection, Field, FieldType
 from portico.errors import InvalidCursor, UnknownCollection, UnknownField, Unsupported
 from portico.index.memory import MemoryIndex
 from portico.query import Aggregate, Aggregation, Condition, Near, Order, Page, Query, parse_filter
-from portico.search import MAX_PAGE_BYTES, Finder, Wish
+from portico.search import MAX_PAGE_BYTES, MAX_PAGE_ITEMS, Finder, Wish
 from portico.store import Merge, Put, Remove, Store, Write, open_store
 
 NOW = datetime(2024, 5, 1, tzinfo=UTC)
@@ -169,6 +169,16 @@ async def test_pages_are_kept_as_far_as_there_is_room(library: Library) -> None:
     pages = [await library.finder.find(query) for query in small]
     assert await library.finder.find(small[-1]) is pages[-1]
     assert await library.finder.find(small[0]) is not pages[0]
+
+
+async def test_long_pages_are_not_kept(library: Library) -> None:
+    await library.put(**{f"i{number}": {"n": number} for number in range(MAX_PAGE_ITEMS + 1)})
+
+    async def is_kept(limit: int) -> bool:
+        query = Query("things", limit=limit)
+        return await library.finder.find(query) is await library.finder.find(query)
+
+    assert (await is_kept(MAX_PAGE_ITEMS), await is_kept(MAX_PAGE_ITEMS + 1)) == (True, False)
 
 
 async def test_ones_own_writes_are_found_at_once(library: Library) -> None:

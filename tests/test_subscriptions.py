@@ -2,8 +2,9 @@
 
 import asyncio
 import random
+import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -237,6 +238,17 @@ async def test_what_the_feed_has_lost_cannot_be_taken_up(opened: Open) -> None:
         await refused(parts.site, 0)
 
 
+async def test_what_has_happened_in_a_collection_that_is_gone_cannot_be_told(inn: Parts) -> None:
+    following = await inn.site.follow(Subscribe("s", "rooms"), ANN)
+    await inn.store.write("rooms", [Put("loft", {"beds": 1})])
+    with closing(sqlite3.connect(inn.store.url.removeprefix("sqlite:///"), isolation_level=None)) as other:
+        other.execute("DELETE FROM collections")
+        other.execute("UPDATE meta SET value = value + 1 WHERE key = 'schema'")
+
+    with pytest.raises(FeedExpired):
+        await take(following, 1)
+
+
 async def test_a_subscription_that_nobody_read_for_too_long_is_forgotten(site: Site) -> None:
     await (await site.follow(Subscribe("s", "rooms", seconds=0.05), ANN)).events.aclose()
 
@@ -369,6 +381,22 @@ async def test_a_caller_has_so_many_open_at_once(site: Site) -> None:
 
     await first.events.aclose()
     await site.follow(wanted("c"), ANN)
+
+
+async def test_a_caller_begins_so_many_in_a_minute_and_takes_up_as_many_as_there_are(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriptions, "BEGUN_PER_MINUTE", 2)
+    for id in ("a", "b"):
+        await (await site.follow(Subscribe(id, "rooms"), ANN)).events.aclose()
+
+    with pytest.raises(RateLimited) as refusal:
+        await site.follow(Subscribe("c", "rooms"), ANN)
+
+    assert refusal.value.details["limit"] == 2
+    assert 0 < refusal.value.details["retry_after"] <= 30
+    assert (await site.follow(Subscribe("a", "rooms", resume_after=0), ANN)).resumed
+    await site.follow(Subscribe("c", "rooms"), BOB)
 
 
 # Signs of life and ends

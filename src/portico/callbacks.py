@@ -86,7 +86,7 @@ class Callbacks:
 
     def close(self) -> None:
         """Send and ask nothing more; what is on its way ends by itself."""
-        self._closed = True
+        self._closed = True  # questions that wait for a thread see it there
         self._askers.shutdown(wait=False)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -98,6 +98,8 @@ class Callbacks:
             raise Unavailable(f"The callback failed: {error.message}", hint=error.hint) from error
 
     def _answer(self, url: str, body: bytes, headers: Mapping[str, str], max_bytes: int) -> tuple[int, bytes]:
+        if self._closed:
+            raise Unavailable("The server stops")
         try:
             with self._asker.send("POST", url, body=body, headers=headers, max_bytes=max_bytes) as answer:
                 return answer.status, answer.read()

@@ -3,13 +3,15 @@
 import asyncio
 import json
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
+import re
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
+from portico.catalog import nearest_hint
 from portico.config import Config
 from portico.errors import AlreadyExists, ConfigError
 from portico.options import JsonOption, SiteOption, StoreOption, danger_named, opened_store
@@ -19,6 +21,13 @@ if TYPE_CHECKING:
     from portico.nip.authority import Authority, Issued
 
 certificates = typer.Typer()
+
+CAPABILITIES: Final = (
+    *("nwp:query", "nwp:stream", "nwp:action", "nwp:invoke"),
+    *("ncp:stream", "nop:delegate", "nop:orchestrate"),
+)
+_OWN_CAPABILITY = re.compile(r"(?!(?:ncp|nwp|nip|ndp|nop):)[\w.-]+:[\w.:-]+", re.ASCII)  # of a family of its own
+_NODE = re.compile(r"\*|nwp://\*|(?:nwp|https?)://[^\s/?#*@]+(?:/[^\s?#*]*)?(?:(?<=/)\*)?", re.ASCII)
 
 
 @certificates.command("authority")
@@ -61,8 +70,11 @@ def show_node(
         portico keys node products --out products.json
     """
 
+    config = _config(context, site, store)
+
     async def work() -> Mapping[str, Any]:
-        async with _authority(_config(context, site, store)) as authority:
+        await _check_node(config, name)
+        async with _authority(config) as authority:
             return authority.node_certificate(name)
 
     certificate = asyncio.run(work())
@@ -84,7 +96,7 @@ def issue_agent(
     name: Annotated[str, typer.Argument(help="Of the agent: letters, digits, - _ and .")],
     capability: Annotated[
         list[str] | None,
-        typer.Option(help="nwp:query, nwp:stream, nwp:action …; these three when left out.", show_default=False),
+        typer.Option(help=f"{', '.join(CAPABILITIES)}; the first three when left out.", show_default=False),
     ] = None,
     node: Annotated[
         list[str] | None,
@@ -125,6 +137,8 @@ def issue_agent(
     """
     config = _config(context, site, store)
     risk = danger_named(danger)
+    _check_capabilities(capability or (), config.nwp.capabilities)
+    _check_addresses(node or ())
     if not as_json:
         _check_absent(out / f"{name}.json", out / f"{name}.key")
 
@@ -168,6 +182,34 @@ async def _authority(config: Config) -> "AsyncGenerator[Authority]":
         yield Authority(config, store)
 
 
+async def _check_node(config: Config, name: str) -> None:
+    """No certificate speaks for a node that is not there. The site as a whole always is."""
+    if name == "site":
+        return
+    # Imported here: other commands need no catalog.
+    from portico.faces.nwp.nodes import Nodes  # noqa: PLC0415
+    from portico.server import opened_store_only  # noqa: PLC0415
+
+    async with opened_store_only(config) as parts:
+        await Nodes(parts.site, config).named(name)
+
+
+def _check_capabilities(capabilities: Iterable[str], own: Iterable[str]) -> None:
+    """What the protocols do not know is a slip of the pen, unless a site asks for it or it is of another family."""
+    known = (*CAPABILITIES, *own)
+    for each in capabilities:
+        if each not in known and not _OWN_CAPABILITY.fullmatch(each):
+            hint = nearest_hint(each, known) or f"Known: {', '.join(known)}. One of your own is as shop:refund."
+            raise ConfigError(f"{each!r} is not a capability", hint=hint)
+
+
+def _check_addresses(nodes: Iterable[str]) -> None:
+    for each in nodes:
+        if not _NODE.fullmatch(each):
+            hint = "Write nwp://shop.example/products, https://shop.example/nwp/products or *."
+            raise ConfigError(f"{each!r} is not the address of a node", hint=hint)
+
+
 def _check_absent(*files: Path) -> None:
     """Nothing is issued that then could not be written, and no key is lost under another."""
     for file in files:
@@ -186,7 +228,8 @@ def _write(file: Path, text: str, mode: int) -> None:
 
 
 def _text(certificate: Mapping[str, Any]) -> str:
-    return json.dumps(certificate, ensure_ascii=False, indent=2) + "\n"
+    """On one line of ASCII, so that it can be sent in a header as it is."""
+    return json.dumps(certificate, separators=(",", ":")) + "\n"
 
 
 def _show(facts: Mapping[str, Any], as_json: bool) -> None:

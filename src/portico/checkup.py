@@ -2,12 +2,14 @@
 
 import errno
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
-from portico.config import Config, SourceSettings
+from portico.config import Config, NodeReference, SourceSettings, secret, tls_of
 from portico.errors import SiteError
+from portico.faces.nwp.graph import is_allowed
 from portico.ingest import described_source
+from portico.nip.verifier import Verifier
 from portico.query import EVERYTHING
 from portico.server import open_answering_model, open_models, site_operations
 from portico.store import Store, open_store
@@ -21,8 +23,10 @@ class Finding:
 
 
 async def look_over(config: Config) -> list[Finding]:
-    findings = [_site_file(config), *_sources(config), _embedder(config), await _model(config), _port(config)]
-    return [*findings, *[finding async for finding in _store(config)]]
+    server = config.server
+    findings = [_site_file(config), *_sources(config), _embedder(config), await _model(config)]
+    ports = [_port("port", server.host, server.port), _port("native port", server.host, server.nwp_port)]
+    return [*findings, *ports, *_nwp(config), *[finding async for finding in _store(config)]]
 
 
 def _site_file(config: Config) -> Finding:
@@ -70,16 +74,39 @@ def _embedder(config: Config) -> Finding:
     return Finding("embedder", True, f"{embedder.name}, {embedder.dimensions} dimensions")
 
 
-def _port(config: Config) -> Finding:
+def _port(what: str, host: str, port: int) -> Finding:
     """Whether the server could listen; a running one is no fault."""
-    host, port = config.server.host, config.server.port
     try:
         with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
-            return Finding("port", True, f"{host}:{port} is free")
+            return Finding(what, True, f"{host}:{port} is free")
     except OSError as error:
         in_use = error.errno == errno.EADDRINUSE
         says = "is in use; a server may be running" if in_use else f"cannot be listened on: {error.strerror}"
-        return Finding("port", in_use, f"{host}:{port} {says}")
+        return Finding(what, in_use, f"{host}:{port} {says}")
+
+
+def _nwp(config: Config) -> Iterator[Finding]:
+    nwp = config.nwp
+    if nwp.tls_certificate or nwp.tls_key:
+        yield _tried("nwp.tls_certificate", "can be used with its key", lambda: tls_of(config))
+    if nwp.callback_secret:
+        yield _tried("nwp.callback_secret", "is set in the environment", lambda: secret(nwp.callback_secret))
+    for each in nwp.node:
+        yield _node(each, nwp.allow_nodes)
+
+
+def _tried(what: str, well: str, use: Callable[[], object]) -> Finding:
+    try:
+        use()
+    except SiteError as error:
+        return Finding(what, False, str(error))
+    return Finding(what, True, well)
+
+
+def _node(node: NodeReference, allowed: tuple[str, ...]) -> Finding:
+    is_well = is_allowed(node.url, allowed)
+    says = "may be asked" if is_well else "is never asked: nwp.allow_nodes names no beginning of this address"
+    return Finding(f"nwp.node {node.url}", is_well, says)
 
 
 async def _store(config: Config) -> AsyncIterator[Finding]:
@@ -92,6 +119,8 @@ async def _store(config: Config) -> AsyncIterator[Finding]:
         problems = await store.check()
         yield Finding("store", not problems, "; ".join(problems) or f"{store.url} is sound")
         yield await _operations(config, store)
+        if config.nwp.issuers:
+            yield _tried("nwp.issuers", "are addresses; they are asked when needed", lambda: Verifier(config, store))
         async for finding in _collections(config, store):
             yield finding
     except SiteError as error:

@@ -32,7 +32,7 @@ from portico.errors import (
     SourceError,
     Unavailable,
 )
-from portico.options import JsonOption, KeyOption, SiteOption, StoreOption, danger_named, opened_store
+from portico.options import JsonOption, KeyOption, SiteOption, StoreOption, danger_named, opened_store, port_option
 from portico.terminal import Bar, err, out, plain, print_json, show_page, show_rows, show_table
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from portico.ingest import Report
     from portico.observe import Observe
     from portico.query import Aggregate, Page, Query
+    from portico.remote import Server
     from portico.server import Parts
 
 EXIT_CODES: dict[type[SiteError], int] = {
@@ -70,6 +71,7 @@ keys = typer.Typer(help="API keys and certificates: make, list and revoke them."
 keys.add_typer(certificates)
 app.add_typer(keys, name="keys")
 
+QUOTED = """Quote it for the shell: '{"price": {"$lt": 5}}'."""
 Over = Literal["http", "mcp", "a2a"]
 QueryOver = Literal["store", "nwp", "nwp-native"]
 
@@ -148,8 +150,8 @@ def _about(
 
 @app.command()
 def demo(
-    port: Annotated[int, typer.Option(help="HTTP port.")] = 8000,
-    nwp_port: Annotated[int, typer.Option(help="Port of the native protocol.")] = 17433,
+    port: Annotated[int, port_option("HTTP port.")] = 8000,
+    nwp_port: Annotated[int, port_option("Port of the native protocol.")] = 17433,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     workers: Annotated[int, typer.Option(min=1, help="Processes that serve as one.")] = 1,
 ) -> None:
@@ -167,8 +169,8 @@ def serve(
     site: SiteOption = None,
     store: StoreOption = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default=False)] = None,
-    port: Annotated[int | None, typer.Option(help="HTTP port.", show_default=False)] = None,
-    nwp_port: Annotated[int | None, typer.Option(help="Port of the native protocol.", show_default=False)] = None,
+    port: Annotated[int | None, port_option("HTTP port.", show_default=False)] = None,
+    nwp_port: Annotated[int | None, port_option("Port of the native protocol.", show_default=False)] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes that serve as one.", show_default=False)] = None,
     load_first: Annotated[bool, typer.Option("--load", help="Load the site file's sources first.")] = False,
 ) -> None:
@@ -358,6 +360,9 @@ def query(
         QueryOver, typer.Option(help="Ask as agents do: the node of the collection at --url, by NWP.")
     ] = "store",
     ident: Annotated[Path | None, typer.Option(help="Show this certificate to the server.", show_default=False)] = None,
+    ca: Annotated[
+        Path | None, typer.Option(help="Trust servers by this file (PEM), over TLS.", show_default=False)
+    ] = None,
     site: SiteOption = None,
     store: StoreOption = None,
     api_key: KeyOption = None,
@@ -388,9 +393,11 @@ def query(
         count=True,
     )
     if over != "store":
-        _query_there(asked, over, url, api_key, ident, as_json)
+        from portico.remote import Server
+
+        _query_there(asked, Server(over, url, api_key, ident, ca), as_json)
         return
-    if url or ident:
+    if url or ident or ca:
         raise ConfigError("A server is asked over a protocol", hint="Add --over nwp.")
     page: Page = _run(_query(_config(site, store), asked, api_key))
     show_page(page, asked, as_json)
@@ -404,12 +411,10 @@ async def _query(config: Config, asked: "Query", api_key: str | None) -> "Page":
         return await parts.site.query(asked, await _caller(parts, api_key))
 
 
-def _query_there(
-    asked: "Query", over: str, url: str | None, api_key: str | None, ident: Path | None, as_json: bool
-) -> None:
-    from portico.remote import Server, found_there
+def _query_there(asked: "Query", server: "Server", as_json: bool) -> None:
+    from portico.remote import found_there
 
-    found = _run(found_there(asked, Server(over, url, api_key, ident)))
+    found = _run(found_there(asked, server))
     show_rows(found.rows, asked, as_json, total=found.total, cursor=found.cursor)
 
 
@@ -430,7 +435,7 @@ def _json(raw: str, what: str) -> Any:
     try:
         return json.loads(raw)
     except ValueError as error:
-        raise InvalidQuery(f"{what} is not JSON: {error}", hint="Quote it for the shell: '{\"price\": 5}'.") from None
+        raise InvalidQuery(f"{what} is not JSON: {error}", hint=QUOTED) from None
 
 
 def _order(raw: str) -> Any:
@@ -761,7 +766,7 @@ def create_key(
 
 @keys.command("list")
 def list_keys(site: SiteOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """All keys, with their scopes, never the keys themselves.
+    """All keys and certificates of agents, with their scopes, never the keys themselves.
 
     portico keys list --store sqlite:///shop.db
     """
@@ -779,23 +784,25 @@ def list_keys(site: SiteOption = None, store: StoreOption = None, as_json: JsonO
 
 @keys.command("revoke")
 def revoke_key(
-    id: Annotated[str, typer.Argument(help="The key's id, from `portico keys list`.")],
+    id: Annotated[str, typer.Argument(help="Its id from `portico keys list`, or the serial of a certificate.")],
     site: SiteOption = None,
     store: StoreOption = None,
 ) -> None:
-    """End a key at once.
+    """End a key or the certificate of an agent at once.
 
     portico keys revoke 2548990428d0
+
+    portico keys revoke 0x9f1c22ab90de4471
     """
     from datetime import UTC, datetime
 
     async def work() -> bool:
         async with opened_store(_config(site, store)) as opened:
-            return await opened.revoke_key(id, datetime.now(UTC))
+            return await opened.revoke_key(id.lower().removeprefix("0x"), datetime.now(UTC))
 
     if not _run(work()):
-        raise NotFound(f"There is no key {id!r} to revoke", hint="`portico keys list` shows them.")
-    err.print(f"Key {plain(id)} is revoked.")
+        raise NotFound(f"There is no key or certificate {id!r} to revoke", hint="`portico keys list` shows them.")
+    err.print(f"{plain(id)} is revoked.", highlight=False)
 
 
 def _shown_key(key: Any) -> dict[str, Any]:

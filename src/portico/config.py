@@ -2,10 +2,11 @@
 
 import os
 import re
+import ssl
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast, get_args, get_origin
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgspec
@@ -327,6 +328,8 @@ def parse_config(raw: Mapping[str, Any], where: str = FILE) -> Config:
         raise _explained(error, where) from error
     for scope in (*config.anonymous.scopes, *config.oauth.scopes, *config.nwp.scopes):
         check_scope(scope)
+    if not _VERSION.fullmatch(config.nwp.min_version):
+        raise ConfigError(f"{where}: nwp.min_version: {config.nwp.min_version!r} is no version", hint="As in 0.3.")
     if "MCP" in config.nlweb.actions and config.mcp.operations == "none":
         raise ConfigError(
             f"{where}: nlweb.actions offers tools of MCP, and there are none",
@@ -345,7 +348,37 @@ def secret(name: str) -> str:
     return value
 
 
+def tls_of(config: Config) -> ssl.SSLContext | None:
+    """How TLS is spoken on the native port, if the site has a certificate."""
+    nwp = config.nwp
+    if not nwp.tls_certificate and not nwp.tls_key:
+        return None
+    files = [Path(config.folder, each) for each in (nwp.tls_certificate, nwp.tls_key) if each]
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        if problem := _missing_of_tls(nwp, files):
+            raise ConfigError(problem, hint="Both are files in PEM, or one that holds the key beside the certificate.")
+        context.load_cert_chain(*files, password="")  # nobody is there to be asked for one
+    except OSError as error:
+        is_foreign = getattr(error, "reason", "") == "KEY_VALUES_MISMATCH"
+        says = "the key is that of another certificate" if is_foreign else str(error)
+        raise ConfigError(
+            f"nwp.tls_certificate and nwp.tls_key cannot be used: {says}",
+            hint="Both are files in PEM; the key belongs to the certificate and has no password.",
+        ) from error
+    return context
+
+
+def _missing_of_tls(nwp: Nwp, files: list[Path]) -> str:
+    if not nwp.tls_certificate:
+        return "nwp.tls_certificate is missing; nwp.tls_key alone is of no use"
+    has_key = any(b"PRIVATE KEY-----" in each.read_bytes() for each in files)
+    return "" if nwp.tls_key or has_key else f"nwp.tls_key is missing; {nwp.tls_certificate} holds no key"
+
+
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]+)`")
+_NO_VALUE = re.compile(r"Invalid enum value (.+)", re.DOTALL)
+_VERSION = re.compile(r"(\d{1,6}\.\d{1,6})?", re.ASCII)
 
 
 def _explained(error: msgspec.ValidationError, where: str) -> ConfigError:
@@ -354,7 +387,10 @@ def _explained(error: msgspec.ValidationError, where: str) -> ConfigError:
     steps = re.sub(r"\[\d+\]", ".*", place)
     found = _UNKNOWN.match(says)
     if not found:
-        return ConfigError(f"{where}: {place}: {says}", setting=place)
+        wrong = _NO_VALUE.match(says)
+        values = ", ".join(map(str, _values_of(_kind_at(steps))))
+        told = f"{place} cannot be {wrong[1]}" if wrong else f"{place}: {says}"
+        return ConfigError(f"{where}: {told}", setting=place, hint=f"It can be: {values}." if values else "")
     known = _keys_at(steps)
     hint = nearest_hint(found[1], known)
     return ConfigError(
@@ -364,18 +400,29 @@ def _explained(error: msgspec.ValidationError, where: str) -> ConfigError:
     )
 
 
-def _keys_at(place: str) -> list[str]:
-    """The settings there are at a place such as `collections.*`."""
+def _kind_at(place: str) -> Any:
+    """What the settings have at a place such as `collections.*`."""
     kind: Any = Config
     for step in [] if place == "the top level" else place.split("."):
         kind = _inner(kind, step)
+    return kind
+
+
+def _values_of(kind: Any) -> list[Any]:
+    """All values there are, of a setting that has a fixed set of them."""
+    inner = get_args(kind)
+    return list(inner) if get_origin(kind) is Literal else [each for part in inner for each in _values_of(part)]
+
+
+def _keys_at(place: str) -> list[str]:
+    kind = _kind_at(place)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return [each.name for each in msgspec.structs.fields(kind) if each.name != "folder"]
     return []
 
 
 def _inner(kind: Any, step: str) -> Any:
-    arguments = getattr(kind, "__args__", ())
+    arguments = [each for each in getattr(kind, "__args__", ()) if each is not ...]
     if step == "*" and arguments:
         return arguments[-1]
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):

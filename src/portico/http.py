@@ -5,7 +5,6 @@ import gc
 import importlib
 import signal
 import socket
-import ssl
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from portico import __version__
 from portico.callbacks import Callbacks
 from portico.catalog import OPERATIONS
-from portico.config import Config
+from portico.config import Config, tls_of
 from portico.connections import Connection
 from portico.errors import ConfigError, SiteError, Unavailable
 from portico.faces import items, operations
@@ -57,12 +56,18 @@ class Application:
     """The HTTP side of a site. Faces that are slow to make are made when they are first needed, or in `begin`."""
 
     def __init__(
-        self, app: ASGIApp, late: Sequence[Late], answering: Answering, notices: Callable[[], Notices]
+        self,
+        app: ASGIApp,
+        late: Sequence[Late],
+        answering: Answering,
+        notices: Callable[[], Notices],
+        callbacks: Callbacks,
     ) -> None:
         self.answering = answering  # what answers the frames of NWP
         self._app = app
         self._late = late
         self._made = notices
+        self._callbacks = callbacks
         self._notices: Notices | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,6 +84,7 @@ class Application:
         await self.answering.exchange.site.close_subscriptions()
         if self._notices:
             await self._notices.close()
+        self._callbacks.close()
         await asyncio.gather(*(each.close() for each in self._late))
 
 
@@ -144,7 +150,7 @@ def application(parts: Parts) -> Application:
 
     # Outside of everything, so that a page elsewhere can read what went wrong, too.
     cors = Cors(Challenges(front, parts.config), parts.config.server.origins)
-    return Application(cors, (mcp_face, a2a_face), answering, notices)
+    return Application(cors, (mcp_face, a2a_face), answering, notices, callbacks)
 
 
 def _signed(authority: Callable[[], Any], body: bytes) -> str:
@@ -367,23 +373,6 @@ def _listener(host: str, port: int, option: str) -> socket.socket:
         raise Unavailable(
             f"Cannot listen on {host}:{port}: {error.strerror}", port=port, hint=f"Choose another with {option}."
         ) from error
-
-
-def tls_of(config: Config) -> ssl.SSLContext | None:
-    """How TLS is spoken on the native port, if the site has a certificate."""
-    nwp, folder = config.nwp, Path(config.folder)
-    if not nwp.tls_certificate:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    key = folder / nwp.tls_key if nwp.tls_key else None
-    try:
-        context.load_cert_chain(folder / nwp.tls_certificate, key, password="")  # nobody is there to be asked for one
-    except OSError as error:
-        raise ConfigError(
-            f"nwp.tls_certificate and nwp.tls_key cannot be used: {error.strerror or error}",
-            hint="Both are files in PEM; the key belongs to the certificate and has no password.",
-        ) from error
-    return context
 
 
 async def _announce(server: uvicorn.Server, started: Callable[[], None]) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,6 +32,10 @@ KeyOption = Annotated[
     typer.Option("--api-key", help="Act as the holder of this key, not as the operator.", show_default=False),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+def port_option(help: str, *, show_default: bool = True) -> Any:
+    return typer.Option(min=0, max=65535, help=help, show_default=show_default)
 
 
 def danger_named(text: str) -> Danger:

@@ -1,6 +1,6 @@
 """`portico query --over nwp`: the same query, asked of a node on a server. Says it in NWP; decides nothing."""
 
-import json
+import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import httpx
 
-from portico.carriers.nwp import Answer, NativeNwpClient, Node, NwpClient, NwpError, Wishes
+from portico.carriers.nwp import Answer, NativeNwpClient, Node, NwpClient, NwpError, Wishes, certificate_of
 from portico.client import ClientError, NotReached
 from portico.errors import (
     BadRequest,
@@ -30,6 +30,26 @@ from portico.errors import (
 from portico.query import EVERYTHING, Aggregate, And, Condition, Filter, Not, Or, Query
 
 NATIVE = "nwp-native"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What addresses look like that can be asked in a way, and what to look after if nobody answers."""
+
+    address: str
+    plain: str
+    secure: str
+    example: str
+    absent: str
+
+
+WAYS: Mapping[str, Way] = {
+    "nwp": Way("an address of HTTP", "http://", "https://", "http://127.0.0.1:8000", "Is the server running?"),
+    NATIVE: Way(
+        *("a native address", "nwp://", "nwps://", "nwp://127.0.0.1:17433"),
+        "Is the server running, and is this its native port?",
+    ),
+}
 
 ERRORS: Mapping[str, type[SiteError]] = {
     "NPS-CLIENT-BAD-PARAM": InvalidQuery,
@@ -56,6 +76,7 @@ class Server:
     url: str | None
     api_key: str | None = None
     ident: Path | None = None
+    ca: Path | None = None  # whom to trust over TLS, in place of the authorities of the web
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,39 +95,54 @@ async def found_there(asked: Query, server: Server) -> Found:
             answer = await node.query(**_wishes(asked))
             return Found(answer.records, await _total(node, asked, answer), answer.next_cursor)
     except ClientError as error:
-        raise _told(error) from error
+        raise _told(error, server) from error
 
 
 @asynccontextmanager
 async def _opened(node: str, server: Server) -> AsyncGenerator[Node]:
-    scheme = "nwp://" if server.over == NATIVE else "http://"
-    if not server.url or not server.url.startswith((scheme, scheme.replace("http:", "https:"))):
-        example = "nwp://127.0.0.1:17433" if server.over == NATIVE else "http://127.0.0.1:8000"
-        raise ConfigError(f"--over {server.over} needs the address of a server", hint=f"Write --url {example}.")
-    if server.over == NATIVE and server.api_key:
-        raise ConfigError("A native connection takes no key", hint="Show a certificate with --ident.")
+    url = _address(server)
     ident = _certificate(server.ident) if server.ident else None
+    trust = _trust(server.ca) if server.ca else None
     try:
         if server.over == NATIVE:
-            client: Node = await NativeNwpClient.connect(server.url, node=node, ident=ident)
+            client: Node = await NativeNwpClient.connect(url, node=node, ident=ident, ssl=trust)
         else:
-            client = NwpClient(server.url, node=node, key=server.api_key or "", ident=ident)
+            client = NwpClient(url, node=node, key=server.api_key or "", ident=ident, ssl=trust)
     except (httpx.InvalidURL, UnicodeEncodeError, ValueError) as error:
         raise ConfigError(f"The address or the key cannot be used: {error}") from error
     async with client:
         yield client
 
 
+def _address(server: Server) -> str:
+    """Where to ask, if it can be asked there in this way."""
+    way = WAYS[server.over]
+    hint = f"Write --url {way.example}."
+    if not server.url:
+        raise ConfigError(f"--over {server.over} needs the address of a server", hint=hint)
+    if not server.url.startswith((way.plain, way.secure)):
+        raise ConfigError(f"{server.url} is not {way.address}, as --over {server.over} needs one", hint=hint)
+    if server.over == NATIVE and server.api_key:
+        raise ConfigError("A native connection takes no key", hint="Show a certificate with --ident.")
+    if server.ca and not server.url.startswith(way.secure):
+        raise ConfigError("--ca is about TLS, which this address does without", hint=f"Write --url {way.secure}….")
+    return server.url
+
+
 def _certificate(file: Path) -> Mapping[str, Any]:
     try:
-        said = json.loads(file.read_text("utf-8"))
+        return certificate_of(file)
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise ConfigError(f"{file} is not JSON: {error}") from error
-    if not isinstance(said, dict):
-        raise ConfigError(f"{file} is not a certificate", hint="`portico keys agent` makes one.")
-    return cast("dict[str, Any]", said)
+        raise ConfigError(f"{file} is not a certificate: {error}", hint="`portico keys agent` makes one.") from error
+
+
+def _trust(file: Path) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=file)
+    except OSError as error:
+        raise ConfigError(f"--ca {file} cannot be used: {error.strerror}", hint="It is a file in PEM.") from error
 
 
 def _wishes(asked: Query) -> Wishes:
@@ -160,13 +196,23 @@ async def _total(node: Node, asked: Query, answer: Answer) -> int | None:
         return None
 
 
-def _told(error: ClientError) -> SiteError:
+def _told(error: ClientError, server: Server) -> SiteError:
     """What went wrong, as commands say it."""
     match error:
         case NwpError():
             kind = ERRORS.get(error.status, OperationFailed)
             return kind(error.message or f"The server refused it: {error.error}", code=error.error)
+        case NotReached() if distrust := _distrust(error):
+            hint = "Name a file with it, or with the authority that signed it: --ca FILE."
+            return Unavailable(f"The server's certificate is not trusted: {distrust}", hint=hint)
         case NotReached():
-            return Unavailable(str(error), hint="Is the server running?")
+            return Unavailable(str(error), hint=WAYS[server.over].absent)
         case _:
             return OperationFailed(str(error))
+
+
+def _distrust(error: BaseException | None) -> str:
+    """Why a certificate was not believed, if that is behind an error."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error.verify_message if error else ""

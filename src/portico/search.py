@@ -40,7 +40,8 @@ SPARE = 8  # candidates beyond a page, in case some have changed since they were
 MAX_ORDERED = 1000  # best matches among which another order than relevance is given
 FRESH_SECONDS = 0.25  # that a search waits for what other processes wrote; under a heavy load it answers without
 MAX_PAGES = 2000  # kept in memory
-MAX_PAGE_BYTES = 256_000  # of one that is kept, as JSON
+MAX_PAGE_ITEMS = 200  # of one that is kept: to learn that a long one is too large takes long
+MAX_PAGE_BYTES = 256_000  # as JSON
 MAX_PAGES_BYTES = 8_000_000  # of all; in memory it is several times that
 
 
@@ -91,8 +92,10 @@ class Shelf:
         return found[0]
 
     def put(self, query: Query, page: Page) -> None:
+        if len(page.items) + len(page.rows) > MAX_PAGE_ITEMS or query in self._pages:
+            return
         size = len(repr(query)) + len(msgspec.json.encode(page))
-        if size > MAX_PAGE_BYTES or query in self._pages:
+        if size > MAX_PAGE_BYTES:
             return
         self._pages[query] = page, size
         self._bytes += size

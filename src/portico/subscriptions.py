@@ -17,8 +17,18 @@ from typing import Any
 import msgspec
 
 from portico.calls import Caller
-from portico.catalog import Catalog
-from portico.errors import BadRequest, Conflict, FeedExpired, NotFound, RateLimited, SiteError, TooLarge, Unavailable
+from portico.catalog import Catalog, Collection
+from portico.errors import (
+    BadRequest,
+    Conflict,
+    FeedExpired,
+    NotFound,
+    RateLimited,
+    SiteError,
+    TooLarge,
+    Unavailable,
+    UnknownCollection,
+)
 from portico.items import Change, ChangeKind, Item, Patch, content_hash, text_problem
 from portico.query import Test, matcher, parse_filter
 from portico.store import Store
@@ -31,6 +41,7 @@ BATCH = 200
 BATCH_BYTES = 1 << 20
 LOOK_SECONDS = 5.0  # how often a reader sees whether it still is the one, and saves its marks
 KEEP_SECONDS = 60.0  # how often it says that the subscription is alive, if it lasts much longer than that
+BEGUN_PER_MINUTE = 120  # by one caller: each is kept for a while, also if nobody reads it
 MAX_ID = 255
 MAX_NOTE = 1000
 MAX_FILTER = 16_384  # bytes of one as JSON: it is kept for as long as the subscription is, whoever began it
@@ -112,16 +123,28 @@ class Scan:
 
     async def next(self, head: int) -> list[Event]:
         """The events of the next batch of changes; none if there are no more up to a head that was seen before."""
+        try:
+            return await self._next(head)
+        except UnknownCollection as error:
+            raise _expired(f"There is no collection {self._collection!r} any more", self.mark.number) from error
+
+    async def _next(self, head: int) -> list[Event]:
         number, position = self.mark.number, self.mark.position
         changes = await self._store.changes(position, self._size, self._collection)
         if not changes:
             self.mark = Mark(number, max(position, head))
             return []
-        test = matcher(self._where, self._catalog().collections[self._collection])
+        test = matcher(self._where, self._shape())
         events, size = await asyncio.to_thread(_seen, test, changes, number)
         self._size = max(1, min(BATCH, 4 * self._size, BATCH_BYTES * len(changes) // size))
         self.mark = Mark(number + len(events), changes[-1].seq)
         return events
+
+    def _shape(self) -> Collection:
+        found = self._catalog().collections.get(self._collection)
+        if found is None:
+            raise UnknownCollection(f"There is no collection {self._collection!r}")
+        return found
 
 
 class Shelf:
@@ -298,6 +321,8 @@ class Subscriptions:
         """Begin a subscription, or take one up again right after a number; FeedExpired if that cannot be done."""
         _check(subscribe)
         scope, after = _scope(subscribe.id, caller), subscribe.resume_after
+        if after is None:
+            await self._spend(caller)
         shelf = await (self._new(subscribe, scope) if after is None else self._found(subscribe, scope, after))
         last, terms = shelf.newest, shelf.terms
         scan, waiting = await self._from(shelf, after or 0)
@@ -333,6 +358,18 @@ class Subscriptions:
             reader.end(Unavailable("The server is stopping", hint="Take the subscription up again in a moment."))
         with contextlib.suppress(Unavailable):
             await asyncio.gather(*(reader.shelf.save() for reader in readers))
+
+    async def _spend(self, caller: Caller) -> None:
+        """Count a new subscription. How many there are is bounded by how many begin and how long they are kept."""
+        meter = await self._store.spend(f"subscriptions\n{caller.rate_key}", BEGUN_PER_MINUTE)
+        if not meter.granted:
+            wait = (1 - meter.tokens) * 60 / BEGUN_PER_MINUTE
+            raise RateLimited(
+                f"More than {BEGUN_PER_MINUTE} new subscriptions in a minute",
+                limit=BEGUN_PER_MINUTE,
+                retry_after=round(wait, 2),
+                hint="Take up again what was begun, or wait a moment.",
+            )
 
     async def _new(self, subscribe: Subscribe, scope: str) -> Shelf:
         terms = Terms(

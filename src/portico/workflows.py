@@ -38,6 +38,8 @@ MAX_STEPS = 32
 MAX_EDGES = MAX_STEPS * MAX_STEPS
 MAX_LEVELS = 3  # workflows in workflows, the outermost counted
 MAX_SECONDS = 3600.0
+MAX_RETRIES = 5
+MAX_PAUSE = 300  # seconds before a step is tried again
 ANONYMOUS_SECONDS = 60.0  # nobody in particular holds a place among the tasks for longer
 AT_ONCE = 8  # calls of one run, all levels together
 
@@ -50,7 +52,7 @@ _ERRORS: Mapping[str, type[SiteError]] = {
     name: each for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, SiteError)
 }
 
-Pause = Annotated[float, Meta(ge=0, le=300)]
+Pause = Annotated[float, Meta(ge=0, le=MAX_PAUSE)]
 Seconds = Annotated[float, Meta(gt=0, le=MAX_SECONDS)]
 StepId = Annotated[str, Meta(extra_json_schema={"pattern": f"^{_ID}$"})]
 
@@ -58,7 +60,7 @@ StepId = Annotated[str, Meta(extra_json_schema={"pattern": f"^{_ID}$"})]
 class Retries(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How often a failed step is tried again, after how many seconds, and after which errors."""
 
-    max: Annotated[int, Meta(ge=0, le=5)] = 2
+    max: Annotated[int, Meta(ge=0, le=MAX_RETRIES)] = 2
     backoff: Literal["fixed", "linear", "exponential"] = "exponential"
     first: Pause = 1.0
     most: Pause = 30.0

@@ -9,7 +9,15 @@ from tests.cli.conftest import Portico
 
 from portico.nip import canonical, shown_key, verify_signature
 
-SITE = '[server]\nurl = "https://inn.example"\n[search]\nembedder = "none:"\n'
+SITE = """
+[server]
+url = "https://inn.example"
+[search]
+embedder = "none:"
+[nwp]
+capabilities = ["inn"]
+[collections.rooms]
+"""
 
 
 @pytest.fixture
@@ -28,7 +36,8 @@ def test_an_agent_gets_a_certificate_and_a_key_that_only_its_owner_can_read(inn:
     listed = inn("keys", "list", "--json").json
 
     assert done.code == 0, done.err
-    certificate = json.loads((tmp_path / "agents" / "ann.json").read_text())
+    [line] = (tmp_path / "agents" / "ann.json").read_text().splitlines()
+    certificate = json.loads(line)
     key = tmp_path / "agents" / "ann.key"
     assert key.stat().st_mode & 0o777 == 0o600
     assert shown_key(load_pem_private_key(key.read_bytes(), None).public_key()) == certificate["pub_key"]
@@ -44,7 +53,8 @@ def test_an_agent_gets_a_certificate_and_a_key_that_only_its_owner_can_read(inn:
     ]
     assert certificate["serial"] == f"0x{listed[0]['id']}"
     assert f"portico keys revoke {listed[0]['id']}" in done.err
-    assert inn("keys", "revoke", listed[0]["id"]).code == 0
+    assert inn("keys", "revoke", certificate["serial"]).code == 0
+    assert inn("keys", "list", "--json").json[0]["revoked"]
 
 
 def test_nothing_is_issued_over_another_certificate(inn: Portico, tmp_path: Path) -> None:
@@ -76,6 +86,23 @@ def test_a_node_has_a_certificate_that_can_be_handed_out(inn: Portico, tmp_path:
     assert all(each in done.out for each in (shown["nid"], shown["pub_key"], shown["expires_at"]))
 
 
+def test_a_node_that_is_not_there_has_no_certificate(inn: Portico) -> None:
+    done = inn("keys", "node", "roms")
+
+    assert done.code == 3
+    assert "Known nodes: rooms, rooms-operations" in done.err
+
+
+def test_capabilities_of_another_family_and_all_forms_of_addresses_are_certified(inn: Portico) -> None:
+    nodes = ["*", "nwp://inn.example", "nwp://inn.example:17433/rooms/*", "https://inn.example/nwp/rooms"]
+    said = [option for node in nodes for option in ("--node", node)]
+
+    made = inn("keys", "agent", "ann", "--capability", "inn", "--capability", "inn:cook", *said, "--json").json
+
+    assert made["certificate"]["capabilities"] == ["inn", "inn:cook"]
+    assert made["certificate"]["scope"] == {"nodes": nodes}
+
+
 def test_the_authority_says_how_others_come_to_trust_it(inn: Portico) -> None:
     done = inn("keys", "authority")
     other = inn("keys", "authority", "--store", "sqlite:///s.db", "--site", "portico.toml")
@@ -94,6 +121,11 @@ def test_the_authority_says_how_others_come_to_trust_it(inn: Portico) -> None:
         (("ann", "--scope", "write:rooms"), "is not a scope"),
         (("ann", "--public-key", "rsa:x"), "is not a public key"),
         (("ann", "--budget", "0"), "--budget"),
+        (("ann", "--capability", "nwp:qeury"), "Did you mean nwp:query"),
+        (("ann", "--capability", "nop:cook"), "is not a capability"),
+        (("ann", "--node", "rooms"), "'rooms' is not the address of a node"),
+        (("ann", "--node", "ftp://inn.example/rooms"), "is not the address of a node"),
+        (("ann", "--node", "nwp://*.example"), "is not the address of a node"),
     ],
 )
 def test_a_certificate_that_makes_no_sense_is_not_made(

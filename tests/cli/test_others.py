@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Portico
+from tests.faces.nwp.test_native import _certificate as certificate
 
 COMMANDS = ["demo", "serve", "load", "ask", "query", "call", "check", "keys create", "keys list", "keys revoke"]
 
@@ -129,6 +130,72 @@ def test_what_is_broken_is_said_in_plain_words(portico: Portico, tmp_path: Path,
     wrong = [each["says"] for each in json.loads(done.out)["findings"] if not each["well"]]
     assert len(wrong) == 1
     assert says in wrong[0]
+
+
+def test_what_is_wrong_with_nwp_is_said_in_plain_words(portico: Portico, tmp_path: Path) -> None:
+    certificate(tmp_path)
+    site(
+        tmp_path,
+        """
+        [server]
+        nwp_port = 0
+        [nwp]
+        tls_certificate = "inn.pem"
+        callback_secret = "NOT_SET_HERE"
+        issuers = ["http://elsewhere.example"]
+        allow_nodes = ["https://shop.example/nwp"]
+        [[nwp.node]]
+        rel = "suppliers"
+        url = "https://shop.example/nwp/products"
+        [[nwp.node]]
+        rel = "others"
+        url = "https://shop.example.evil/nwp/products"
+        """,
+    )
+
+    done = portico("check", "--json")
+
+    assert done.code == 1
+    found = {each["what"]: each for each in json.loads(done.out)["findings"]}
+    assert found["native port"]["well"]
+    assert {what: each["says"].partition(". ")[0] for what, each in found.items() if not each["well"]} == {
+        "nwp.tls_certificate": "nwp.tls_key is missing; inn.pem holds no key",
+        "nwp.callback_secret": "The environment variable NOT_SET_HERE is not set",
+        "nwp.issuers": "nwp.issuers: http://elsewhere.example is not https",
+        "nwp.node https://shop.example.evil/nwp/products": (
+            "is never asked: nwp.allow_nodes names no beginning of this address"
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    ("tls", "says"),
+    [
+        ('tls_certificate = "inn.pem"\ntls_key = "inn.key"', "can be used with its key"),
+        ('tls_certificate = "inn.pem"\ntls_key = "other/inn.key"', "the key is that of another certificate"),
+        ('tls_certificate = "inn.pem"\ntls_key = "gone.key"', "No such file or directory"),
+        ('tls_key = "inn.key"', "nwp.tls_certificate is missing"),
+    ],
+)
+def test_files_of_tls_are_looked_into(portico: Portico, tmp_path: Path, tls: str, says: str) -> None:
+    (tmp_path / "other").mkdir()
+    certificate(tmp_path)
+    certificate(tmp_path / "other")
+    site(tmp_path, f"[nwp]\n{tls}\n")
+
+    found = json.loads(portico("check", "--json").out)["findings"]
+
+    assert says in next(each["says"] for each in found if each["what"] == "nwp.tls_certificate")
+
+
+@pytest.mark.parametrize(
+    "args", [("demo", "--port", "99999"), ("demo", "--nwp-port", "-1"), ("serve", "--port", "65536")]
+)
+def test_a_port_that_cannot_be_is_wrong_usage(portico: Portico, args: tuple[str, ...]) -> None:
+    done = portico(*args)
+
+    assert done.code == 2
+    assert f"Invalid value for '{args[1]}'" in done.err
 
 
 @pytest.mark.parametrize(

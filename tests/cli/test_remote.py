@@ -10,6 +10,7 @@ import pytest
 from tests.cli.conftest import Done, Portico
 from tests.conformance.requirements import requirement
 from tests.faces.nwp.conftest import opened_inn, serving
+from tests.faces.nwp.test_native import _certificate as certificate
 
 CHEAP = ("--where", '{"$or": [{"beds": 6}, {"price": {"$between": [40, 50]}}]}', "--order", "-price")
 QUERIES = (
@@ -42,6 +43,10 @@ async def test_a_server_answers_a_query_as_its_store_does(portico: Portico, tmp_
         unknown = await run("--where", '{"beans": 1}', *http)
         nobody = await run("--ident", tmp_path / "none.json", *native)
         no_node = await asyncio.to_thread(portico, "query", "spoons", *http)
+        agent = ("keys", "agent", "ann", "--scope", "ask", "--store", store)
+        issued = await asyncio.to_thread(portico, *agent)
+        may_not = await run("--ident", "ann.json", *http)
+        not_native = await run("--over", "nwp-native", "--url", f"nwp://127.0.0.1:{ports.http}")
     gone = await run(*http)
 
     assert [table.out for table in tables] == [tables[0].out] * 3
@@ -49,18 +54,39 @@ async def test_a_server_answers_a_query_as_its_store_does(portico: Portico, tmp_
     assert [item["id"] for item in first["items"] + rest["items"]] == ["attic", "cellar", "garden"]
     assert (first["total"], rest["total"], rest["cursor"]) == (3, 3, None)
     assert (unknown.code, "rooms has no field 'beans'" in unknown.err) == (2, True)
-    assert [each.code for each in (nobody, no_node, gone)] == [4, 3, 6]
+    assert [each.code for each in (nobody, no_node, gone, not_native)] == [4, 3, 6, 6]
+    assert "This port speaks HTTP" in not_native.err
+    assert (issued.code, may_not.code) == (0, 4)
+    assert "The certificate of 'urn:nps:agent:localhost:ann' has no scope read:rooms" in may_not.err
+    assert "`portico keys agent --scope read:rooms`" in may_not.err
+
+
+async def test_a_server_is_trusted_by_its_certificate(portico: Portico, tmp_path: Path) -> None:
+    async with opened_inn(tmp_path, nwp=certificate(tmp_path)) as parts, serving(parts) as ports:
+        run = partial(asyncio.to_thread, portico, "query", "rooms", "--fields", "id", "--json")
+        native = ("--over", "nwp-native", "--url", f"nwps://localhost:{ports.native}")
+        https = ("--over", "nwp", "--url", f"https://localhost:{ports.native}")
+        distrusted = [await run(*way) for way in (native, https)]
+        trusted = [await run(*way, "--ca", "inn.pem") for way in (native, https)]
+
+    assert [len(each.json["items"]) for each in trusted] == [3, 3]
+    for each in distrusted:
+        assert (each.code, "The server's certificate is not trusted: self-signed" in each.err) == (6, True)
+        assert "--ca FILE" in each.err
 
 
 @pytest.mark.parametrize(
     ("args", "says"),
     [
         (("--over", "nwp"), "--over nwp needs the address of a server"),
-        (("--over", "nwp-native", "--url", "http://127.0.0.1:1"), "Write --url nwp://127.0.0.1:17433"),
+        (("--over", "nwp-native", "--url", "http://127.0.0.1:1"), "http://127.0.0.1:1 is not a native address"),
         (("--url", "http://127.0.0.1:1"), "Add --over nwp"),
         (("--over", "nwp", "--url", "http://127.0.0.1:1", "--text", "soup"), "NWP has no search for words"),
         (("--over", "nwp-native", "--url", "nwp://127.0.0.1:1", "--api-key", "k"), "Show a certificate with --ident"),
         (("--over", "nwp", "--url", "http://127.0.0.1:1", "--ident", "nothing.json"), "nothing.json cannot be read"),
+        (("--over", "nwp", "--url", "https://127.0.0.1:1", "--ca", "nothing.pem"), "--ca nothing.pem cannot be used"),
+        (("--over", "nwp-native", "--url", "nwp://127.0.0.1:1", "--ca", "x.pem"), "Write --url nwps://"),
+        (("--over", "nwp", "--where", "price<5"), """'{"price": {"$lt": 5}}'"""),
     ],
 )
 def test_what_cannot_be_asked_is_said_before_anybody_is(portico: Portico, args: tuple[str, ...], says: str) -> None:

@@ -133,6 +133,18 @@ async def test_urgent_tasks_are_claimed_first_and_of_equal_ones_the_oldest(store
     ]
 
 
+async def test_a_task_that_is_restored_has_the_priority_it_had(store: Store) -> None:
+    now = datetime.now(UTC)
+    urgent = [replace(task(id), created=now, call=replace(task(id).call, priority="high")) for id in ("a", "b")]
+    await store.add_task(replace(urgent[0], call=task("a").call))
+    await store.add_task(replace(task("older"), created=now - timedelta(seconds=5)))
+
+    await store.restore_entries(urgent)
+
+    claimed = [await store.claim_task("me", 600) for _ in range(3)]
+    assert [each.id for each in claimed if each][2:] == ["older"]
+
+
 async def test_a_task_is_claimed_once_however_many_try(store: Store) -> None:
     for number in range(5):
         await store.add_task(task(f"t{number}"))

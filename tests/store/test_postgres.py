@@ -6,6 +6,8 @@ import socket
 import struct
 import sys
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -16,6 +18,7 @@ import pytest
 from tests.conftest import Opening, StoreUrl
 from tests.contract.shelf import all_ids, all_items, fill, ids, walk
 
+from portico.calls import Call, Caller, Task, TaskState
 from portico.catalog import Collection
 from portico.errors import AlreadyExists, ConfigError, InvalidQuery, Unavailable
 from portico.items import Item
@@ -163,6 +166,38 @@ async def test_a_store_of_a_newer_portico_is_refused(url: str, store: Store, ses
 
     with pytest.raises(ConfigError, match="newer Portico"):
         await open_store(url)
+
+
+async def test_a_store_of_an_older_portico_is_brought_up_to_date_with_its_tasks(
+    url: str, opening: Opening, store: Store, session: asyncpg.Connection
+) -> None:
+    now = datetime.now(UTC)
+    left = Task("left", Call("export"), Caller("key:ann"), TaskState.PENDING, now, now)
+    await store.add_task(left)
+    await session.execute(f"ALTER TABLE {schema_of(url)}.tasks DROP COLUMN rank")
+    await session.execute(f"UPDATE {schema_of(url)}.meta SET version = 1")
+
+    newer = await opening(url)
+
+    for priority in ("low", "high"):
+        await newer.add_task(replace(left, id=priority, call=Call("export", priority=priority)))
+    claimed = [await newer.claim_task("me", 60) for _ in range(3)]
+    assert [each.id for each in claimed if each] == ["high", "left", "low"]
+
+
+async def test_of_the_tasks_that_wait_only_the_one_that_is_claimed_is_read(
+    url: str, store: Store, session: asyncpg.Connection
+) -> None:
+    now = datetime.now(UTC)
+    for number in range(3):
+        await store.add_task(Task(f"t{number}", Call("export"), Caller(), TaskState.PENDING, now, now))
+    spoil = f"UPDATE {schema_of(url)}.tasks SET task = 'no task', created = created + 1 WHERE id <> 't1'"
+    await session.execute(spoil)
+
+    claimed = await store.claim_task("me", 60)
+
+    assert claimed is not None
+    assert claimed.id == "t1"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 import asyncio
 import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -135,3 +138,54 @@ async def test_a_store_closed_while_it_is_read_ends_cleanly(tmp_path: Path) -> N
 
     outcomes = await asyncio.gather(*reads, return_exceptions=True)
     assert all(not isinstance(outcome, BaseException) for outcome in outcomes)
+
+
+async def test_a_store_that_lacks_a_table_is_out_of_order_and_does_not_say_which(tmp_path: Path) -> None:
+    store = await open_store(f"sqlite:///{tmp_path}/site.db")
+    await store.declare(Collection("things"))
+    with closing(sqlite3.connect(tmp_path / "site.db")) as other:
+        other.execute("DROP TABLE items_1")
+
+    with pytest.raises(Unavailable) as refusal:
+        await store.find(Query("things"))
+
+    assert (refusal.value.message, refusal.value.details) == ("The store is not whole", {})
+    await store.close()
+
+
+class Halting(list[Put]):
+    """Writes that wait, once the store has begun to carry them out."""
+
+    def __init__(self, writes: list[Put]) -> None:
+        super().__init__(writes)
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def __iter__(self) -> Iterator[Put]:
+        if threading.current_thread() is not threading.main_thread():
+            self.begun.set()
+            self.go_on.wait(20)
+        return super().__iter__()
+
+
+async def test_a_write_that_fails_when_nobody_waits_for_it_leaves_no_fields_behind(tmp_path: Path) -> None:
+    here, there = [await open_store(f"sqlite:///{tmp_path}/site.db") for _ in range(2)]
+    await here.declare(Collection("things"))
+    with closing(sqlite3.connect(tmp_path / "site.db")) as other:
+        other.execute(
+            "CREATE TRIGGER no BEFORE INSERT ON changes WHEN NEW.id = 'bad' BEGIN SELECT RAISE(ABORT, ''); END"
+        )
+    writes = Halting([Put("bad", {"height": 1})])
+
+    writing = asyncio.create_task(here.write("things", writes))
+    assert await asyncio.to_thread(writes.begun.wait, 20)
+    writing.cancel()
+    await asyncio.wait([writing])
+    writes.go_on.set()
+    await here.save_blob("after it", b"")
+
+    await there.write("things", [Put("good", {"width": 1})])
+    page = await here.find(Query("things", where=Condition("width", "eq", 1)))
+    assert [item.id for item in page.items] == ["good"]
+    assert set((await here.refresh())["things"].fields) == {"width"}
+    await here.close()
+    await there.close()

@@ -6,6 +6,7 @@ import stat
 import time
 from collections.abc import AsyncIterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 
 from portico.calls import Call, Caller, Task, TaskState
 from portico.store import Store, open_store
-from portico.store.ledger import encode_task
+from portico.store.ledger import encode_task, micros
 from portico.store.sqlite.engine import MIGRATIONS
 
 NOW = datetime(2024, 5, 1, tzinfo=UTC)
@@ -162,4 +163,35 @@ async def test_tasks_that_an_older_portico_left_count_for_their_callers(tmp_path
         assert await store.add_task(another, 1) is False
     elsewhere = Task("c", Call("export"), Caller(address="2.2.2.2"), TaskState.PENDING, NOW, NOW)
     assert await store.add_task(elsewhere, 1) is True
+    await store.close()
+
+
+async def test_of_the_tasks_that_wait_only_the_one_that_is_claimed_is_read(store: Store, tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    for number in range(3):
+        await store.add_task(Task(f"t{number}", Call("export"), Caller(), TaskState.PENDING, now, now))
+    execute(tmp_path / "site.db", "UPDATE tasks SET task = 'no task', created = created + 1 WHERE id <> 't1'")
+
+    claimed = await store.claim_task("me", 60)
+
+    assert claimed is not None
+    assert claimed.id == "t1"
+
+
+async def test_tasks_that_an_older_portico_left_wait_among_those_of_normal_priority(tmp_path: Path) -> None:
+    path, now = tmp_path / "site.db", datetime.now(UTC)
+    left = Task("left", Call("export"), Caller("key:ann"), TaskState.PENDING, now, now)
+    with closing(sqlite3.connect(path, isolation_level=None)) as older:
+        older.executescript("".join(MIGRATIONS[:2]) + "PRAGMA user_version = 2")
+        older.execute(
+            "INSERT INTO tasks (id, caller, meter, state, created, task) VALUES ('left', '', '', 'pending', ?, ?)",
+            (micros(now), encode_task(left)),
+        )
+
+    store = await open_store(f"sqlite:///{path}")
+
+    for priority in ("low", "high"):
+        await store.add_task(replace(left, id=priority, call=Call("export", priority=priority)))
+    claimed = [await store.claim_task("me", 60) for _ in range(3)]
+    assert [each.id for each in claimed if each] == ["high", "left", "low"]
     await store.close()

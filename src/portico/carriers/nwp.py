@@ -23,9 +23,11 @@ from portico.carriers.nwp_lines import (
     Credentials,
     FeedExpired,
     HttpLine,
+    Ident,
     Line,
     NwpError,
     address,
+    certificate_of,
     http_client,
     understood,
 )
@@ -54,6 +56,7 @@ __all__ = [
     "Answer",
     "Change",
     "FeedExpired",
+    "Ident",
     "Manifest",
     "NativeNwpClient",
     "Node",
@@ -63,6 +66,7 @@ __all__ = [
     "Task",
     "VectorSearch",
     "Wishes",
+    "certificate_of",
 ]
 
 HEARTBEAT: Final = 30.0  # seconds after which a silent subscription says that it lives
@@ -657,15 +661,17 @@ class NwpClient(Node):
         *,
         node: str = "",
         key: str = "",
-        ident: Mapping[str, Any] | None = None,
+        ident: Ident | None = None,
         agent: str = "",
         tier: TierName = "msgpack",
         framed: bool = True,
+        ssl: tls.SSLContext | None = None,
         timeout: float = TIMEOUT,
         largest: int = LARGEST,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        http = http_client(address(url, node), Credentials(key, ident, agent), timeout, transport=transport)
+        credentials = Credentials(key, certificate_of(ident) if ident else None, agent)
+        http = http_client(address(url, node), credentials, timeout, transport=transport, verify=ssl)
         super().__init__(HttpLine(http, Tier[tier.upper()], largest, framed=framed), timeout)
 
 
@@ -678,17 +684,19 @@ class NativeNwpClient(Node):
         url: str,
         *,
         node: str = "",
-        ident: Mapping[str, Any] | None = None,
+        ident: Ident | None = None,
         agent: str = "",
         tier: TierName = "msgpack",
         ssl: tls.SSLContext | None = None,
         timeout: float = TIMEOUT,
         largest: int = LARGEST,
     ) -> Self:
-        """Open the connection to nwp://host:port, or nwp://host:port/node; over TLS with a context for it."""
-        if not url.startswith("nwp://"):
+        """Open the connection to nwp://host:port, or nwp://host:port/node; over TLS with a context, or to nwps://."""
+        if not url.startswith(("nwp://", "nwps://")):
             raise ValueError(f"{url!r} is not a native address: write nwp://127.0.0.1:17433")
-        credentials, where = Credentials("", ident, agent), address(url, node)
+        if ssl is None and url.startswith("nwps://"):
+            ssl = httpx.create_ssl_context(trust_env=False)
+        credentials, where = Credentials("", certificate_of(ident) if ident else None, agent), address(url, node)
         http = http_client(where.copy_with(scheme="https" if ssl else "http"), credentials, timeout, verify=ssl)
         line = NativeLine(
             where,

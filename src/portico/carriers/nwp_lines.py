@@ -1,12 +1,14 @@
 """How frames reach a node and come back over HTTP, and what any such line has to do. Knows bytes, not their sense."""
 
 import base64
+import os
 import re
 import ssl
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeAlias
 
 import httpx
 import msgspec
@@ -32,6 +34,9 @@ from portico.faces.nwp.frames import (
 PORT: Final = 17433  # of nwp:// addresses that name none
 SITE: Final = "site"  # the node that leads to all others
 NOT_MODIFIED: Final = 304
+
+Ident: TypeAlias = Mapping[str, Any] | str | bytes | os.PathLike[str]
+"""A certificate: as an object, as the JSON that it is written in, or the path of the file that has it."""
 
 
 class NwpError(ClientError):
@@ -136,14 +141,32 @@ class Credentials:
         return self.agent or str((self.ident or {}).get("nid", ""))
 
 
+def certificate_of(ident: Ident) -> Mapping[str, Any]:
+    """The certificate itself. Raises ValueError for what is none, and OSError if there is no such file."""
+    match ident:
+        case Mapping():
+            return ident
+        case bytes():
+            written = ident
+        case str() if ident.lstrip().startswith("{"):
+            written = ident
+        case _:
+            written = Path(ident).read_bytes()
+    try:
+        return msgspec.json.decode(written, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"The certificate is not a JSON object: {error}") from error
+
+
 def address(url: str, node: str = "") -> httpx.URL:
     """Where a node is over HTTP. The address of a site will do, with the name of a node or for the site as a whole."""
     given = httpx.URL(url)
-    if given.scheme not in {"http", "https", "nwp"} or not given.host:
+    if given.scheme not in {"http", "https", "nwp", "nwps"} or not given.host:
         raise ValueError(f"{url!r} is not the address of a node: write http://127.0.0.1:8000/nwp/{SITE}")
     path = given.path.strip("/")
-    if given.scheme == "nwp":
-        return given.copy_with(scheme="http", port=given.port or PORT, path=f"/nwp/{node or path or SITE}/")
+    if given.scheme in {"nwp", "nwps"}:
+        scheme = given.scheme.replace("nwp", "http")
+        return given.copy_with(scheme=scheme, port=given.port or PORT, path=f"/nwp/{node or path or SITE}/")
     if node or not path:
         path = "/".join(filter(None, (path, "nwp", node or SITE)))
     return given.copy_with(path=f"/{path}/", query=None)

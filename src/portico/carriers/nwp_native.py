@@ -203,9 +203,13 @@ class Session:
             await self._writer.wait_closed()
 
     async def _read(self, cut: Cutter) -> AsyncGenerator[bytes]:
-        while piece := await self._reader.read(PIECE):
+        piece = await self._reader.read(PIECE)
+        if piece.startswith(b"HTTP/"):
+            raise NotReached("This port speaks HTTP, and no NWP of its own")
+        while piece:
             for raw in cut.feed(piece):
                 yield raw
+            piece = await self._reader.read(PIECE)
 
     async def _listen(self) -> None:
         try:

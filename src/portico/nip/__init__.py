@@ -204,7 +204,7 @@ def _certificate(ident: Ident, signed: bytes) -> Certificate:
     warrant = Warrant(
         frozenset(ident.capabilities), scope.nodes, scope.actions, scope.max_token_budget, _tokenizer(ident.metadata)
     )
-    issued, expires = moment(ident.issued_at), moment(ident.expires_at)
+    issued, expires = time_of(ident.issued_at), time_of(ident.expires_at)
     serial = serial_number(ident.serial)
     return Certificate(ident.nid, ident.issued_by, serial, issued, expires, warrant, signed, ident.signature)
 
@@ -224,7 +224,7 @@ def serial_number(serial: str) -> int:
     return int(found[1], 16)
 
 
-def moment(text: str) -> datetime:
+def time_of(text: str) -> datetime:
     if not _TIME.fullmatch(text):
         raise ValueError("not a time in UTC")
     return datetime.fromisoformat(text)

@@ -4,10 +4,12 @@ Its keys come from the secret of the store, so that every process has them and n
 issued stands in the store among the API keys: there it is listed, and there it is revoked.
 """
 
+import asyncio
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -43,12 +45,14 @@ from portico.nip import (
     sign,
     timestamp,
 )
+from portico.nip.fresh import Fresh
 from portico.store import Store
 
 AGENT_DAYS = 30
 NODE_DAYS = 90
 MAX_DAYS = 366
 NODE_PERIOD = timedelta(days=30)  # a node has the same certificate for so long
+REGISTER_SECONDS = 1.0  # how late the site may tell others of what it issued or revoked
 
 NODE = "site"  # the node that stands for the site as a whole
 CAPABILITIES = ("nwp:query", "nwp:stream", "nwp:action")  # of a certificate when nothing else is said
@@ -63,12 +67,22 @@ class Issued:
     private_key: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Register:
+    """What was issued, as it is told to others."""
+
+    by_name: Mapping[str, Sequence[Key]]
+    revoked: Sequence[Key]
+
+
 class Authority:
     """The authority of this site, and the key of its nodes. The same in every process on one store."""
 
     def __init__(self, config: Config, store: Store, clock: Callable[[], float] = time.time) -> None:
         self._store = store
         self._clock = clock
+        self._register = Fresh[Register](REGISTER_SECONDS, clock)
+        self._reading = asyncio.Lock()
         self._title = config.site.name
         self._key = _derived(store.secret, b"portico nip authority")
         self._node_key = _derived(store.secret, b"portico nip node")
@@ -136,11 +150,11 @@ class Authority:
         }
 
     async def verify(self, nid: str) -> dict[str, Any]:
-        """Whether a NID has a good certificate of this authority, and which is the newest such."""
+        """Whether a NID had a good certificate of this authority a moment ago, and which was the newest such."""
         if nid.startswith(self.node_nid("")) and is_nid(nid):  # all nodes have one key, which has no record
             shown = self._node_certificate(nid)
             return {"valid": True, "nid": nid, "expires_at": shown["expires_at"], "serial": shown["serial"]}
-        records = [each for each in await self._records() if each.name == nid]
+        records = (await self._records()).by_name.get(nid, ())
         now = datetime.fromtimestamp(self._clock(), UTC)
         good = [each for each in records if each.is_valid(now) and each.expires]
         if not good:
@@ -156,7 +170,7 @@ class Authority:
         now = datetime.fromtimestamp(self._clock(), UTC)
         entries = [
             {"nid": each.name, "serial": f"0x{each.id}", "revoked_at": timestamp(each.revoked), "reason": "revoked"}
-            for each in await self._records()
+            for each in (await self._records()).revoked
             if each.revoked and each.expires and each.expires > now
         ]
         body = {"issued_by": self.nid, "issued_at": timestamp(now), "entries": entries}
@@ -206,21 +220,39 @@ class Authority:
     def _everything(self) -> tuple[str, ...]:
         return (f"nwp://{self.host}/*",)
 
-    async def _records(self) -> list[Key]:
-        return [each for each in await self._store.keys() if each.digest.startswith(RECORD)]
+    async def _records(self) -> Register:
+        """Anybody may ask, as often as they like: it is read for all of them at once, and not each time."""
+        async with self._reading:
+            known = self._register.get("")
+            return known or self._register.put("", _register(await self._store.keys()))
 
 
 def own_host(config: Config) -> str:
     """The name in the NIDs of a site: of the address that the world knows it by."""
-    url = config.server.url
+    try:
+        return host_of(config.server.url or "https://localhost")
+    except ConfigError as error:
+        raise ConfigError(f"server.url: {error.message}") from error
+
+
+def host_of(url: str) -> str:
+    """The host of an address, as it is written in NIDs."""
     try:
         # An IPv6 address has colons, which part a NID.
-        host = (urlsplit(url).hostname or "localhost").replace(":", "-").encode("idna").decode().lower()
-    except (ValueError, UnicodeError) as error:
-        raise ConfigError(f"server.url: {url} has no host that can be named") from error
+        host = (urlsplit(url).hostname or "").replace(":", "-").encode("idna").decode().lower()
+    except ValueError as error:
+        raise ConfigError(f"{url} has no host that can be named") from error
     if not is_nid(f"urn:nps:org:{host}"):
-        raise ConfigError(f"server.url: {url} has no host that can be named")
+        raise ConfigError(f"{url} has no host that can be named")
     return host
+
+
+def _register(keys: Iterable[Key]) -> Register:
+    by_name: defaultdict[str, list[Key]] = defaultdict(list)
+    for each in keys:
+        if each.digest.startswith(RECORD):
+            by_name[each.name].append(each)
+    return Register(by_name, [each for records in by_name.values() for each in records if each.revoked])
 
 
 def _derived(secret: bytes, label: bytes) -> Ed25519PrivateKey:

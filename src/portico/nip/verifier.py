@@ -7,12 +7,11 @@ in by its word.
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from math import inf
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -36,7 +35,8 @@ from portico.nip import (
     serial_number,
     verify_signature,
 )
-from portico.nip.authority import Authority
+from portico.nip.authority import Authority, host_of
+from portico.nip.fresh import Fresh
 from portico.sources.fetch import Fetcher, checked_url
 from portico.store import Store
 
@@ -44,7 +44,6 @@ T = TypeVar("T")
 
 MAX_DOCUMENT = 256 << 10  # bytes of what an authority says of itself, or of one agent
 MAX_LIST = 4 << 20  # bytes of a list of revoked certificates
-MAX_RECENT = 1000  # certificates and answers that are remembered
 REMEMBER_SECONDS = 60.0  # how long a checked signature, or the answer of another authority, counts
 NAME_SECONDS = 1.0  # the same for a bare name
 DOCUMENT_SECONDS = 3600.0  # until the key of another authority is read again
@@ -71,8 +70,8 @@ class Verifier:
         self._clock = clock
         self._own = Authority(config, store, clock)
         self._elsewhere = _authorities(config, self._own.host, self._rights, clock)
-        self._checked = Recent[Vouched](REMEMBER_SECONDS, clock)
-        self._named = Recent[bool](NAME_SECONDS, clock)
+        self._checked = Fresh[Vouched](REMEMBER_SECONDS, clock)
+        self._named = Fresh[bool](NAME_SECONDS, clock)
 
     async def agent(self, ident: bytes, name: str) -> Agent | None:
         """Who shows this certificate, under this name if one is claimed. A name alone is mostly nobody's."""
@@ -100,8 +99,8 @@ class Verifier:
     def _check_domain(self, nid: str, issuer: Issuer) -> None:
         """A trusted authority cannot speak of the agents of another one."""
         domain = domain_of(nid)
-        spoken_for = {domain_of(each.nid) for each in (self._own, *self._elsewhere)}
-        if domain in spoken_for and domain != domain_of(issuer.nid):
+        is_spoken_for = domain == self._own.host or any(each.speaks_for(domain) for each in self._elsewhere)
+        if is_spoken_for and domain != domain_of(issuer.nid):
             raise UntrustedIssuer(f"{issuer.nid} cannot certify agents of {domain}")
 
     async def _issuer(self, is_meant: Callable[[Issuer], bool]) -> Issuer:
@@ -159,17 +158,42 @@ class Revocations(msgspec.Struct, frozen=True):
     signature: str
 
 
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where an authority is, and so whose name it can have. Else one could take that of another not read yet."""
+
+    host: str
+    others: frozenset[str] = frozenset()  # hosts of the other authorities
+    is_near: bool = False  # named in `allow_hosts`: the address may have nothing to do with the name
+
+    def can_be(self, domain: str) -> bool:
+        """Whether it may speak for a domain: its own or the one that it is in, but not where another one sits."""
+        if domain in self.others:
+            return False
+        return self.is_in(domain) or (self.is_near and not any(_is_in(each, domain) for each in self.others))
+
+    def is_in(self, domain: str) -> bool:
+        return _is_in(self.host, domain)
+
+
+def _is_in(host: str, domain: str) -> bool:
+    return host == domain or ("." in domain and host.endswith(f".{domain}"))
+
+
 class Elsewhere:
     """An authority at an address of the site file. It has no name until it could be read."""
 
-    def __init__(self, url: str, reader: "Reader", rights: Rights, taken: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, url: str, seat: Seat, courier: "Courier", rights: Rights, taken: str, clock: Callable[[], float]
+    ) -> None:
         self._url = url.rstrip("/")
-        self._read = reader.read
+        self._seat = seat
+        self._ask = courier.ask
         self._rights = rights
         self._taken = taken  # the domain of the site, for which nobody else speaks
-        self._documents = Answers[Document](DOCUMENT_SECONDS, reader.threads, clock)
-        self._standings = Answers[Standing](REMEMBER_SECONDS, reader.threads, clock)
-        self._lists = Answers[frozenset[int]](REMEMBER_SECONDS, reader.threads, clock)
+        self._documents = Answers[Document](DOCUMENT_SECONDS, courier.threads, clock)
+        self._standings = Answers[Standing](REMEMBER_SECONDS, courier.threads, clock)
+        self._lists = Answers[frozenset[int]](REMEMBER_SECONDS, courier.threads, clock)
         self._document: Document | None = None
 
     @property
@@ -179,6 +203,10 @@ class Elsewhere:
     @property
     def public_key(self) -> str:
         return self._document.public_key if self._document else ""
+
+    def speaks_for(self, domain: str) -> bool:
+        """Whether agents of a domain are its own. While its name is not known, all are for whom it may be there."""
+        return domain == domain_of(self.nid) if self.nid else self._seat.is_in(domain)
 
     def renew(self) -> "asyncio.Task[Document | SourceError]":
         """Read who this is, unless that was done not long ago. What was read before counts while it cannot be."""
@@ -215,24 +243,24 @@ class Elsewhere:
 
     def _introduced(self) -> Document:
         url = f"{self._url}/.well-known/nps-ca"
-        found = _decoded(self._read(url, MAX_DOCUMENT), Document, url)
+        found = _decoded(self._ask(url, MAX_DOCUMENT), Document, url)
         domain = domain_of(found.issuer)
         try:
             raw_key(found.public_key)
         except ValueError as error:
             raise SourceError(f"{url} has no public key of Ed25519", url=url) from error
-        if domain in {"", self._taken}:
+        if domain in {"", self._taken} or not self._seat.can_be(domain):
             raise SourceError(f"{url} names no issuer of its own", url=url, issuer=found.issuer)
         self._document = found
         return found
 
     def _asked(self, nid: str) -> Standing:
         url = f"{self._url}/v1/agents/{nid}/verify"
-        return _decoded(self._read(url, MAX_DOCUMENT), Standing, url)
+        return _decoded(self._ask(url, MAX_DOCUMENT), Standing, url)
 
     def _revoked(self) -> frozenset[int]:
         url = f"{self._url}/v1/crl"
-        raw = self._read(url, MAX_LIST)
+        raw = self._ask(url, MAX_LIST)
         body = _decoded(raw, dict[str, Any], url)
         found = _decoded(raw, Revocations, url)
         body.pop("signature", None)
@@ -247,29 +275,35 @@ class Elsewhere:
 
 
 def _authorities(config: Config, host: str, rights: Rights, clock: Callable[[], float]) -> list[Elsewhere]:
-    reader = Reader(config.allow_hosts)
+    courier = Courier(config.allow_hosts)
     try:
-        for url in config.nwp.issuers:
-            reader.check(url)
-    except SourceError as error:
+        seats = [courier.seat(url) for url in config.nwp.issuers]
+    except (SourceError, ConfigError) as error:
         raise ConfigError(f"nwp.issuers: {error.message}", hint=error.hint) from error
-    return [Elsewhere(url, reader, rights, host, clock) for url in config.nwp.issuers]
+    hosts = frozenset(each.host for each in seats)
+    return [
+        Elsewhere(url, replace(seat, others=hosts - {seat.host}), courier, rights, host, clock)
+        for url, seat in zip(config.nwp.issuers, seats, strict=True)
+    ]
 
 
-class Reader:
+class Courier:
     """The guarded way to authorities: over https, or to hosts of one's own. Takes no redirect."""
 
     def __init__(self, allow_hosts: Iterable[str]) -> None:
         self._allowed = frozenset(allow_hosts)
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="authority")
 
-    def check(self, url: str) -> None:
+    def seat(self, url: str) -> Seat:
+        """Where an address leads. Raises unless it may be asked there."""
         address = checked_url(url)
-        if address.scheme != "https" and self._allowed.isdisjoint({address.host, address.netloc.decode()}):
+        is_near = not self._allowed.isdisjoint({address.host, address.netloc.decode()})
+        if address.scheme != "https" and not is_near:
             hint = "Plain http is for hosts that are named in `allow_hosts`."
             raise SourceError(f"{url} is not https", url=url, hint=hint)
+        return Seat(host_of(url), is_near=is_near)
 
-    def read(self, url: str, limit: int) -> bytes:
+    def ask(self, url: str, limit: int) -> bytes:
         """The body of an answer; also of a 404, which some authorities send with their answer about a name."""
         with self._fetcher.open(url, follow=False, max_bytes=limit) as answer:
             if answer.status != 404:
@@ -286,8 +320,8 @@ class Answers(Generic[T]):
 
     def __init__(self, seconds: float, threads: ThreadPoolExecutor, clock: Callable[[], float]) -> None:
         self._threads = threads
-        self._asked = Recent[asyncio.Task[T | SourceError]](seconds, clock)
-        self._failed = Recent[bool](RETRY_SECONDS, clock)
+        self._asked = Fresh[asyncio.Task[T | SourceError]](seconds, clock)
+        self._failed = Fresh[bool](RETRY_SECONDS, clock)
 
     async def answer(self, about: str, ask: Callable[[], T]) -> T:
         """Raises Unavailable if there is none in time."""
@@ -316,26 +350,6 @@ class Answers(Generic[T]):
         except SourceError as error:
             self._failed.put(about, True)
             return error
-
-
-class Recent(Generic[T]):
-    """What was found not long ago: so many things at most, the oldest forgotten first."""
-
-    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
-        self._seconds = seconds
-        self._clock = clock
-        self._kept: dict[Hashable, tuple[float, T]] = {}
-
-    def get(self, key: Hashable) -> T | None:
-        at, value = self._kept.get(key, (-inf, None))
-        # A clock that was set back must not make anything last longer.
-        return value if 0 <= self._clock() - at < self._seconds else None
-
-    def put(self, key: Hashable, value: T) -> None:
-        self._kept.pop(key, None)
-        while len(self._kept) >= MAX_RECENT:
-            del self._kept[next(iter(self._kept))]
-        self._kept[key] = (self._clock(), value)
 
 
 def _decoded(raw: bytes, kind: type[T], where: str) -> T:

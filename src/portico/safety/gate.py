@@ -1,6 +1,6 @@
 """Request to Permit: the one place that decides whether something may be done. Does nothing itself."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import TypeAlias, TypeVar
@@ -30,6 +30,30 @@ Request: TypeAlias = Ask | Query | Call | Watch
 _SEAL = object()
 MAX_KEY = 255
 MAX_TURNS = 200  # earlier questions that come with one
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What a caller shows, and where to get one that allows more."""
+
+    name: str
+    danger: str
+    scope: str = ""
+
+
+KEY = Proof("key", "Use a key made with `portico keys create --danger {}`.")
+PROOFS: Mapping[str, Proof] = {
+    "nip": Proof(
+        "certificate of",
+        "Show a certificate made with `portico keys agent --danger {}`.",
+        "Show a certificate made with `portico keys agent --scope {}`.",
+    ),
+    "oauth": Proof(
+        "token of",
+        "Holders of tokens may risk what oauth.danger says; a key may have more.",
+        "Ask the authorization server for a token with the scope {}.",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +105,10 @@ class Gate:
         except SiteError as error:
             self._observe(Refused("request", caller.id, type(error).__name__))
             raise
+
+    def charging(self, caller: Caller) -> "Charging":
+        """Where a request is understood, so that what cannot be understood costs as much as what can."""
+        return Charging(self, caller)
 
     def left(self, caller: Caller) -> Allowance:
         """What is left of a caller's allowance, without taking anything out of it."""
@@ -174,9 +202,24 @@ class Gate:
                 f"this caller may risk what is {caller.danger.name.lower()}",
                 operation=operation.name,
                 danger=operation.danger.name.lower(),
-                hint=f"Use a key made with `portico keys create --danger {operation.danger.name.lower()}`.",
+                hint=_proof(caller).danger.format(operation.danger.name.lower()),
             )
         return operation
+
+
+@dataclass(frozen=True, slots=True)
+class Charging:
+    """Takes a request out of a caller's allowance when it is refused in here."""
+
+    gate: Gate
+    caller: Caller
+
+    async def __aenter__(self) -> None:
+        pass
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, SiteError):
+            await self.gate.spend(self.caller)
 
 
 def _check_call(call: Call) -> None:
@@ -186,6 +229,10 @@ def _check_call(call: Call) -> None:
         raise BadRequest("A timeout is a number of seconds above 0", timeout=str(call.timeout))
 
 
+def _proof(caller: Caller) -> Proof:
+    return PROOFS.get(caller.id.partition(":")[0], KEY)
+
+
 def _refusal(caller: Caller, scope: str) -> SiteError:
     if caller.is_anonymous:
         return Unauthenticated(
@@ -193,4 +240,7 @@ def _refusal(caller: Caller, scope: str) -> SiteError:
             scope=scope,
             hint="Send an API key as a bearer token or x-api-key.",
         )
-    return Forbidden(f"The key {caller.name!r} has no scope {scope}", scope=scope)
+    proof = _proof(caller)
+    return Forbidden(
+        f"The {proof.name} {caller.name!r} has no scope {scope}", scope=scope, hint=proof.scope.format(scope)
+    )

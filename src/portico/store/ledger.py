@@ -5,13 +5,15 @@ from typing import Any
 
 import msgspec
 
-from portico.calls import Call, Caller, Task, TaskState, Warrant
+from portico.calls import Call, Caller, Priority, Task, TaskState, Warrant
 from portico.catalog import Danger
 from portico.identity import Key
 
 PATIENT_MICROS = 60_000_000  # that a task waits until it counts as one of high priority
+TASK_COLUMNS = "id, caller, meter, state, rank, created, task"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_RANKS: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}
 
 
 def micros(moment: datetime) -> int:
@@ -26,16 +28,10 @@ def encode_task(task: Task) -> str:
     return msgspec.json.encode(task, order="deterministic").decode()
 
 
-def task_row(task: Task) -> tuple[str, str, str, str, int, str]:
-    """A task as it is first stored: id, caller, meter, state, created, and the whole of it."""
-    caller = task.caller
-    return task.id, caller.id, caller.rate_key, task.state.value, micros(task.created), encode_task(task)
-
-
-def claim_order(priority: str, since: str) -> str:
-    """SQL: which task is taken first. Names what gives a task's priority, and before when all count as high."""
-    rank = f"CASE {priority} WHEN 'high' THEN 0 WHEN 'low' THEN 2 ELSE 1 END"
-    return f"CASE WHEN created <= {since} THEN 0 ELSE {rank} END, created"
+def task_row(task: Task) -> tuple[str, str, str, str, int, int, str]:
+    """A task as it is first stored: its TASK_COLUMNS."""
+    caller, rank = task.caller, _RANKS[task.call.priority]
+    return task.id, caller.id, caller.rate_key, task.state.value, rank, micros(task.created), encode_task(task)
 
 
 def decode_task(raw: str, *, cancelling: bool) -> Task:

@@ -498,6 +498,42 @@ async def test_schemas_that_two_collections_had_in_common_are_known_of_both(
     assert refusal(other) == (404, "NPS-CLIENT-NOT-FOUND", "NCP-ANCHOR-NOT-FOUND")
 
 
+@requirement("nwp:anchors:stale-inline")
+async def test_the_site_knows_the_older_schemas_of_all_its_collections(parts: Parts, client: httpx.AsyncClient) -> None:
+    await parts.store.declare(parts.config.collection("barns"))
+    await parts.store.write("barns", [Put("red", {"name": "The red barn", "cows": 5})])
+    old = (await manifest(client, "site"))["schema_anchors"]
+    await widen(parts)
+    await parts.store.write("barns", [Put("new", {"name": "The new barn", "hay": True})])
+    new = (await manifest(client, "site"))["schema_anchors"]
+
+    for name in ("rooms", "barns"):
+        answer = (await client.post("/nwp/site/query", json={"anchor_ref": old[name], "depth": 0})).json()
+        assert answer["anchor_ref"] == answer["inline_anchor"]["anchor_id"] == new[name] != old[name]
+
+
+@requirement("nwp:anchors:unknown")
+async def test_a_made_up_schema_is_looked_for_once_however_many_collections_there_are(
+    parts: Parts, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("barns", "sheds"):
+        await parts.store.declare(parts.config.collection(name))
+        await parts.store.write(name, [Put("first", {"name": name})])
+    await manifest(client, "site")
+    looked: list[str] = []
+    kept = parts.site.kept
+
+    async def watched(name: str) -> bytes | None:
+        looked.append(name)
+        return await kept(name)
+
+    monkeypatch.setattr(parts.site, "kept", watched)
+    answer = await client.post("/nwp/site/query", json={"anchor_ref": "sha256:" + "0" * 64})
+
+    assert refusal(answer) == (404, "NPS-CLIENT-NOT-FOUND", "NCP-ANCHOR-NOT-FOUND")
+    assert len(looked) == 1
+
+
 @requirement("nwp:anchors:stale-inline", "nwp:anchors:constant")
 async def test_older_schemas_are_known_after_a_restart(inn: Inn, tmp_path: Path) -> None:
     stored = {"store": {"url": f"sqlite:///{tmp_path}/inn.db"}}

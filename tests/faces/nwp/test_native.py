@@ -21,6 +21,7 @@ from tests.faces.conftest import soon
 from tests.faces.nwp.conftest import PREAMBLE, Native, Open, opened_inn, serving
 
 from portico.calls import Caller
+from portico.config import parse_config
 from portico.errors import ConfigError, Unavailable
 from portico.faces.nwp.frames import (
     ActionFrame,
@@ -44,6 +45,7 @@ from portico.http import listening_of, tls_of
 from portico.nip.authority import Authority
 from portico.observe import Broke, Observation
 from portico.query import Page, Query
+from portico.server import opened_site
 from portico.site import Site
 from portico.store import Put, Remove
 
@@ -251,6 +253,42 @@ async def test_what_is_an_error_over_http_is_an_error_frame_and_talk_goes_on(nat
         assert (await agent.ask(asked())).data == IDS
 
 
+@pytest.mark.parametrize(
+    ("kind", "said", "error"),
+    [
+        (Type.QUERY, {"limit": -1}, "NWP-QUERY-FILTER-INVALID"),
+        (Type.QUERY, {"cursor": 5}, "NWP-QUERY-CURSOR-INVALID"),
+        (Type.ACTION, {"action_id": "rooms.list", "timeout_ms": "soon"}, "NWP-ACTION-PARAMS-INVALID"),
+        (Type.SUBSCRIBE, {"action": 5, "stream_id": "feed"}, "NCP-FRAME-UNKNOWN-TYPE"),
+    ],
+)
+async def test_a_wrong_member_is_told_as_over_http(
+    native_inn: Open, kind: Type, said: dict[str, Any], error: str
+) -> None:
+    async with (
+        await Native.open(native_inn.ports.native) as agent,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{native_inn.ports.http}/nwp/site/") as client,
+    ):
+        payload = msgspec.json.encode(said)
+        await agent.send_raw(Header(kind, Tier.JSON, len(payload)).encode() + payload)
+        below = {Type.QUERY: "query", Type.ACTION: "invoke", Type.SUBSCRIBE: "subscribe"}[kind]
+
+        assert await error_of(agent) == error
+        assert (await client.post(below, json=said)).json()["error"] == error
+
+
+async def test_a_site_without_collections_has_nothing_to_query_or_to_stream(tmp_path: Path) -> None:
+    settings = {"search": {"embedder": "none:"}, "store": {"url": "sqlite:///:memory:"}, "folder": str(tmp_path)}
+    async with (
+        opened_site(parse_config(settings)) as parts,
+        serving(parts) as ports,
+        await Native.open(ports.native) as agent,
+    ):
+        refused = [await agent.ask(QueryFrame(depth=0, stream=stream)) for stream in (False, True)]
+
+    assert [(each.status, each.error) for each in refused] == [("NPS-CLIENT-NOT-FOUND", "NPS-CLIENT-NOT-FOUND")] * 2
+
+
 def _anchor() -> AnchorFrame:
     return AnchorFrame(anchor_id="sha256:1", schema={"fields": [{"name": "id", "type": "string"}]})
 
@@ -315,6 +353,39 @@ async def test_a_stream_that_waits_for_its_reader_can_be_ended(native_inn: Open)
     assert acknowledged.data[0]["status"] == "unsubscribed"
     assert [each.is_last for each in heard if isinstance(each, StreamFrame)] == [False, True]
     assert (unknown.error, unknown.details["stream_id"]) == ("NCP-STREAM-NOT-FOUND", "s-3")
+
+
+async def test_an_id_has_one_stream_at_a_time(native_inn: Open) -> None:
+    async with await Native.open(native_inn.ports.native) as agent:
+        window = StreamFrame(stream_id="s-6", seq=0, is_last=False, data=[], window_size=0)
+        stream = asked(stream=True, limit=2, request_id="s-6")
+        await agent.send_raw(encode(stream, Tier.JSON) + encode(window, Tier.JSON))
+        feed = SubscribeFrame(action="subscribe", stream_id="s-6", resume_from_seq=0)
+        refused = [await agent.ask(stream), await agent.ask(feed)]
+        await agent.send(msgspec.structs.replace(window, window_size=10))
+        parts = [await agent.receive(), await agent.receive()]
+        again = await agent.ask(asked(stream=True, limit=10, request_id="s-6"))
+
+    assert [each.error for each in refused] == ["NCP-STREAM-LIMIT-EXCEEDED"] * 2
+    assert [each.data for each in (*parts, again)] == [IDS[:2], IDS[2:], IDS]
+
+
+async def test_a_subscription_that_runs_is_taken_up_in_its_place(native_inn: Open) -> None:
+    async with await Native.open(native_inn.ports.native, max_concurrent_streams=1) as agent:
+        subscribe = SubscribeFrame(action="subscribe", stream_id="feed-4", anchor_ref=await anchor_of(agent))
+        await agent.ask(subscribe)
+        window = StreamFrame(stream_id="feed-4", seq=0, is_last=False, data=[], window_size=0)
+        await agent.send(window)
+        twice = await agent.ask(subscribe)
+        await native_inn.parts.store.write("rooms", [Put("barn", {"name": "The barn"})])
+        resumed = await agent.ask(msgspec.structs.replace(subscribe, resume_from_seq=0))
+        change = await agent.receive()
+        await agent.ask(SubscribeFrame(action="unsubscribe", stream_id="feed-4"))
+        await native_inn.parts.store.write("rooms", [Remove("barn")])
+
+    assert (twice.error, twice.details["stream_id"]) == ("NCP-STREAM-LIMIT-EXCEEDED", "feed-4")
+    assert resumed.data[0]["resumed"]
+    assert (change.seq, change.entity_id) == (1, "barn")
 
 
 @requirement("nwp:native:subscribe", "nwp:frames:diff", "nwp:frames:stream-limit")
@@ -446,6 +517,21 @@ async def test_nobody_is_waited_for_without_end(tmp_path: Path) -> None:
     assert [(each.status, each.message) for each in told] == [
         ("NPS-SERVER-TIMEOUT", "There was no Hello in time")
     ] * len(begun)
+
+
+async def test_who_follows_is_told_that_there_is_nothing_or_is_left(tmp_path: Path) -> None:
+    async with opened_inn(tmp_path) as parts, serving(parts, Patience(idle=1)) as ports:
+        reading, paused = await Native.open(ports.native), await Native.open(ports.native)
+        for agent in (reading, paused):
+            await agent.ask(SubscribeFrame(action="subscribe", stream_id=str(id(agent)), heartbeat_interval=0))
+        await paused.send(StreamFrame(stream_id=str(id(paused)), seq=0, is_last=False, data=[], window_size=0))
+        told = [await reading.receive() for _ in range(3)]  # for longer than anybody may say nothing
+        left = await paused.last_words()
+        for agent in (reading, paused):
+            await agent.close()
+
+    assert [(each.event_type, each.seq) for each in told] == [("ping", 0)] * 3
+    assert left == b""
 
 
 @requirement("nwp:native:connections")

@@ -60,7 +60,7 @@ class Actions:
         self._delegated = delegated
 
     async def invoke(self, frame: ActionFrame | TaskFrame, asking: Asking, trace: str = "") -> Answer | Accepted:
-        """Do it, or begin to. What cannot be understood costs as much as what can."""
+        """Do it, or begin to."""
         if isinstance(frame, TaskFrame):
             return await self._run_task(traced(frame, trace), asking)
         match frame.action_id:
@@ -101,15 +101,12 @@ class Actions:
 
     async def _call(self, frame: ActionFrame, asking: Asking, trace: str) -> Answer | Accepted:
         task: TaskFrame | None = None
-        try:
+        async with self._site.gate.charging(asking.caller):
             action = self._understood(frame, asking)
             call = self._made(frame, action, asking)
             if asking.node.type == GATEWAY:
                 task = one_step(call, action, asking.id, trace)
                 call = self._given_away(call, action, task, asking)
-        except SiteError:
-            await self._site.gate.spend(asking.caller)
-            raise
         return await self._outcome(call, action, frame.is_async or False, asking, task)
 
     def _given_away(self, call: Call, action: Action, task: TaskFrame, asking: Asking) -> Call:
@@ -132,7 +129,7 @@ class Actions:
 
     async def _run_task(self, frame: TaskFrame, asking: Asking) -> Answer | Accepted:
         """Steps for workers, as a caller wrote them."""
-        try:
+        async with self._site.gate.charging(asking.caller):
             if asking.node.type != GATEWAY:
                 raise UnknownNode("Only a gateway takes tasks", node=asking.node.name)
             self._exchange.warrants.check(asking, INVOKE)
@@ -147,9 +144,6 @@ class Actions:
                 request=asking.id,
                 callback=frame.callback_url or "",
             )
-        except SiteError:
-            await self._site.gate.spend(asking.caller)
-            raise
         return await self._outcome(call, action, True, asking, frame)
 
     def _understood(self, frame: ActionFrame, asking: Asking) -> Action:

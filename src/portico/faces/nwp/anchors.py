@@ -21,7 +21,9 @@ TYPES: Final = frozenset(
 
 
 class _Published(msgspec.Struct, frozen=True):
-    collection: str
+    """A schema, and the collections that have or had it."""
+
+    collections: tuple[str, ...]
     schema: dict[str, Any]
 
 
@@ -48,11 +50,24 @@ class Anchors:
 
     async def publish(self, node: Node) -> None:
         """Note the schemas of a node's collections, before somebody is told of them."""
-        for name, anchor in node.collections.items():
-            if (name, anchor.id) not in self._published:
-                noted = msgspec.json.encode(_Published(name, dict(anchor.schema)))
-                await self._site.keep(_note(name, anchor.id), noted, KEPT_DAYS)
-                self._published.add((name, anchor.id))
+        new = [each for each in node.collections.items() if (each[0], each[1].id) not in self._published]
+        if not new:
+            return
+        now = {each.name: each.anchor_id for each in self._site.catalog.public}
+        for name, anchor in new:
+            await self._note(name, anchor, [each for each, id in now.items() if id == anchor.id])
+            self._published.add((name, anchor.id))
+
+    async def _note(self, name: str, anchor: Anchor, sharing: list[str]) -> None:
+        """Once for the collection, a note that others leave alone, and once for all that have or had the schema.
+
+        Every process adds all that share it now, so that two who do this at once write the same.
+        """
+        schema = dict(anchor.schema)
+        await self._keep(_of_one(name, anchor.id), _Published((name,), schema))
+        before = await self._kept(_of_all(anchor.id))
+        names = dict.fromkeys((*(before.collections if before else ()), *sharing, name))
+        await self._keep(_of_all(anchor.id), _Published(tuple(names), schema))
 
     async def meant(self, node: Node, reference: str | None, *, is_patient: bool) -> Meant:
         """What a reference means on a node. An older schema will do if the reader is patient."""
@@ -67,12 +82,13 @@ class Anchors:
             raise AnchorUnknown(
                 "This node never published that schema", anchor_ref=reference[:MAX_REF], hint="Read `.schema` again."
             )
-        now = node.collections[known.collection]
+        name = next(each for each in node.collections if each in known.collections)
+        now = node.collections[name]
         if not is_patient:
             raise AnchorStale(
                 "The schema has changed", anchor_ref=reference, current=now.id, hint="Read `.schema` again."
             )
-        return Meant(known.collection, now, is_stale=True)
+        return Meant(name, now, is_stale=True)
 
     async def schema(self, node: Node, wanted: str) -> Anchor:
         """A schema by its name or id; also one that held before."""
@@ -87,18 +103,30 @@ class Anchors:
         raise AnchorUnknown("This node never published that schema", anchor_ref=wanted[:MAX_REF])
 
     async def _known(self, node: Node, id: str) -> _Published | None:
-        """A schema that a collection of this node had before. Others may have had the same one."""
+        """A schema that a collection of this node had before. Others may have had the same one.
+
+        Anybody can make up an id, so it is looked for once, however many collections there are.
+        """
         if not _ID.match(id):
             return None
-        for name in node.collections:
-            noted = await self._site.kept(_note(name, id))
-            if noted:
-                return msgspec.json.decode(noted, type=_Published)
-        return None
+        only = next(iter(node.collections)) if len(node.collections) == 1 else None
+        known = await self._kept(_of_one(only, id) if only else _of_all(id))
+        return known if known and not node.collections.keys().isdisjoint(known.collections) else None
+
+    async def _keep(self, note: str, published: _Published) -> None:
+        await self._site.keep(note, msgspec.json.encode(published), KEPT_DAYS)
+
+    async def _kept(self, note: str) -> _Published | None:
+        found = await self._site.kept(note)
+        return msgspec.json.decode(found, type=_Published) if found else None
 
 
-def _note(collection: str, id: str) -> str:
+def _of_one(collection: str, id: str) -> str:
     return f"anchor\n{collection}\n{id}"
+
+
+def _of_all(id: str) -> str:
+    return f"anchor\n{id}"
 
 
 def frame_of(anchor: Anchor) -> AnchorFrame:

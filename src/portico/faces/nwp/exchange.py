@@ -7,7 +7,7 @@ import asyncio
 import time
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -190,14 +190,10 @@ class Exchange:
         )
         return Answer(answer, written.cost, is_cached)
 
-    async def _understood(self, frame: QueryFrame, asking: Asking) -> tuple[Meant, Query]:
-        """What a frame asks for. What cannot be understood costs as much as what can."""
-        try:
-            self.warrants.check(asking, QUERY)
-            self._check_depth(asking)
-            self.graph.check(asking)
-            if not self.nodes.may(asking.node, "query"):
-                raise UnknownNode(f"{asking.node.name} is not queried", node=asking.node.name)
+    async def _understood(self, frame: QueryFrame, asking: Asking, *, is_stream: bool = False) -> tuple[Meant, Query]:
+        """What a frame asks for."""
+        async with self.site.gate.charging(asking.caller):
+            self._check(asking, is_stream=is_stream)
             read = self._read.get(id(frame))
             if read is None or not read.holds(frame, asking.node):
                 read = await self._made_of(frame, asking.node)
@@ -206,9 +202,15 @@ class Exchange:
             if not frame.cursor:
                 return read.meant, read.query
             return read.meant, replace(read.query, cursor=self._unsealed(frame.cursor, asking.caller))
-        except SiteError:
-            await self.site.gate.spend(asking.caller)
-            raise
+
+    def _check(self, asking: Asking, *, is_stream: bool) -> None:
+        self.warrants.check(asking, QUERY)
+        self._check_depth(asking)
+        self.graph.check(asking)
+        if not self.nodes.may(asking.node, "query"):
+            raise UnknownNode(f"{asking.node.name} is not queried", node=asking.node.name)
+        if is_stream and not self.nodes.may(asking.node, "stream_query"):
+            raise StreamUnsupported("This node does not stream")
 
     async def _made_of(self, frame: QueryFrame, node: Node) -> "Understood":
         await self.anchors.publish(node)
@@ -266,9 +268,7 @@ class Exchange:
     ) -> tuple[Written, bool]:
         """The records of a page as they are sent. A page that is asked for again and again is written once."""
         if asking.budget or counter:
-            # Counting a long page takes a while, and to trim it is to count it several times.
-            made, keep = records(page, query), _groups(query)
-            return await asyncio.to_thread(_write, made, asking.tier, asking.budget, counter, room, keep), False
+            return await _write_counted(records(page, query), asking, counter, room, _groups(query)), False
         key = (id(page), asking.tier)
         found = self._rendered.get(key)
         if found and found[0] is page and (room is None or found[1].sizes or len(found[1].data) <= room):
@@ -283,11 +283,8 @@ class Exchange:
     async def stream(self, frame: QueryFrame, asking: Asking) -> AsyncGenerator[StreamFrame]:
         """All that a query finds, part by part. A cursor is let be: a stream begins at the beginning."""
         asking = asking.with_frame(frame)
-        if not self.nodes.may(asking.node, "stream_query"):
-            await self.site.gate.spend(asking.caller)
-            raise StreamUnsupported("This node does not stream")
         whole = msgspec.structs.replace(frame, cursor=None) if frame.cursor else frame
-        meant, query = await self._understood(whole, asking)
+        meant, query = await self._understood(whole, asking, is_stream=True)
         reference = AGGREGATE_REF if query.aggregate else meant.anchor.id
         asked = replace(query, count=True, limit=MAX_LIMIT if query.aggregate else query.limit)
         sent = 0
@@ -306,10 +303,12 @@ class Exchange:
         counter, sent = tokenizer(*asking.tokenizers), 0
         async with aclosing(self.site.pages(query, asking.caller)) as pages:
             async for page in pages:
-                for written, is_end in _portions(records(page, query), asking, counter, _groups(query)):
-                    first = {} if sent else {"anchor_ref": reference, "estimated_total": _total(page)}
-                    yield _part(written, asking, sent, is_last=is_end and not page.cursor, **first)
-                    sent += 1
+                found = _portions(records(page, query), asking, counter, _groups(query))
+                async with aclosing(found) as portions:
+                    async for written, is_end in portions:
+                        first = {} if sent else {"anchor_ref": reference, "estimated_total": _total(page)}
+                        yield _part(written, asking, sent, is_last=is_end and not page.cursor, **first)
+                        sent += 1
 
     @asynccontextmanager
     async def _counted(self, caller: Caller) -> AsyncGenerator[None]:
@@ -351,15 +350,25 @@ def _write(
     return Written(data, len(shown), cost(counted, None if is_over else counter), sizes=sizes)
 
 
-def _portions(
+async def _write_counted(
+    made: Records, asking: Asking, counter: Tokenizer | None, room: int | None, keep: Sequence[str]
+) -> Written:
+    """Write while others go on: to count a long page takes a while, and to trim it is to count it several times."""
+    return await asyncio.to_thread(_write, made, asking.tier, asking.budget, counter, room, keep)
+
+
+async def _portions(
     made: Records, asking: Asking, counter: Tokenizer | None, keep: Sequence[str]
-) -> Iterator[tuple[Written, bool]]:
+) -> AsyncGenerator[tuple[Written, bool]]:
     """Records in portions that can be taken at once, and whether one is the last; of no records one empty portion."""
     room = min(STREAM_BYTES, asking.largest - ENVELOPE) if asking.largest else STREAM_BYTES
     sizes, begin, is_end = _sizes(made, asking.tier), 0, False
     while not is_end:
         portion = made[begin : begin + _that_fit(sizes[begin:], room)]
-        written = _write(portion, asking.tier, asking.budget, counter, None, keep)
+        if asking.budget or counter:
+            written = await _write_counted(portion, asking, counter, None, keep)
+        else:
+            written = _write(portion, asking.tier, None, None, None)
         begin += written.count
         is_end = begin >= len(made)
         yield _with_loss(written, 0), is_end  # what was left out of this one comes with the next

@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
+from math import inf
 from typing import Any, Final, TypeAlias
 
 from portico.calls import Caller
@@ -29,7 +30,7 @@ HEARTBEAT_SECONDS: Final = 30
 LONGEST_HEARTBEAT: Final = 3600
 RECHECK_SECONDS: Final = 30.0  # how often it is looked at whether a subscriber's credentials still hold
 ACTIONS: Final = ("subscribe", "unsubscribe", "ping")
-_ID = re.compile(r"[\w.:-]{1,64}\Z", re.ASCII)
+IS_ID: Final = re.compile(r"[\w.:-]{1,64}\Z", re.ASCII)  # what a stream or a request can be called
 
 Again: TypeAlias = Callable[[], Awaitable[Caller]]
 
@@ -93,9 +94,11 @@ class Feeds:
         self._site = exchange.site
         self._streams: dict[tuple[str, str], asyncio.Event] = {}
 
-    async def open(self, frame: SubscribeFrame, asking: Asking, again: Again | None = None) -> Feed:
-        """Begin a subscription, or take one up after the last number that its reader has."""
-        wanted, anchor = await self._understood(frame, asking)
+    async def open(self, frame: SubscribeFrame, asking: Asking, again: Again | None = None, quiet: float = inf) -> Feed:
+        """Begin a subscription, or take one up after the last number that its reader has. There is nothing to tell for
+        `quiet` seconds at most: then a heartbeat is, though a reader wants it seldom or never.
+        """
+        wanted, anchor = await self._understood(frame, asking, quiet)
         try:
             following = await self._site.follow(wanted, asking.caller)
         except RateLimited as error:
@@ -112,11 +115,8 @@ class Feeds:
         """What is said of a subscription or a stream that runs: that it has ended, or that it lives."""
         caller, id = asking.caller, frame.stream_id
         stream = self._streams.get((caller.rate_key, id))
-        try:
+        async with self._site.gate.charging(caller):
             self._check_told(frame, asking, is_stream=stream is not None)
-        except SiteError:
-            await self._site.gate.spend(caller)
-            raise
         try:
             if frame.action == "ping":
                 return acknowledged(id, "alive", await self._site.is_following(id, caller))
@@ -162,10 +162,10 @@ class Feeds:
                     del self._streams[key]
             await parts.aclose()
 
-    async def _understood(self, frame: SubscribeFrame, asking: Asking) -> tuple[Subscribe, str]:
-        """What a frame subscribes to. What cannot be understood costs as much as what can."""
+    async def _understood(self, frame: SubscribeFrame, asking: Asking, quiet: float) -> tuple[Subscribe, str]:
+        """What a frame subscribes to."""
         exchange, node, nwp = self._exchange, asking.node, self._exchange.config.nwp
-        try:
+        async with self._site.gate.charging(asking.caller):
             exchange.warrants.check(asking, QUERY)
             self._check_subscribes(asking)
             if frame.filter is not None and not exchange.nodes.may(node, "subscribe_filter"):
@@ -179,13 +179,10 @@ class Feeds:
                 frame.filter,
                 frame.resume_from_seq,
                 seconds=nwp.resume,
-                heartbeat=_heartbeat(frame.heartbeat_interval),
+                heartbeat=_heartbeat(frame.heartbeat_interval, quiet),
                 limit=nwp.subscriptions,
             )
             return wanted, meant.anchor.id
-        except SiteError:
-            await self._site.gate.spend(asking.caller)
-            raise
 
 
 def acknowledged(id: str, status: str, last: int, **more: Any) -> CapsFrame:
@@ -205,13 +202,16 @@ def moment(at: datetime) -> str:
 
 
 def _id(frame: SubscribeFrame) -> str:
-    if not _ID.match(frame.stream_id):
+    if not IS_ID.match(frame.stream_id):
         raise UnreadableFrame("stream_id is a UUID that you make", hint="At most 64 letters, digits, -, _, . and :.")
     return frame.stream_id
 
 
-def _heartbeat(said: int | None) -> float:
-    return HEARTBEAT_SECONDS if said is None else min(said, LONGEST_HEARTBEAT)
+def _heartbeat(said: int | None, quiet: float) -> float:
+    """Seconds between heartbeats; 0: there are none."""
+    seconds = HEARTBEAT_SECONDS if said is None else min(said, LONGEST_HEARTBEAT)
+    longest = min(seconds or inf, quiet)
+    return 0 if longest == inf else longest
 
 
 def _patch(event: Event) -> list[dict[str, Any]]:

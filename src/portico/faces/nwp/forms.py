@@ -6,6 +6,7 @@ from typing import Final
 from portico.errors import BadRequest
 from portico.faces.nwp.failures import MEMBERS, unreadable
 from portico.faces.nwp.frames import (
+    FRAMES,
     LARGEST,
     ActionFrame,
     Frame,
@@ -62,6 +63,8 @@ def read_frame(body: bytes, kind: type[Frame]) -> tuple[Frame, Form]:
         if not _is_framed(body):
             tier = Tier.MSGPACK if body and body[0] in _MAPS else Tier.JSON
             return _bare(kind, body or b"{}", tier), Form(tier, is_framed=False)
+        if body[0] not in FRAMES:  # before its second byte is taken for flags
+            raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "This is neither a frame that is known here nor an object")
         frame = decode(body)
         if not isinstance(frame, (ActionFrame, TaskFrame) if kind is ActionFrame else kind):
             raise FrameError("NCP-FRAME-UNKNOWN-TYPE", f"A frame of type 0x{frame.TYPE:02X} is not read here")

@@ -21,11 +21,11 @@ from portico.items import problem_with
 from portico.observe import Delegated, Observe
 from portico.site import MAX_TIMEOUT
 from portico.tasks import shown_id
-from portico.workflows import MAX_SECONDS, MAX_STEPS, Edge, Retries, Step, Workflow
+from portico.workflows import MAX_PAUSE, MAX_RETRIES, MAX_SECONDS, MAX_STEPS, Edge, Retries, Step, Workflow
 
 TIMEOUT_MS: Final = 30_000
-MAX_TIMEOUT_MS: Final = 3_600_000
-MAX_RETRIES: Final = 2
+MAX_TIMEOUT_MS: Final = int(MAX_SECONDS * 1000)
+RETRIES: Final = 2  # of a step that does not say
 ONE_STEP: Final = "invoke"  # the id of the only step of an invocation
 
 # What is worth another try, by the words of the suite; the rest would only fail again.
@@ -41,8 +41,6 @@ RETRIED: Final[Mapping[str, tuple[str, ...]]] = {
     "NOP-TASK-TIMEOUT": ("TimedOut",),
 }
 MAX_SHOWN: Final = 200  # characters of an action that are told
-_MOST_RETRIES: Final = 5
-_MOST_PAUSE_MS: Final = 300_000
 _PARENT = re.compile(r"[0-9a-f]{2}-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})(-|\Z)")
 _TRACE_ID = re.compile(r"[0-9a-f]{32}\Z")
 
@@ -98,13 +96,13 @@ def one_step(call: Call, action: Action, id: str, trace: str) -> TaskFrame:
         "params": dict(call.params),
         # How long the caller waits is a matter of the call: the same with another timeout is the same task.
         "timeout_ms": int(MAX_TIMEOUT * 1000),
-        "retry_policy": {"max_retries": MAX_RETRIES if _is_repeatable(action.operation) else 0},
+        "retry_policy": {"max_retries": RETRIES if _is_repeatable(action.operation) else 0},
     }
     frame = TaskFrame(
         task_id=id,
         dag={"nodes": [step], "edges": []},
         timeout_ms=MAX_TIMEOUT_MS,
-        max_retries=MAX_RETRIES,
+        max_retries=RETRIES,
         priority=call.priority,
         callback_url=call.callback or None,
         request_id=id,
@@ -162,9 +160,9 @@ def workflow_of(frame: TaskFrame, node: Node, host: str, check: Check) -> Mappin
     # What is no graph is none whatever its steps do: that comes before the question whether they can be done here.
     Workflow(steps=tuple(_outline(each) for each in dag.nodes), edges=edges)
     seconds = min(frame.timeout_ms or TIMEOUT_MS, MAX_TIMEOUT_MS) / 1000
-    retries = MAX_RETRIES if frame.max_retries is None else frame.max_retries
+    retries = RETRIES if frame.max_retries is None else frame.max_retries
     steps = tuple(_step(each, _action(each, node, host), retries) for each in dag.nodes)
-    workflow = Workflow(steps=steps, edges=edges, timeout=min(seconds, MAX_SECONDS))
+    workflow = Workflow(steps=steps, edges=edges, timeout=seconds)
     for action in _actions(workflow, node):
         check(action)
     return cast("dict[str, Any]", msgspec.to_builtins(workflow))
@@ -236,9 +234,9 @@ def _retries(policy: RetryPolicy, operation: Operation, otherwise: int) -> Retri
     default = ("Unavailable", "RateLimited", *(("TimedOut",) if _is_repeatable(operation) else ()))
     known = dict.fromkeys(error for code in said or () for error in RETRIED.get(code, ()))
     return Retries(
-        max=min(otherwise if policy.max_retries is None else policy.max_retries, _MOST_RETRIES),
+        max=min(otherwise if policy.max_retries is None else policy.max_retries, MAX_RETRIES),
         backoff=policy.backoff,
-        first=min(policy.initial_delay_ms, _MOST_PAUSE_MS) / 1000,
-        most=min(policy.max_delay_ms, _MOST_PAUSE_MS) / 1000,
+        first=min(policy.initial_delay_ms / 1000, MAX_PAUSE),
+        most=min(policy.max_delay_ms / 1000, MAX_PAUSE),
         retry_on=default if said is None else tuple(known),
     )

@@ -8,6 +8,7 @@ far it may still go, and nothing of who asks.
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from http.client import HTTP_PORT, HTTPS_PORT
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -15,6 +16,7 @@ import msgspec
 
 from portico.budget import cost, tokenizer
 from portico.callbacks import Callbacks
+from portico.config import Server
 from portico.errors import BadRequest, BudgetExceeded, Forbidden, SiteError, TimedOut, TooLarge, Unavailable
 from portico.faces.nwp.failures import GraphCycle, failure
 from portico.faces.nwp.frames import FrameError, QueryFrame, Tier, decode_any, encode_value
@@ -29,8 +31,8 @@ LEAST_SECONDS: Final = 1.0
 MAX_BYTES: Final = 1 << 20  # of what a node elsewhere says
 MAX_TRACE: Final = 16  # ids that are passed on
 MAX_CODE, MAX_MESSAGE = 64, 300  # characters of what a node elsewhere says went wrong
-DEFAULT_PORT: Final = 17433
-_PORTS: Final = {"http": 80, "https": 443}
+DEFAULT_PORT: Final = Server().nwp_port
+_PORTS: Final = {"http": HTTP_PORT, "https": HTTPS_PORT}
 
 Entry = dict[str, Any]
 

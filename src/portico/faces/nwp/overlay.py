@@ -601,7 +601,7 @@ def _trace(passed: str) -> tuple[str, ...]:
 
 def _natural(headers: Headers, name: str) -> int | None:
     said = headers.get(name)
-    if said is None:
+    if not said:
         return None
     if not said.isascii() or not said.isdecimal() or len(said) > 10:
         raise BadRequest(f"{name} is a whole number", header=name)

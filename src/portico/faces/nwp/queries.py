@@ -100,7 +100,7 @@ class Reading:
             raise
         for each in conditions(where):
             if each.op == "regex" and nests_quantifiers(each.value):
-                raise UnsafeRegex(f"The pattern {each.value!r} repeats what is repeated", pattern=each.value)
+                raise UnsafeRegex(f"The pattern {each.value!r} repeats what varies by itself", pattern=each.value)
         return where
 
     def _named(self, name: str) -> str:

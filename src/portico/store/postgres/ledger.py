@@ -13,7 +13,7 @@ from portico.identity import Key
 from portico.store import Entry, Kept, Meter, Promise
 from portico.store.ledger import (
     PATIENT_MICROS,
-    claim_order,
+    TASK_COLUMNS,
     decode_key,
     decode_task,
     encode_key,
@@ -66,10 +66,7 @@ class PostgresLedger:
                 )
                 if waiting >= limit:
                     return False
-            await db.execute(
-                "INSERT INTO tasks (id, caller, meter, state, created, task) VALUES ($1, $2, $3, $4, $5, $6)",
-                *task_row(task),
-            )
+            await db.execute(f"INSERT INTO tasks ({TASK_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7)", *task_row(task))
             await self._tell(db)
         return True
 
@@ -93,16 +90,7 @@ class PostgresLedger:
         self, owner: str, lease: float, id: str | None = None, *, takeover: bool = True
     ) -> Task | None:
         async with self._engine.writing() as db:
-            found = await db.fetchrow(
-                "SELECT task, cancelling FROM tasks WHERE state IN ('pending', 'running')"
-                " AND (state = 'pending' OR ($3 AND lease < clock_timestamp() AND owner <> $1))"
-                f" AND ($2::text IS NULL OR id = $2) ORDER BY {_CLAIM_ORDER} LIMIT 1 FOR UPDATE SKIP LOCKED",
-                owner,
-                id,
-                takeover,
-                PATIENT_MICROS,
-            )
-            task = _task(found)
+            task = await _claimable(db, owner, id, takeover=takeover)
             if task is None:
                 return None
             claimed = replace(task, state=TaskState.RUNNING, attempts=task.attempts + 1, updated=datetime.now(UTC))
@@ -295,11 +283,11 @@ async def _restore(db: Connection, entry: Entry) -> None:
             values = (entry.id, entry.digest, encode_key(entry), revoked)
         case Task():
             sql = (
-                "INSERT INTO tasks (id, caller, meter, state, created, task, cancelling)"
-                " VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (id)"
+                f"INSERT INTO tasks ({TASK_COLUMNS}, cancelling)"
+                " VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (id)"
                 " DO UPDATE SET caller = excluded.caller, meter = excluded.meter, state = excluded.state,"
-                " created = excluded.created, task = excluded.task, cancelling = excluded.cancelling,"
-                " owner = excluded.owner, lease = excluded.lease"
+                " rank = excluded.rank, created = excluded.created, task = excluded.task,"
+                " cancelling = excluded.cancelling, owner = excluded.owner, lease = excluded.lease"
             )
             values = (*task_row(entry), entry.cancelling)
         case Promise():
@@ -312,9 +300,6 @@ async def _restore(db: Connection, entry: Entry) -> None:
     await db.execute(sql, *values)
 
 
-_CLAIM_ORDER = claim_order(
-    "(task::json #>> '{call,priority}')", "extract(epoch FROM clock_timestamp()) * 1000000 - $4::bigint"
-)
 _FULL = "least($2::float8, m.tokens + greatest(extract(epoch FROM excluded.at - m.at)::float8, 0) * $2::float8 / 60)"
 _SPEND = f"""
 INSERT INTO meters AS m VALUES ($1, $2::float8 - $3::float8, true, clock_timestamp())
@@ -324,6 +309,29 @@ ON CONFLICT (key) DO UPDATE SET
     at = greatest(m.at, excluded.at)
 RETURNING granted, tokens
 """
+
+
+# Those that have waited for long come before all others. Each question follows an index from its beginning.
+_TURNS: tuple[tuple[str, int], ...] = (
+    ("created <= (extract(epoch FROM now()) * 1000000)::bigint - $3::bigint ORDER BY created", PATIENT_MICROS),
+    ("rank >= $3::smallint ORDER BY rank, created", 0),
+)
+
+
+async def _claimable(db: Connection, owner: str, id: str | None, *, takeover: bool) -> Task | None:
+    """The first task that is pending, or to take over; locked, so that others take another one."""
+    for turn, value in _TURNS if id is None else (("id = $3::text", id),):
+        found = await db.fetchrow(
+            "SELECT task, cancelling FROM tasks WHERE state IN ('pending', 'running')"
+            " AND (state = 'pending' OR ($2 AND lease < clock_timestamp() AND owner <> $1))"
+            f" AND {turn} LIMIT 1 FOR UPDATE SKIP LOCKED",
+            owner,
+            takeover,
+            value,
+        )
+        if found:
+            return _task(found)
+    return None
 
 
 def _task(row: Sequence[Any] | None) -> Task | None:

@@ -79,6 +79,10 @@ MIGRATIONS = (
             ELSE jsonb_build_array(value) END
     $$;
     """,
+    """
+    ALTER TABLE tasks ADD COLUMN rank smallint NOT NULL DEFAULT 1;
+    CREATE INDEX tasks_by_rank ON tasks (rank, created) WHERE state IN ('pending', 'running');
+    """,
 )
 
 

@@ -158,12 +158,11 @@ class SqliteStore(SqliteLedger):
 
     async def _write(self, work: Callable[[Database], T]) -> T:
         """A transaction; if it fails, what was learnt of the schema inside it is forgotten again."""
-        try:
-            return await self._engine.write(work)
-        except BaseException:
-            with self._lock:
-                self._known = replace(self._known, number=-1)
-            raise
+        return await self._engine.write(work, self._forget_schema)
+
+    def _forget_schema(self) -> None:
+        with self._lock:
+            self._known = replace(self._known, number=-1)
 
     # Reading
 

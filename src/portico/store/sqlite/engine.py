@@ -72,6 +72,12 @@ MIGRATIONS = (
     CREATE INDEX tasks_by_meter ON tasks (meter) WHERE state IN ('pending', 'running');
     CREATE TABLE roles (name TEXT PRIMARY KEY, owner TEXT NOT NULL, until INTEGER NOT NULL) WITHOUT ROWID;
     """,
+    """
+    ALTER TABLE tasks ADD COLUMN rank INTEGER NOT NULL DEFAULT 1;
+    DROP INDEX tasks_by_state;
+    CREATE INDEX tasks_waiting ON tasks (created) WHERE state IN ('pending', 'running');
+    CREATE INDEX tasks_by_rank ON tasks (rank, created) WHERE state IN ('pending', 'running');
+    """,
 )
 
 METERS = (
@@ -165,9 +171,12 @@ class Engine:
             token.cancelled = True
             raise
 
-    async def write(self, work: Callable[[Database], T]) -> T:
-        """Run work in one transaction: all of it is kept, or none."""
-        return await asyncio.get_running_loop().run_in_executor(self._writer, self._write, work)
+    async def write(self, work: Callable[[Database], T], undone: Callable[[], None] = lambda: None) -> T:
+        """Run work in one transaction: all of it is kept, or none. `undone` is called before it is rolled back.
+
+        A cancelled caller does not stop it.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._writer, self._write, work, undone)
 
     def stamp(self) -> int | None:
         """How many writes of others the watching connection has noticed, this process's own included."""
@@ -203,9 +212,9 @@ class Engine:
         except apsw.Error as error:
             raise _explained(error) from error
 
-    def _write(self, work: Callable[[Database], T]) -> T:
+    def _write(self, work: Callable[[Database], T], undone: Callable[[], None]) -> T:
         try:
-            return _transacted(self._connection(read_only=False), work)
+            return _transacted(self._connection(read_only=False), work, undone=undone)
         except apsw.Error as error:
             raise _explained(error) from error
 
@@ -238,7 +247,7 @@ class Engine:
         _make_private(self.path)  # it holds the secret that signs cursors
         connection = self._connection(read_only=False)
         connection.execute("PRAGMA journal_mode=WAL")
-        _transacted(connection, lambda db: _bring_up_to_date(db, self.path), "EXCLUSIVE")
+        _transacted(connection, lambda db: _bring_up_to_date(db, self.path), mode="EXCLUSIVE")
 
 
 class Meters:
@@ -308,13 +317,20 @@ class Meters:
         self._shared = None
 
 
-def _transacted(connection: Connection, work: Callable[[Connection], T], mode: str = "IMMEDIATE") -> T:
+def _transacted(
+    connection: Connection,
+    work: Callable[[Connection], T],
+    *,
+    mode: str = "IMMEDIATE",
+    undone: Callable[[], None] = lambda: None,
+) -> T:
     """Run work in one transaction: all of it is kept, or none."""
     connection.execute(f"BEGIN {mode}")
     try:
         result = work(connection)
         connection.execute("COMMIT")
     except BaseException:
+        undone()  # while nobody else can write
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
@@ -385,6 +401,8 @@ def _explained(error: apsw.Error, path: str = "") -> SiteError:
             return Unavailable(f"{store} is not a sound SQLite database", hint=str(error))
         case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.IOError() | apsw.PermissionsError():
             return Unavailable(f"{store} cannot be used: {error}", hint="Check path and permissions.")
+        case apsw.SQLError() if "no such table" in str(error) or "no such column" in str(error):
+            return Unavailable(f"{store} is not whole", hint="`portico check` looks it over.")
         case apsw.SQLError() | apsw.TooBigError():
             return Unsupported(f"The store cannot do this: {error}")
         case _:

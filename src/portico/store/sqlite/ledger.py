@@ -13,7 +13,7 @@ from portico.identity import Key
 from portico.store import Entry, Kept, Meter, Promise
 from portico.store.ledger import (
     PATIENT_MICROS,
-    claim_order,
+    TASK_COLUMNS,
     decode_key,
     decode_task,
     encode_key,
@@ -66,10 +66,7 @@ class SqliteLedger:
         def work(db: Database) -> bool:
             if limit is not None and _under_way(db, meter) >= limit:
                 return False
-            db.execute(
-                "INSERT INTO tasks (id, caller, meter, state, created, task) VALUES (?, ?, ?, ?, ?, ?)",
-                task_row(task),
-            )
+            db.execute(f"INSERT INTO tasks ({TASK_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", task_row(task))
             return True
 
         added = await self._engine.write(work)
@@ -311,8 +308,7 @@ def _restore(db: Database, entry: Entry) -> None:
             )
         case Task():
             db.execute(
-                "INSERT OR REPLACE INTO tasks (id, caller, meter, state, created, task, cancelling)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                f"INSERT OR REPLACE INTO tasks ({TASK_COLUMNS}, cancelling) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (*task_row(entry), entry.cancelling),
             )
         case Promise():
@@ -333,19 +329,19 @@ def _under_way(db: Database, meter: str) -> int:
     return sum(count for (count,) in rows)
 
 
-_CLAIM_ORDER = claim_order("json_extract(task, '$.call.priority')", "?3")
-
-
 def _claimable(db: Database, owner: str, now: int, id: str | None, *, takeover: bool) -> str | None:
     """The first task that is pending, or to take over: one whose lease, another owner's, has run out."""
-    only = "" if id is None else "AND id = ?4"
-    params = (now if takeover else 0, owner, now - PATIENT_MICROS, *(() if id is None else (id,)))
-    found = db.execute(
-        "SELECT id FROM tasks WHERE (state = 'pending' OR (state = 'running' AND lease < ?1"
-        f" AND owner <> ?2)) {only} ORDER BY {_CLAIM_ORDER} LIMIT 1",
-        params,
-    ).fetchone()
-    return found[0] if found else None
+    # Those that have waited for long come before all others. Each question follows an index from its beginning.
+    turns = [("created <= ?3 ORDER BY created", now - PATIENT_MICROS), ("rank >= ?3 ORDER BY rank, created", 0)]
+    for turn, value in turns if id is None else [("id = ?3", id)]:
+        found = db.execute(
+            "SELECT id FROM tasks WHERE state IN ('pending', 'running')"
+            f" AND (state = 'pending' OR (lease < ?1 AND owner <> ?2)) AND {turn} LIMIT 1",
+            (now if takeover else 0, owner, value),
+        ).fetchone()
+        if found:
+            return found[0]
+    return None
 
 
 def _now() -> int:
