@@ -4,11 +4,17 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
+import httpx
 import pytest
+from tests.faces.conftest import key_of
+from tests.site.conftest import config
 
-from portico.callbacks import MAX_ASKED, Callbacks
+from portico.callbacks import MAX_ASKED, THREADS, Callbacks
 from portico.errors import BadRequest, TimedOut, Unavailable
+from portico.http import application
+from portico.server import opened_store_only
 
 
 @asynccontextmanager
@@ -150,3 +156,46 @@ async def test_nobody_waits_longer_for_an_answer_than_they_said_and_only_so_many
     callbacks.close()
     with pytest.raises(Unavailable, match="The server stops"):
         await callbacks.ask(url, b"", {}, 100, 5)
+
+
+async def test_questions_that_wait_for_others_are_not_asked_once_it_is_over() -> None:
+    asked, all_asked, over = [0], asyncio.Event(), asyncio.Event()
+
+    async def keep_waiting(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked[0] += 1
+        if asked[0] == THREADS:
+            all_asked.set()
+        await over.wait()
+        writer.close()
+
+    async with await asyncio.start_server(keep_waiting, "127.0.0.1", 0) as server, asyncio.timeout(20):
+        url, callbacks = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", Callbacks(["127.0.0.1"])
+        asking = [asyncio.create_task(callbacks.ask(url, b"", {}, 100, 20)) for _ in range(THREADS + 2)]
+        await all_asked.wait()
+        callbacks.close()
+        over.set()
+        said = [str(each) for each in await asyncio.gather(*asking, return_exceptions=True)]
+
+    assert (asked[0], said[THREADS:]) == (THREADS, ["The server stops"] * 2)
+
+
+async def test_a_site_that_stops_asks_nobody_any_more(tmp_path: Path) -> None:
+    heard: list[bytes] = []
+    async with receiver("200 OK", heard, body='{"count": 0, "data": []}') as url:
+        nwp = {"node": [{"rel": "peer", "url": url.partition("?")[0]}], "allow_nodes": [url.partition("?")[0]]}
+        said = config(tmp_path, "sqlite:///:memory:", allow_hosts=["127.0.0.1"], nwp=nwp)
+        async with opened_store_only(said) as parts:
+            await parts.store.declare(parts.config.collection("rooms"))
+            app = application(parts)
+            headers = {"authorization": f"Bearer {await key_of(parts)}"}
+            transport = httpx.ASGITransport(app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers) as client:
+                anchors = (await client.get("/nwp/site/.nwm")).json()["schema_anchors"]
+                question = {"anchor_ref": anchors["rooms"]}
+                before = (await client.post("/nwp/site/query", json=question, headers={"x-nwp-depth": "2"})).json()
+                await app.close()
+                after = (await client.post("/nwp/site/query", json=question, headers={"x-nwp-depth": "2"})).json()
+
+    assert "data" in before["graph"][-1]
+    assert after["graph"][-1]["error"]["code"] == "NWP-NODE-UNAVAILABLE"
+    assert len(heard) == 1

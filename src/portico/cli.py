@@ -802,7 +802,8 @@ def revoke_key(
 
     if not _run(work()):
         raise NotFound(f"There is no key or certificate {id!r} to revoke", hint="`portico keys list` shows them.")
-    err.print(f"{plain(id)} is revoked.", highlight=False)
+    kind = "Certificate" if id[:2].lower() == "0x" else "Key"
+    err.print(f"{kind} {plain(id)} is revoked.", highlight=False)
 
 
 def _shown_key(key: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from portico.errors import (
     AlreadyExists,
@@ -242,7 +242,9 @@ def failure(error: SiteError, request_id: str | None = None) -> ErrorFrame:
     code = code_of(error)
     is_inside = isinstance(error, INSIDE) and not isinstance(error, TimedOut | SubscriptionInterrupted)
     message = "The node cannot do this at the moment. Try again later." if is_inside else str(error)
-    details: dict[str, Any] = {} if is_inside else error.details
+    # Which code it is stands beside already.
+    told = {name: value for name, value in error.details.items() if name != "code"}
+    details = {} if is_inside else told if isinstance(error, UnreadableFrame) else error.details
     return ErrorFrame(status=code.status, error=code.error, message=message, details=details, request_id=request_id)
 
 

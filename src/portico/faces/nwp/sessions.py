@@ -29,6 +29,7 @@ from portico.faces.nwp.failures import (
     failure,
     unreadable,
 )
+from portico.faces.nwp.familiar import SHORT
 from portico.faces.nwp.feeds import IS_ID, RECHECK_SECONDS, Feeds
 from portico.faces.nwp.frames import (
     FRAMES,
@@ -46,6 +47,7 @@ from portico.faces.nwp.frames import (
     SubscribeFrame,
     TaskFrame,
     Tier,
+    Type,
     decode_any,
     decode_payload,
     encode,
@@ -54,12 +56,14 @@ from portico.faces.nwp.frames import (
 )
 from portico.faces.nwp.handshake import Agreed, Offer, welcome
 from portico.faces.nwp.nodes import GATEWAY, INVOKE, QUERY, SITE, Node
+from portico.faces.nwp.recent import Recent
 from portico.identity import Credentials
 from portico.observe import Broke, Observe
 
 HEADER_BYTES: Final = 8  # at most
 RUNNING: Final = 32  # requests of one session at once, besides its streams
 FLUSH_SECONDS: Final = 1.0  # for the last words to an agent
+READ: Final = 512  # short questions of which is kept what they are
 IDENT_REF: Final = "nps:system:ident:ack"
 
 Request: TypeAlias = QueryFrame | ActionFrame | TaskFrame | SubscribeFrame
@@ -86,6 +90,23 @@ class Answering:
         self.feeds = feeds
         self._nodes: Mapping[str, Node] = {}
         self._by_anchor: Mapping[str, Node] = {}
+        self._questions: Recent[Frame] = Recent(READ)
+        self._known: Recent[Frame] = Recent(READ)  # the same, by what they are
+
+    def read(self, header: Header, payload: bytes) -> Frame:
+        """The frame that a payload is. A short question that was asked before is the same frame again."""
+        if header.type != Type.QUERY or len(payload) > SHORT:
+            return decode_payload(header, payload)
+        key = header.tier, header.is_encrypted, payload
+        found = self._questions.get(key)
+        if found is None:
+            found = self._questions.put(key, decode_payload(header, payload))
+            self._known.put(id(found), found)
+        return found
+
+    def keeps(self, frame: Frame) -> bool:
+        """Whether the same frame may come again."""
+        return self._known.get(id(frame)) is frame
 
     async def node(self, frame: Request) -> Node:
         """No frame names a node: what it refers to leads to one, or else it is for the site."""
@@ -294,7 +315,7 @@ class Session(asyncio.Protocol):
 
     def _take(self, header: Header, payload: bytes) -> None:
         try:
-            frame = decode_payload(header, payload)
+            frame = self._answering.read(header, payload)
         except FrameError as error:
             wrong = MEMBERS.get(FRAMES.get(header.type, QueryFrame), BadRequest)
             self._ask(unreadable(error, wrong), _tag_of_payload(payload, header.tier))
@@ -377,7 +398,8 @@ class Session(asyncio.Protocol):
     async def _asking(self, frame: Request, caller: Caller, tag: Tag) -> Asking:
         id = tag.get("request_id") or self._new_id()
         node = await self._answering.node(frame)
-        return Asking(caller, node, self._port.base, id, self._tier, self._agreed.payload)
+        is_kept = self._answering.keeps(frame)
+        return Asking(caller, node, self._port.base, id, self._tier, self._agreed.payload, is_kept=is_kept)
 
     def _new_id(self) -> str:
         """A UUID for a request that has none: one of the session, counted on."""
