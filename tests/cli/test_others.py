@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Portico
-from tests.faces.nwp.test_native import _certificate as certificate
+from tests.faces.nwp.conftest import tls_files as certificate
 
 COMMANDS = ["demo", "serve", "load", "ask", "query", "call", "check", "keys create", "keys list", "keys revoke"]
 

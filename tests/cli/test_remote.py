@@ -10,7 +10,7 @@ import pytest
 from tests.cli.conftest import Done, Portico
 from tests.conformance.requirements import requirement
 from tests.faces.nwp.conftest import opened_inn, serving
-from tests.faces.nwp.test_native import _certificate as certificate
+from tests.faces.nwp.conftest import tls_files as certificate
 
 CHEAP = ("--where", '{"$or": [{"beds": 6}, {"price": {"$between": [40, 50]}}]}', "--order", "-price")
 QUERIES = (

@@ -4,21 +4,15 @@ import asyncio
 import socket
 import ssl
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 import msgspec
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 from tests.conformance.requirements import requirement
 from tests.faces.conftest import soon
-from tests.faces.nwp.conftest import PREAMBLE, Native, Open, opened_inn, serving
+from tests.faces.nwp.conftest import PREAMBLE, Native, Open, opened_inn, serving, tls_files
 
 from portico.calls import Caller
 from portico.config import parse_config
@@ -643,7 +637,7 @@ async def test_a_server_that_stops_ends_what_goes_on(tmp_path: Path) -> None:
 
 @requirement("nwp:native:tls")
 async def test_the_native_port_speaks_tls_where_there_is_a_certificate(tmp_path: Path) -> None:
-    certificate = _certificate(tmp_path)
+    certificate = tls_files(tmp_path)
     trusting = ssl.create_default_context(cafile=tmp_path / "inn.pem")
     async with opened_inn(tmp_path, nwp=certificate) as parts, serving(parts, Patience(hello=2)) as ports:
         async with await Native.open(ports.native, tls=trusting) as secured:
@@ -662,7 +656,7 @@ async def test_the_native_port_speaks_tls_where_there_is_a_certificate(tmp_path:
 
 
 async def test_a_certificate_that_cannot_be_used_is_told_at_the_start(tmp_path: Path) -> None:
-    async with opened_inn(tmp_path, nwp={**_certificate(tmp_path), "tls_key": "none.pem"}) as parts:
+    async with opened_inn(tmp_path, nwp={**tls_files(tmp_path), "tls_key": "none.pem"}) as parts:
         with pytest.raises(ConfigError, match="tls_certificate"):
             tls_of(parts.config)
 
@@ -672,20 +666,3 @@ async def test_a_native_port_that_is_taken_is_told_with_the_option_that_chooses_
 
     with pytest.raises(Unavailable, match="--nwp-port"):
         listening_of(msgspec.structs.replace(native_inn.parts.config, server=taken))
-
-
-def _certificate(folder: Path) -> dict[str, str]:
-    """Make one for localhost; where it is."""
-    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "inn")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "inn.pem").write_bytes(made.public_bytes(Encoding.PEM))
-    (folder / "inn.key").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    return {"tls_certificate": "inn.pem", "tls_key": "inn.key"}
