@@ -8,7 +8,7 @@ import httpx
 from starlette.types import Message
 from tests.faces.conftest import Inn, asking, key_of
 
-from portico.faces.nwp.familiar import Ids, first_of
+from portico.faces.nwp.familiar import Ids, first_of, is_anybodys
 from portico.faces.nwp.familiar import key_of as words_of
 from portico.http import application
 from portico.server import Parts
@@ -109,8 +109,9 @@ async def test_only_short_whole_questions_of_nobody_in_particular_are_known() ->
     assert words_of(scope, whole) == ("/nwp/rooms/query", "http", "127.0.0.1", b"{}", (b"host", b"a"))
     assert words_of(scope, {**whole, "more_body": True}) is None
     assert words_of(scope, {**whole, "body": b" " * 3000}) is None
+    assert is_anybodys(scope)
     for name in (b"authorization", b"x-api-key", b"x-nwp-agent", b"x-nwp-ident", b"x-nwp-budget", b"origin"):
-        assert words_of({**scope, "headers": [(name, b"x")]}, whole) is None
+        assert not is_anybodys({**scope, "headers": [(name, b"x")]})
 
 
 def test_made_up_names_are_uuids_and_never_the_same() -> None:

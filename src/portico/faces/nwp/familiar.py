@@ -59,13 +59,16 @@ async def first_of(receive: Receive) -> tuple[Message | None, Receive]:
 
 
 def key_of(scope: Scope, message: Message | None) -> Hashable | None:
-    """What tells a question from others; None if it may not be kept."""
+    """What tells a question from others; None if it is not worth keeping. Whose it is the headers tell, too."""
     if message is None or message.get("more_body") or len(message.get("body", b"")) > SHORT:
         return None
-    headers, client = scope["headers"], scope.get("client")
-    if any(name.startswith(NAMED) for name, _ in headers):
-        return None
-    return scope["path"], scope["scheme"], client[0] if client else "", message.get("body", b""), *headers
+    client = scope.get("client")
+    return scope["path"], scope["scheme"], client[0] if client else "", message.get("body", b""), *scope["headers"]
+
+
+def is_anybodys(scope: Scope) -> bool:
+    """Whether nothing in a request tells its caller from others."""
+    return not any(name.startswith(NAMED) for name, _ in scope["headers"])
 
 
 class Ids:

@@ -35,7 +35,7 @@ from portico.faces.nwp.failures import (
     code_of,
     failure,
 )
-from portico.faces.nwp.familiar import Familiar, Head, Ids, first_of, key_of
+from portico.faces.nwp.familiar import Familiar, Head, Ids, first_of, is_anybodys, key_of
 from portico.faces.nwp.feeds import Feed, Feeds
 from portico.faces.nwp.forms import BARE, CAPSULE, Form, read_frame
 from portico.faces.nwp.frames import (
@@ -316,7 +316,7 @@ class Overlay:
             await self._send_capsule(arrived, answer, asking, form)
             # Only what the exchange keeps, too, is short.
             is_short = answer.is_cached and not answer.frame.graph and frame.request_id is None
-            if arrived.key and caller.is_anonymous and form.is_kept and is_short:
+            if arrived.key and is_short and form.is_kept and caller.is_anonymous and is_anybodys(arrived.scope):
                 known = Familiar(frame, asking, form, answer, *self._capsule(answer, asking, form))
                 self._familiar.put(arrived.key, known)
 
@@ -476,7 +476,8 @@ class Overlay:
             **({"x-nwp-cached": "true"} if answer.is_cached else {}),
             "content-type": form.media_type,
             "content-length": str(len(body)),
-            **PRIVATE,
+            # Answers to a POST are kept by nobody; of those to a name it is said.
+            **({} if asking.caller.is_anonymous else PRIVATE),
         }
         return [(name.encode(), value.encode("latin-1")) for name, value in told.items()], body
 
