@@ -2,13 +2,13 @@
 
 import asyncio
 import random
-import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from tests.conftest import StoreUrl
 from tests.site.conftest import OPERATOR, config
@@ -241,7 +241,7 @@ async def test_what_the_feed_has_lost_cannot_be_taken_up(opened: Open) -> None:
 async def test_what_has_happened_in_a_collection_that_is_gone_cannot_be_told(inn: Parts) -> None:
     following = await inn.site.follow(Subscribe("s", "rooms"), ANN)
     await inn.store.write("rooms", [Put("loft", {"beds": 1})])
-    with closing(sqlite3.connect(inn.store.url.removeprefix("sqlite:///"), isolation_level=None)) as other:
+    with closing(apsw.Connection(inn.store.url.removeprefix("sqlite:///"))) as other:
         other.execute("DELETE FROM collections")
         other.execute("UPDATE meta SET value = value + 1 WHERE key = 'schema'")
 

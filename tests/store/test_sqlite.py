@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
 from portico.catalog import Collection
@@ -143,7 +144,7 @@ async def test_a_store_closed_while_it_is_read_ends_cleanly(tmp_path: Path) -> N
 async def test_a_store_that_lacks_a_table_is_out_of_order_and_does_not_say_which(tmp_path: Path) -> None:
     store = await open_store(f"sqlite:///{tmp_path}/site.db")
     await store.declare(Collection("things"))
-    with closing(sqlite3.connect(tmp_path / "site.db")) as other:
+    with closing(apsw.Connection(str(tmp_path / "site.db"))) as other:
         other.execute("DROP TABLE items_1")
 
     with pytest.raises(Unavailable) as refusal:
@@ -170,7 +171,7 @@ class Halting(list[Put]):
 async def test_a_write_that_fails_when_nobody_waits_for_it_leaves_no_fields_behind(tmp_path: Path) -> None:
     here, there = [await open_store(f"sqlite:///{tmp_path}/site.db") for _ in range(2)]
     await here.declare(Collection("things"))
-    with closing(sqlite3.connect(tmp_path / "site.db")) as other:
+    with closing(apsw.Connection(str(tmp_path / "site.db"))) as other:
         other.execute(
             "CREATE TRIGGER no BEFORE INSERT ON changes WHEN NEW.id = 'bad' BEGIN SELECT RAISE(ABORT, ''); END"
         )

@@ -170,7 +170,8 @@ async def test_of_the_tasks_that_wait_only_the_one_that_is_claimed_is_read(store
     now = datetime.now(UTC)
     for number in range(3):
         await store.add_task(Task(f"t{number}", Call("export"), Caller(), TaskState.PENDING, now, now))
-    execute(tmp_path / "site.db", "UPDATE tasks SET task = 'no task', created = created + 1 WHERE id <> 't1'")
+    with closing(apsw.Connection(str(tmp_path / "site.db"))) as other:
+        other.execute("UPDATE tasks SET task = 'no task', created = created + 1 WHERE id <> 't1'")
 
     claimed = await store.claim_task("me", 60)
 
