@@ -84,6 +84,8 @@ def _explained(error: Exception) -> SiteError:  # noqa: PLR0912 - a table
             return TooLarge(f"This is more than the database can hold: {error}")
         case asyncpg.DataError():
             return InvalidQuery("A value is none that the database can use")
+        case asyncpg.UndefinedTableError() | asyncpg.UndefinedColumnError():
+            return Unavailable("The store is not whole", hint="`portico check` looks it over.")
         case asyncpg.PostgresError():
             return Unsupported(f"The store cannot do this: {error}")
         case asyncpg.InterfaceError() if "connection" not in str(error):
