@@ -3,15 +3,19 @@ nothing, waits for nobody long.
 """
 
 import asyncio
+import importlib
 import ssl
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from portico.errors import BadRequest, SourceError, TimedOut, Unavailable
-from portico.sources.fetch import Fetcher, checked_url, is_public, literal_address
+
+if TYPE_CHECKING:
+    from portico.sources.fetch import Fetcher
 
 THREADS = 8
 SECONDS = 10.0  # for one message
@@ -20,6 +24,12 @@ MAX_TOLD = 4 << 20  # bytes of an answer that somebody waits for
 MAX_ASKED = 64  # questions under way, those that wait for a thread counted
 MAX_URL = 2000  # characters
 _PORTS = {"http": 80, "https": 443}
+
+
+@cache
+def _fetching() -> Any:
+    # A quarter of a second to import, for sites that have somebody to tell.
+    return importlib.import_module("portico.sources.fetch")
 
 
 def _names_this_machine(host: str) -> bool:
@@ -43,7 +53,7 @@ class Callbacks:
         if len(url) > MAX_URL:
             raise BadRequest(f"The address of a callback has at most {MAX_URL} characters")
         try:
-            checked_url(url)
+            _fetching().checked_url(url)
             parts = urlsplit(url)
             host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
         except (SourceError, ValueError) as error:
@@ -52,8 +62,8 @@ class Callbacks:
             return
         if parts.scheme != "https":
             raise BadRequest("Callbacks go over https", hint="The operator can allow a host in `allow_hosts`.")
-        address = literal_address(host)
-        if _names_this_machine(host) or (address is not None and not is_public(address)):
+        address = _fetching().literal_address(host)
+        if _names_this_machine(host) or (address is not None and not _fetching().is_public(address)):
             raise BadRequest(
                 f"{host} is not a public address", hint="The operator can allow it in `allow_hosts`.", host=host
             )
@@ -107,14 +117,16 @@ class Callbacks:
             raise Unavailable(f"There was no answer: {error.message}", hint=error.hint) from error
 
     @cached_property
-    def _fetcher(self) -> Fetcher:
+    def _fetcher(self) -> "Fetcher":
         """Made on a thread that sends: it reads the certificates of the system."""
         return self._made(MAX_ANSWER)
 
     @cached_property
-    def _asker(self) -> Fetcher:
+    def _asker(self) -> "Fetcher":
         # One of its own, since a fetcher has only so many connections.
         return self._made(MAX_TOLD)
 
-    def _made(self, max_bytes: int) -> Fetcher:
-        return Fetcher(allow_hosts=self._allowed, max_bytes=max_bytes, timeout=SECONDS, deadline=SECONDS, tls=self._tls)
+    def _made(self, max_bytes: int) -> "Fetcher":
+        return _fetching().Fetcher(
+            allow_hosts=self._allowed, max_bytes=max_bytes, timeout=SECONDS, deadline=SECONDS, tls=self._tls
+        )

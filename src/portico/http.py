@@ -262,13 +262,13 @@ async def _serve_until_told(
         signal.signal(each, lambda number, _frame: told.append(number))
     async with opened_site(config, observe=observe) as parts:
         app = application(parts)
-        running = Serving(server_settings(parts, app), app)
+        running = Serving(server_settings(parts, app), app, told)
         running.listen_natively(listeners.native, parts)
         announcing = asyncio.create_task(_announce(running, lambda: started(_opened(parts))))
         try:
+            _settle_memory()
             if not told:
                 app.begin()
-                _settle_memory()
                 await running.serve(sockets=[listeners.http])
         finally:
             announcing.cancel()
@@ -287,9 +287,10 @@ class Serving(uvicorn.Server):
     HTTP that arrives on the native port is served as all HTTP is, and counted with it.
     """
 
-    def __init__(self, settings: uvicorn.Config, app: Application) -> None:
+    def __init__(self, settings: uvicorn.Config, app: Application, told: Sequence[int] = ()) -> None:
         super().__init__(settings)
         self._application = app
+        self._told = told  # signals that came before there was anybody to heed them
         self._native: NativePort | None = None
         self._listener: socket.socket | None = None
 
@@ -307,6 +308,7 @@ class Serving(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        self.should_exit = self.should_exit or bool(self._told)
         if self._native and self._listener:
             self._native.open(self._listener)
 

@@ -387,7 +387,7 @@ async def test_an_error_of_the_store_reaches_everyone_who_waits_and_does_not_las
 async def test_who_asks_an_index_that_cannot_be_read_is_told_why(store: Store) -> None:
     index = MemoryIndex(store, None)
 
-    with without(store, "items_1"), pytest.raises(SiteError, match="items_1"):
+    with without(store, "items_1"), pytest.raises(SiteError, match="not whole"):
         await index.sync(0)
 
     await index.sync(0)

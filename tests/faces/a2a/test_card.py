@@ -102,7 +102,7 @@ async def test_it_costs_what_a_request_costs(house: Inn) -> None:
 
 
 def test_a_server_starts_without_the_sdk() -> None:
-    late = ("a2a", "google.protobuf", "portico.callbacks")
+    late = ("a2a", "google.protobuf", "portico.sources.fetch")
     said = f"import sys, portico.http; print(*(name in sys.modules for name in {late}))"
     done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True, timeout=60)
 
