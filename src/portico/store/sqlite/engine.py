@@ -147,6 +147,7 @@ class Engine:
         self._local = threading.local()
         self._open: list[Connection] = []
         self._lock = threading.Lock()
+        self._told: int | None = None  # the stamp of this turn of the event loop
         try:
             self._writer.submit(self._migrate).result()
             self._watch = self._watching()
@@ -179,7 +180,19 @@ class Engine:
         return await asyncio.get_running_loop().run_in_executor(self._writer, self._write, work, undone)
 
     def stamp(self) -> int | None:
-        """How many writes of others the watching connection has noticed, this process's own included."""
+        """How many writes of others the watching connection has noticed, this process's own included.
+
+        Looked at once in each turn of the event loop: whoever asks in it has come before the turn began.
+        """
+        if self._told is None:
+            self._told = self._look()
+            asyncio.get_running_loop().call_soon(self._forget)
+        return self._told
+
+    def _forget(self) -> None:
+        self._told = None
+
+    def _look(self) -> int | None:
         try:
             row = self._watch.execute("PRAGMA data_version").fetchone()
         except apsw.Error:
