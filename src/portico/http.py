@@ -323,6 +323,7 @@ def server_settings(parts: Parts, app: Application | None = None) -> uvicorn.Con
         app or application(parts),
         lifespan="off",
         log_level="warning",
+        access_log=False,  # what happens is observed where it does; nobody would see this
         http=Connection,
         timeout_graceful_shutdown=10,
         server_header=False,

@@ -28,6 +28,7 @@ T = TypeVar("T")
 Request: TypeAlias = Ask | Query | Call | Watch
 
 _SEAL = object()
+_MISSED = (UnknownCollection, UnknownOperation, UnknownField)  # what another process may just have made
 MAX_KEY = 255
 MAX_LET_IN = 10_000  # of whom it is kept that they may read a collection
 MAX_TURNS = 200  # earlier questions that come with one
@@ -95,7 +96,7 @@ class Gate:
         """A Permit for the request, or the reason why not."""
         try:
             allowance = await self._rates.spend(caller.rate_key, anonymous=caller.is_anonymous)
-            operation = await self.settled(lambda: self._checked(request, caller))
+            operation = await self._settled(request, caller)
             return Permit(request, caller, operation, allowance, _SEAL)
         except SiteError as error:
             self._observe(Refused(type(request).__name__, caller.id, type(error).__name__))
@@ -122,11 +123,17 @@ class Gate:
         operation = await self.settled(lambda: self._admitted_operation(task.call, task.caller))
         return Permit(task.call, task.caller, operation, None, _SEAL)
 
+    async def _settled(self, request: Request, caller: Caller) -> Operation | None:
+        try:
+            return self._checked(request, caller)
+        except _MISSED:
+            return await self.settled(lambda: self._checked(request, caller))
+
     async def settled(self, check: Callable[[], T]) -> T:
         """What a check of the catalog says. What it misses another process may have made: then it is asked again."""
         try:
             return check()
-        except (UnknownCollection, UnknownOperation, UnknownField):
+        except _MISSED:
             if not await self._refresh():
                 raise
         return check()
