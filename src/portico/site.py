@@ -353,11 +353,8 @@ class Site:
 
     async def follow(self, subscribe: Subscribe, caller: Caller) -> Following:
         """Begin a subscription, or take one up again. Its events are to be closed by whoever reads them."""
-        try:
+        async with self.gate.charging(caller):
             where = parse_filter(subscribe.filter or {})
-        except BadRequest:
-            await self.gate.spend(caller)
-            raise
         await self._admit_watch(Watch(subscribe.collection, where), caller)
         return await self._subscriptions.follow(subscribe, caller)
 

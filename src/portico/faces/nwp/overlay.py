@@ -250,16 +250,13 @@ class Overlay:
 
     async def _node(self, arrived: Arrived, caller: Caller) -> Node:
         said = arrived.headers.get("x-nwp-version", "")
-        try:
+        async with self._site.gate.charging(caller):
             if said and is_older(said, self._config.nwp.min_version):
                 oldest = self._config.nwp.min_version
                 raise VersionUnsupported(f"Agents speak {oldest} or later here", min_agent_version=oldest)
             node = await self._exchange.nodes.named(arrived.name)
             _check_has(node, arrived.below)
             return node
-        except SiteError:
-            await self._site.gate.spend(caller)
-            raise
 
     async def _read(self, arrived: Arrived, kind: type[T], caller: Caller) -> tuple[T, Form]:
         """The frame that a body is. What cannot be read costs as much as what can."""
