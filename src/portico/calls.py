@@ -7,7 +7,7 @@ from enum import StrEnum
 from ipaddress import ip_network
 from typing import Any, Literal, TypeAlias
 
-from portico.catalog import Danger
+from portico.catalog import Danger, Trust
 from portico.query import EVERYTHING, Filter
 
 Run: TypeAlias = Literal["auto", "now", "later"]
@@ -35,6 +35,7 @@ class Caller:
     danger: Danger = Danger.SAFE  # the most this caller may risk
     address: str = ""  # where an anonymous caller comes from, to tell one from another in rates
     warrant: Warrant | None = None  # of a caller that showed a certificate
+    trust: Trust = Trust.VALIDATED  # how much of that it may do without being confirmed by somebody else
 
     @property
     def is_anonymous(self) -> bool:
@@ -70,6 +71,8 @@ class Call:
     priority: Priority = "normal"  # of a task among those that wait
     request: str = ""  # what the caller calls this request; told again with the task
     callback: str = ""  # an address that is told when the task has ended
+    confirmation: str = ""  # a token that says whom this call waited for
+    session: str = ""  # of the caller, as the server numbers them; what began in it ends with it
 
 
 @dataclass(frozen=True, slots=True)

@@ -377,6 +377,16 @@ class Danger(IntEnum):
     FORBIDDEN = 4
 
 
+class Trust(IntEnum):
+    """How far a caller is trusted to do alone what it may do at all (MCP-AQL, trust levels)."""
+
+    UNTESTED = 0
+    GENERATED = 1
+    VALIDATED = 2
+    COMMUNITY_REVIEWED = 3
+    CERTIFIED = 4
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """Something a caller can have done. Published schema and validation come from the same types."""

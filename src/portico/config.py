@@ -125,6 +125,91 @@ class Nwp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     callback_secret: str = ""  # names an environment variable: callbacks are signed with its value
 
 
+Profile = Literal["crude", "operate", "publish"]
+SafetyMode = Literal["enforcing", "monitoring", "logging", "disabled"]
+Tolerance = Literal["conservative", "moderate", "aggressive"]
+DENIED = (
+    "rm -rf*",
+    "rm -fr*",
+    "rm -r -f*",
+    "rm --recursive --force*",
+    "drop_*",
+    "delete_all*",
+    "truncate_*",
+    "destroy_*",
+    "wipe_*",
+    "format_disk*",
+    "mkfs*",
+    "dd if=*",
+)
+APPROVED = ("delete_*", "*force*", "deploy_*", "git push*", "purge_*", "publish_*", "transfer_*", "pay_*")
+HARMLESS = ("read_*", "list_*", "get_*", "search_*", "count_*")
+
+
+class Aql(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """[aql]: MCP-AQL, over MCP and at /aql."""
+
+    mode: Literal["semantic", "single", "all", "none"] = "all"  # which tools there are
+    profile: Profile = "crude"  # how operations are spread over the tools of semantic mode
+    prefix: Annotated[str, Meta(pattern=r"^[a-z0-9_]{1,18}_$")] = "mcp_aql_"  # of the names of tools
+    offers: Literal["all", "safety"] = "all"  # safety: only what watches over tools of other servers
+    errors: bool = False  # whether what a caller can mend is told as an error of the tool
+    strict: bool = True  # refuse unknown parameters; only for development it may be false
+    request_bytes: Annotated[int, Meta(ge=65_536, le=10_485_760)] = 1_048_576
+    response_bytes: Annotated[int, Meta(ge=1_048_576, le=104_857_600)] = 10_485_760
+    string_bytes: Annotated[int, Meta(ge=65_536, le=10_485_760)] = 1_048_576
+    array_elements: Annotated[int, Meta(ge=100, le=100_000)] = 10_000
+    depth: Annotated[int, Meta(ge=8, le=64)] = 32
+    page: Annotated[int, Meta(ge=1, le=1000)] = 20  # items of a page, when the caller does not say
+    most: Annotated[int, Meta(ge=1, le=1000)] = 100  # items of a page, whatever the caller says
+    batch: Annotated[int, Meta(ge=1, le=1000)] = 50  # operations of a batch
+    on_confirmation: Literal["halt", "skip"] = "halt"  # what becomes of a batch when one of its operations must wait
+
+
+class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """[[safety.policy]]: what is decided of calls of some operations. The strictest of all that fit holds."""
+
+    operation: str  # a name, or a pattern such as delete_*
+    decision: Literal["allow", "confirm", "deny"]
+    when: dict[str, Any] = {}  # a filter on the parameters, as in {"people": {"$gt": 8}}
+    reason: str = ""
+
+
+class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """[safety.agent.NAME]: what holds for agents of this name instead."""
+
+    steps: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+    tolerance: Tolerance | None = None
+    deny: tuple[str, ...] | None = None
+    approve: tuple[str, ...] | None = None
+    auto: tuple[str, ...] | None = None
+
+
+class Safety(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """[safety]"""
+
+    mode: SafetyMode = "enforcing"  # of the loop that agents report their steps to
+    start: Literal["confirm", "allow"] = "confirm"  # whether somebody else has to agree that an agent starts
+    steps: Annotated[int, Meta(ge=1, le=10_000)] = 50  # that an agent may take before somebody looks
+    window: Annotated[float, Meta(ge=60, le=86_400)] = 3600.0  # seconds over which they are counted
+    tolerance: Tolerance = "moderate"
+    tolerance_relaxes_confirm: bool = False  # let steps of the confirm tier pass that are below the tolerance
+    deny: tuple[str, ...] = DENIED  # hints that block an agent
+    approve: tuple[str, ...] = APPROVED  # hints that a person has to look at
+    auto: tuple[str, ...] = HARMLESS  # names of actions that need no look
+    policy: list[PolicySettings] = []
+    agent: dict[str, AgentSettings] = {}
+    confirm_seconds: Annotated[float, Meta(ge=10, le=900)] = 300.0  # that a confirmation can be given and used
+    code_seconds: Annotated[float, Meta(ge=10, le=3600)] = 300.0  # that a code is good for
+    idle: Annotated[float, Meta(ge=60)] = 1800.0  # seconds after which a silent execution is over
+    relay: bool = False  # let the agent pass on a code that a person has typed in the chat
+    acknowledge: bool = False  # outside of executions, let callers confirm their own calls; the trail says so
+    desk: Literal["local", "anywhere"] = "local"  # from where the operator's desk can be reached
+    channels: tuple[Literal["dialog", "command", "webhook"], ...] = ()  # that codes are sent to, besides the desk
+    command: tuple[str, ...] = ()  # run for each code, which it reads from its input
+    webhook: str = ""  # told of each code
+
+
 class Oauth(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """[oauth]: access tokens of an authorization server. Without an issuer there are none."""
 
@@ -226,6 +311,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     mcp: Mcp = Mcp()
     a2a: A2a = A2a()
     nwp: Nwp = Nwp()
+    aql: Aql = Aql()
+    safety: Safety = Safety()
     oauth: Oauth = Oauth()
     anonymous: Anonymous = Anonymous()
     limits: Limits = Limits()

@@ -17,6 +17,7 @@ class Gathered:
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self.is_closing = transport.is_closing
         self._transport = transport
         self._loop = loop
         self._waiting: list[bytes] = []

@@ -23,8 +23,16 @@ SiteError
 │   │   └── UntrustedIssuer
 │   ├── Forbidden
 │   │   ├── CapabilityMissing
-│   │   └── OutOfScope      a certificate does not cover this
-│   └── ConfirmationNeeded
+│   │   ├── OutOfScope      a certificate does not cover this
+│   │   ├── DangerDenied    more than this caller may risk
+│   │   ├── TrustInsufficient
+│   │   ├── AgentBlocked    until a person has verified what it was about to do
+│   │   └── StepNeeded      an agent at work does what it has not reported
+│   ├── ConfirmationNeeded  somebody else has to agree first
+│   └── InvalidToken        a confirmation or a code that is not known here
+│       ├── TokenExpired
+│       ├── TokenUsed
+│       └── TokenMismatch   it was given for something else
 ├── Conflict                the state of the site does not allow it
 │   ├── VersionMismatch
 │   ├── AlreadyExists
@@ -130,7 +138,31 @@ class CapabilityMissing(Forbidden): ...
 class OutOfScope(Forbidden): ...
 
 
+class DangerDenied(Forbidden): ...
+
+
+class TrustInsufficient(Forbidden): ...
+
+
+class AgentBlocked(Forbidden): ...
+
+
+class StepNeeded(Forbidden): ...
+
+
 class ConfirmationNeeded(Denied): ...
+
+
+class InvalidToken(Denied): ...
+
+
+class TokenExpired(InvalidToken): ...
+
+
+class TokenUsed(InvalidToken): ...
+
+
+class TokenMismatch(InvalidToken): ...
 
 
 class Conflict(SiteError): ...

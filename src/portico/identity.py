@@ -8,11 +8,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 from portico.calls import Caller, Warrant
-from portico.catalog import Danger, Kind
+from portico.catalog import Danger, Kind, Trust
 from portico.errors import ConfigError, Unauthenticated
 
 PREFIX = "pk_"
 ASK = "ask"
+APPROVE = "approve"  # may confirm what others want to do; no other scope includes it
 RESOURCES = ("", "/mcp", "/a2a", "/ask")  # what an access token may be for: the site, or one of its doors
 MAX_SUBJECT = 100
 MAX_NAME = 80
@@ -30,20 +31,26 @@ class Key:
     created: datetime
     expires: datetime | None = None
     revoked: datetime | None = None
+    trust: Trust = Trust.VALIDATED
 
     def is_valid(self, now: datetime) -> bool:
         return self.revoked is None and (self.expires is None or now < self.expires)
 
 
 def make_key(
-    name: str, scopes: Iterable[str], danger: Danger, days: float | None, now: datetime | None = None
+    name: str,
+    scopes: Iterable[str],
+    danger: Danger,
+    days: float | None,
+    now: datetime | None = None,
+    trust: Trust = Trust.VALIDATED,
 ) -> tuple[str, Key]:
     """A new key and its record. The first is shown once and stored nowhere."""
     now = now or datetime.now(UTC)
     token = PREFIX + secrets.token_urlsafe(32)
     expires = now + timedelta(days=days) if days is not None else None
     checked = frozenset(check_scope(scope) for scope in scopes)
-    return token, Key(secrets.token_hex(6), name, key_digest(token), checked, danger, now, expires)
+    return token, Key(secrets.token_hex(6), name, key_digest(token), checked, danger, now, expires, trust=trust)
 
 
 def key_digest(token: str) -> str:
@@ -56,18 +63,18 @@ def _digest(text: str) -> str:
 
 
 def check_scope(scope: str) -> str:
-    """A scope is `ask`, or a kind and a collection or operation: `read:recipes`, `execute:book_table`, `*:*`."""
+    """A scope is `ask`, `approve`, or a kind and a collection or operation: `read:recipes`, `execute:book_table`, `*:*`."""
     if is_scope(scope):
         return scope
     raise ConfigError(
         f"{scope!r} is not a scope",
-        hint=f"Use ask, or one of {', '.join(Kind)} or * with a collection or operation, as in read:recipes.",
+        hint=f"Use ask, approve, or one of {', '.join(Kind)} or * with a collection or operation, as in read:recipes.",
     )
 
 
 def is_scope(text: str) -> bool:
     verb, _, target = text.partition(":")
-    return text == ASK or (bool(target) and (verb == "*" or verb in set(Kind)))
+    return text in {ASK, APPROVE} or (bool(target) and (verb == "*" or verb in set(Kind)))
 
 
 def allows(scopes: frozenset[str], kind: Kind, *targets: str) -> bool:
@@ -123,6 +130,7 @@ class Agent:
     scopes: frozenset[str]
     danger: Danger
     warrant: Warrant
+    trust: Trust = Trust.VALIDATED
 
 
 FindAgent: TypeAlias = Callable[[bytes, str], Awaitable[Agent | None]]
@@ -153,7 +161,7 @@ class Identity:
                 "The API key is not valid",
                 hint="It may be mistyped, expired or revoked; `portico keys create` makes a new one.",
             )
-        return Caller(f"key:{key.id}", key.name, key.scopes, key.danger, credentials.address)
+        return Caller(f"key:{key.id}", key.name, key.scopes, key.danger, credentials.address, trust=key.trust)
 
     async def _agent(self, credentials: Credentials) -> Caller:
         found = None
@@ -161,7 +169,7 @@ class Identity:
             found = await self.find_agent(credentials.ident, credentials.agent)
         if found:
             id = f"nip:{found.nid}"
-            return Caller(id, found.nid, found.scopes, found.danger, credentials.address, found.warrant)
+            return Caller(id, found.nid, found.scopes, found.danger, credentials.address, found.warrant, found.trust)
         if credentials.ident:
             raise Unauthenticated("Certificates are not taken here", hint="Show a key, or nothing.")
         return self.nobody(credentials.address)
@@ -172,4 +180,4 @@ class Identity:
 
 def local_operator(name: str = "operator") -> Caller:
     """Whoever sits at the machine: may do everything but what is forbidden to all."""
-    return Caller(f"operator:{name}", name, frozenset({ASK, "*:*"}), Danger.DANGEROUS)
+    return Caller(f"operator:{name}", name, frozenset({ASK, APPROVE, "*:*"}), Danger.DANGEROUS, trust=Trust.CERTIFIED)

@@ -32,8 +32,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     model_calls_per_minute: Positive = 120  # that questions of one caller may cost
 
 
-@dataclass(frozen=True, slots=True)
-class Allowance:
+class Allowance(msgspec.Struct, frozen=True):
     """What a caller has left, for faces that tell."""
 
     limit: int

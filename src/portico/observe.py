@@ -4,42 +4,38 @@ import atexit
 import logging
 import sys
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import TextIO, TypeAlias
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     ms: float
     items: int
     caller: str
     model_calls: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Queried:
+class Queried(msgspec.Struct, frozen=True):
     collection: str
     ms: float
     items: int
     caller: str
 
 
-@dataclass(frozen=True, slots=True)
-class Called:
+class Called(msgspec.Struct, frozen=True):
     operation: str
     ms: float
     caller: str
     error: str = ""  # the class of the error, when it failed
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """The gate said no."""
 
     what: str
@@ -47,15 +43,13 @@ class Refused:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class TaskMoved:
+class TaskMoved(msgspec.Struct, frozen=True):
     task: str
     operation: str
     state: str
 
 
-@dataclass(frozen=True, slots=True)
-class Delegated:
+class Delegated(msgspec.Struct, frozen=True):
     """Work was handed to workers as steps; the trace is the caller's, or a new one."""
 
     task: str
@@ -65,8 +59,7 @@ class Delegated:
     caller: str
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     source: str
     collection: str
     added: int
@@ -75,8 +68,7 @@ class Loaded:
     failed: int
 
 
-@dataclass(frozen=True, slots=True)
-class Broke:
+class Broke(msgspec.Struct, frozen=True):
     """Something that should not happen did. The only observation that means a defect."""
 
     where: str
@@ -94,23 +86,21 @@ def nowhere(_: Observation) -> None:
 class Log:
     """One JSON line for each observation; lines of so many seconds are written together.
 
-    To write a line takes as long as to make a small answer.
+    To make and write a line takes as long as to make a small answer.
     """
 
     def __init__(self, stream: TextIO | None = None, seconds: float = 0.0) -> None:
         self._stream = stream or sys.stderr
         self._seconds = seconds
-        self._lines: list[str] = []
+        self._waiting: list[tuple[float, Observation]] = []
         self._lock = threading.Lock()
         if seconds:
             atexit.register(self.flush)
 
     def __call__(self, seen: Observation) -> None:
-        at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        said = msgspec.json.encode(seen).decode()
         with self._lock:
-            is_first = not self._lines
-            self._lines.append(f'{{"at":"{at}","event":"{type(seen).__name__}",{said[1:]}\n')
+            is_first = not self._waiting
+            self._waiting.append((time.time(), seen))
         if not self._seconds:
             self.flush()
         elif is_first:
@@ -121,9 +111,19 @@ class Log:
     def flush(self) -> None:
         """Write what waits."""
         with self._lock:
-            self._stream.write("".join(self._lines))
+            self._stream.write("".join(_line(at, seen) for at, seen in self._waiting))
             self._stream.flush()
-            self._lines.clear()
+            self._waiting.clear()
+
+
+def _line(at: float, seen: Observation) -> str:
+    said = msgspec.json.encode(seen).decode()
+    return f'{{"at":"{_shown(int(at * 1000))}","event":"{type(seen).__name__}",{said[1:]}\n'
+
+
+@lru_cache(maxsize=1)  # many lines are of the same millisecond
+def _shown(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 class Metrics:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import TypeAlias, TypeVar
 
+import msgspec
+
 from portico.calls import Ask, Call, Caller, Task, Watch
 from portico.catalog import Catalog, Danger, Kind, Operation
 from portico.errors import (
@@ -58,8 +60,7 @@ PROOFS: Mapping[str, Proof] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Permit:
+class Permit(msgspec.Struct, frozen=True):
     """Proof that the gate admitted a request. Only the gate can make one."""
 
     request: Request

@@ -90,7 +90,30 @@ class Promise:
     expires: datetime
 
 
-Entry: TypeAlias = Key | Task | Promise
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Something that the safety of the site hangs on. The version counts its changes: 0 was never kept."""
+
+    kind: str
+    id: str
+    data: bytes | None  # None takes it away
+    version: int = 0
+    expires: datetime | None = None  # from then on it may be forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the audit trail. Each says what the one before was, so that none can be taken out or changed."""
+
+    seq: int
+    at: datetime
+    event: str
+    body: Mapping[str, Any]
+    before: str  # the digest of the line before; empty for the first
+    digest: str
+
+
+Entry: TypeAlias = Key | Task | Promise | Case | Line
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +303,27 @@ class Store(Protocol):
     async def keys(self) -> list[Key]: ...
 
     async def revoke_key(self, id: str, at: datetime) -> bool: ...
+
+    # Safety: cases, and the trail of what was decided
+
+    async def case(self, kind: str, id: str) -> Case | None:
+        """A case as it is now; None if there is none, or it has expired."""
+        ...
+
+    async def cases(self, kind: str, limit: int = 1000) -> list[Case]:
+        """The cases of a kind that have not expired, in the order of their ids."""
+        ...
+
+    async def decide(self, cases: Sequence[Case], told: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Line] | None:
+        """Put cases in place of those of the versions that they name, and add what happened to the audit trail.
+
+        All or nothing, and on disk when this returns. None if a case was changed meanwhile; else the new lines.
+        """
+        ...
+
+    async def trail(self, after: int = 0, limit: int = 1000) -> list[Line]:
+        """The audit trail, oldest first, from after a line on."""
+        ...
 
     # Moving to another store: everything but the feed, which goes on behind the numbers it had
 

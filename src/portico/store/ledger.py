@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from portico.calls import Call, Caller, Priority, Task, TaskState, Warrant
-from portico.catalog import Danger
+from portico.catalog import Danger, Trust
 from portico.identity import Key
 
 PATIENT_MICROS = 60_000_000  # that a task waits until it counts as one of high priority
@@ -69,6 +69,7 @@ def decode_key(raw: str, revoked: int | None) -> Key:
         created=datetime.fromisoformat(stored["created"]),
         expires=datetime.fromisoformat(stored["expires"]) if stored["expires"] else None,
         revoked=moment(revoked) if revoked is not None else None,
+        trust=Trust(stored.get("trust", Trust.VALIDATED)),
     )
 
 
@@ -80,4 +81,5 @@ def _caller(stored: dict[str, Any]) -> Caller:
         Danger(stored["danger"]),
         stored["address"],
         msgspec.convert(stored.get("warrant"), Warrant | None),
+        Trust(stored.get("trust", Trust.VALIDATED)),
     )

@@ -44,8 +44,7 @@ TRIES: Final = 4  # to make a page small enough, while others write
 Records = Sequence[Mapping[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(msgspec.Struct, frozen=True):
     """One request, as its transport understood it."""
 
     caller: Caller
@@ -68,7 +67,8 @@ class Asking:
         budgets = [each for each in (self.budget, frame.token_budget, warrant.budget if warrant else None) if each]
         counted = (*self.tokenizers, frame.tokenizer or "", warrant.tokenizer if warrant else "")
         depth = self.depth if self.depth is not None else frame.depth
-        return replace(self, budget=min(budgets, default=None), tokenizers=tuple(filter(None, counted)), depth=depth)
+        named = tuple(filter(None, counted))
+        return msgspec.structs.replace(self, budget=min(budgets, default=None), tokenizers=named, depth=depth)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ Nothing here trusts a length: what a header says is compared with what is there 
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from keyword import iskeyword
 from typing import Annotated, Any, ClassVar, Final, TypeVar, cast
@@ -50,6 +49,9 @@ class Tier(IntEnum):
         return self.name.lower()
 
 
+_TIERS: Final = tuple(Tier)
+
+
 class Type(IntEnum):
     ANCHOR = 0x01
     DIFF = 0x02
@@ -64,8 +66,7 @@ class Type(IntEnum):
     ERROR = 0xFE
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(msgspec.Struct, frozen=True):
     """The first bytes of a frame: four of them, or eight if it is extended."""
 
     type: int
@@ -108,9 +109,8 @@ def read_header(raw: bytes | memoryview, body: int | None = None) -> Header | No
         if len(raw) < _LONG.size:
             return None
         length = _extended_length(raw, body)
-    return Header(
-        kind, Tier(flags & _TIER), length, bool(flags & _FINAL), bool(flags & _ENCRYPTED), is_extended=is_extended
-    )
+    tier = _TIERS[flags & _TIER]
+    return Header(kind, tier, length, bool(flags & _FINAL), bool(flags & _ENCRYPTED), is_extended=is_extended)
 
 
 def _extended_length(raw: bytes | memoryview, body: int | None) -> int:
@@ -347,7 +347,7 @@ _ANY_MSGPACK = msgspec.msgpack.Decoder()
 
 def encode_value(value: Any, tier: Tier) -> bytes:
     """A payload, or a part of one, as a tier writes it."""
-    if tier == Tier.JSON:
+    if tier is Tier.JSON:
         return _TO_JSON.encode(value)
     try:
         return _TO_MSGPACK.encode(value)
@@ -357,19 +357,13 @@ def encode_value(value: Any, tier: Tier) -> bytes:
 
 def encode(frame: Frame, tier: Tier, *, is_final: bool = True, largest: int = LARGEST_EXTENDED) -> bytes:
     """A whole frame. It is extended only if it must be; one whose payload is larger than `largest` is refused."""
-    written = bytearray(_SHORT.size)
-    try:
-        (_TO_JSON if tier == Tier.JSON else _TO_MSGPACK).encode_into(frame, written, _SHORT.size)
-    except OverflowError:
-        written[_SHORT.size :] = encode_value(frame, tier)
-    length = len(written) - _SHORT.size
+    payload = encode_value(frame, tier)
+    length = len(payload)
     if length > largest:
         raise _too_large(length, largest)
     if length <= LARGEST:
-        _SHORT.pack_into(written, 0, frame.TYPE, tier | _FINAL * is_final, length)
-        return bytes(written)
-    header = Header(frame.TYPE, tier, length, is_final, is_extended=True)
-    return header.encode() + bytes(memoryview(written)[_SHORT.size :])
+        return _SHORT.pack(frame.TYPE, tier | _FINAL if is_final else tier, length) + payload
+    return Header(frame.TYPE, tier, length, is_final, is_extended=True).encode() + payload
 
 
 def _within_64_bits(value: Any) -> Any:

@@ -76,7 +76,7 @@ class Graph:
         if not hops:
             return None
         trace = (*asking.trace, self._id(asking))[-MAX_TRACE:]
-        passed = replace(asking, depth=hops - 1, trace=trace, is_kept=False)
+        passed = msgspec.structs.replace(asking, depth=hops - 1, trace=trace, is_kept=False)
         question = msgspec.structs.replace(
             frame, anchor_ref=None, cursor=None, stream=None, depth=None, token_budget=None, request_id=None
         )
@@ -151,7 +151,7 @@ class Walk:
         return max(SECONDS - HOP_SECONDS * came_through, LEAST_SECONDS)
 
     async def _here(self, node: Node, share: Share) -> bytes:
-        asking = replace(self.asking, node=node, largest=share.room, budget=share.tokens)
+        asking = msgspec.structs.replace(self.asking, node=node, largest=share.room, budget=share.tokens)
         answer = await self.exchange.query(self.question, asking)
         return encode_value(answer.frame, asking.tier)
 

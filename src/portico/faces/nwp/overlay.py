@@ -322,7 +322,8 @@ class Overlay:
 
     async def _send_stream(self, arrived: Arrived, frame: QueryFrame, asking: Asking, form: Form) -> None:
         if not form.is_framed:
-            asking, form = replace(asking, tier=Tier.JSON), BARE  # lines are JSON, whatever the question was written in
+            # Lines are JSON, whatever the question was written in.
+            asking, form = msgspec.structs.replace(asking, tier=Tier.JSON), BARE
         begun = await begin(self._feeds.stopping(self._exchange.stream(frame, asking), asking, frame.request_id))
         headers = self._said(asking.node, asking.caller, asking.id)
 
