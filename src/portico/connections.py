@@ -8,6 +8,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 HEAD_BYTES = 64 << 10  # of a request line and its headers; what arrives in one piece may be a little more
 HEAD_SECONDS = 20.0  # for them to arrive
 GATHERED_BYTES = 64 << 10  # that are not kept waiting for more
+WHOLE = "portico.whole"  # the extension of a request's scope that says that its body is there to its end
 
 
 class Gathered:
@@ -66,19 +67,24 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._head = self._head + len(data) if self._in_head else 0
+        # Most heads arrive in one piece, and need no deadline.
+        if self._in_head and self._deadline is None:
+            self._expect()
         if self._head > HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response("The request has too many headers.")
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_head = True
-        if self._deadline is None:
-            self._expect()
 
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._expect_no_more()
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self.scope["extensions"] = {WHOLE: {}}
 
     def _expect(self) -> None:
         self._deadline = self.loop.call_later(HEAD_SECONDS, self._give_up)

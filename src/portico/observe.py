@@ -5,13 +5,18 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from functools import cache, lru_cache
-from typing import TextIO, TypeAlias
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any, TextIO, TypeAlias
 
 import msgspec
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -68,6 +73,15 @@ class Loaded(msgspec.Struct, frozen=True):
     failed: int
 
 
+class Audited(msgspec.Struct, frozen=True):
+    """A line of the audit trail, told outside of the store too: there its digest can be compared."""
+
+    seq: int
+    what: str
+    body: dict[str, Any]
+    digest: str
+
+
 class Broke(msgspec.Struct, frozen=True):
     """Something that should not happen did. The only observation that means a defect."""
 
@@ -75,7 +89,7 @@ class Broke(msgspec.Struct, frozen=True):
     error: str
 
 
-Observation: TypeAlias = Asked | Queried | Called | Refused | TaskMoved | Delegated | Loaded | Broke
+Observation: TypeAlias = Asked | Queried | Called | Refused | TaskMoved | Delegated | Loaded | Audited | Broke
 Observe: TypeAlias = Callable[[Observation], None]
 
 
@@ -126,34 +140,76 @@ def _shown(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
 
 
-class Metrics:
-    """Counters and durations for Prometheus. Labels are names from the catalog, never from a request."""
+_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_SHOWN_BOUNDS = (*(str(float(each)) for each in _BOUNDS), "+Inf")
+
+
+class Tally:
+    """How often something happened, and how long it took: by the first bound that it did not pass, and in all."""
+
+    __slots__ = ("began", "counts", "seconds")
+
+    def __init__(self) -> None:
+        self.began = time.time()
+        self.counts = [0] * len(_SHOWN_BOUNDS)
+        self.seconds = 0.0
+
+    def add(self, seconds: float = 0.0) -> None:
+        self.counts[bisect_left(_BOUNDS, seconds)] += 1
+        self.seconds += seconds
+
+
+class Metrics(Collector):
+    """Counters and durations for Prometheus. Labels are names from the catalog, never from a request.
+
+    They are added up here, and made into samples when they are collected: to count must cost next to nothing.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        events = Counter("portico_events", "Observations by kind", ["event"], registry=self.registry)
-        calls = Counter("portico_calls", "Calls", ["operation", "error"], registry=self.registry)
-        seconds = Histogram("portico_seconds", "Time taken", ["door"], registry=self.registry, buckets=_BUCKETS)
-        # Looking a label up takes longer than counting. There are only so many: see above.
-        self._events = cache(events.labels)
-        self._calls = cache(calls.labels)
-        self._seconds = cache(seconds.labels)
+        self._lock = threading.Lock()
+        self._events: defaultdict[tuple[str], Tally] = defaultdict(Tally)
+        self._calls: defaultdict[tuple[str, str], Tally] = defaultdict(Tally)
+        self._seconds: defaultdict[str, Tally] = defaultdict(Tally)
+        self.registry.register(self)
 
     def __call__(self, seen: Observation) -> None:
-        self._events(type(seen).__name__).inc()
-        match seen:
-            case Asked(ms=ms):
-                self._seconds("ask").observe(ms / 1000)
-            case Queried(ms=ms):
-                self._seconds("query").observe(ms / 1000)
-            case Called(operation=operation, ms=ms, error=error):
-                self._seconds("call").observe(ms / 1000)
-                self._calls(operation, error).inc()
-            case Refused() | TaskMoved() | Delegated() | Loaded() | Broke():
-                pass
+        with self._lock:
+            self._events[(type(seen).__name__,)].add()
+            match seen:
+                case Asked(ms=ms):
+                    self._seconds["ask"].add(ms / 1000)
+                case Queried(ms=ms):
+                    self._seconds["query"].add(ms / 1000)
+                case Called(operation=operation, ms=ms, error=error):
+                    self._seconds["call"].add(ms / 1000)
+                    self._calls[operation, error].add()
+                case Refused() | TaskMoved() | Delegated() | Loaded() | Audited() | Broke():
+                    pass
+
+    def collect(self) -> list[Metric]:
+        with self._lock:
+            return [
+                _counter("portico_events", "Observations by kind", ["event"], self._events),
+                _counter("portico_calls", "Calls", ["operation", "error"], self._calls),
+                _histogram("portico_seconds", "Time taken", "door", self._seconds),
+            ]
 
 
-_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+def _counter(name: str, help: str, labels: list[str], tallies: Mapping[tuple[str, ...], Tally]) -> Metric:
+    family = CounterMetricFamily(name, help, labels=labels)
+    for values, tally in tallies.items():
+        family.add_metric(values, sum(tally.counts), created=tally.began)
+    return family
+
+
+def _histogram(name: str, help: str, label: str, tallies: Mapping[str, Tally]) -> Metric:
+    family = HistogramMetricFamily(name, help, labels=[label])
+    for value, tally in tallies.items():
+        buckets = list(zip(_SHOWN_BOUNDS, accumulate(tally.counts), strict=True))
+        family.add_metric([value], buckets, tally.seconds)
+        family.add_sample(f"{name}_created", {label: value}, tally.began)
+    return family
 
 
 def both(*sinks: Observe) -> Observe:

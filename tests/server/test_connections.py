@@ -45,6 +45,14 @@ async def test_a_head_that_does_not_come_is_not_waited_for(
         assert await said(port, begun) == b""
 
 
+async def test_a_second_head_that_does_not_end_is_not_waited_for(inn: Inn, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
+    async with inn() as parts, listening(parts) as port:
+        answer = await said(port, HEALTH + b"\r\n", HEALTH)
+
+    assert answer.count(b'"status":"ok"') == 1
+
+
 async def test_a_second_request_has_as_much_time_as_the_first(inn: Inn, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
     async with inn() as parts, listening(parts) as port:

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 from starlette.types import Message, Receive, Scope
 
 from portico.calls import Caller
+from portico.connections import WHOLE
 from portico.faces.nwp.exchange import Answer, Asking
 from portico.faces.nwp.forms import Form
 from portico.faces.nwp.frames import QueryFrame
@@ -43,13 +44,16 @@ class Familiar:
         return answer is self.answer
 
 
-async def first_of(receive: Receive) -> tuple[Message | None, Receive]:
+async def first_of(scope: Scope, receive: Receive) -> tuple[Message | None, Receive]:
     """What arrives first of a request, and the request as if it had not been read. None if it takes its time."""
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            message = await receive()
-    except TimeoutError:
-        return None, receive
+    if WHOLE in scope.get("extensions", ()):  # it is there: a deadline would cost more than to read it
+        message = await receive()
+    else:
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                message = await receive()
+        except TimeoutError:
+            return None, receive
     waiting = [message]
 
     async def again() -> Message:

@@ -101,7 +101,8 @@ def read_header(raw: bytes | memoryview, body: int | None = None) -> Header | No
     """
     if len(raw) < _SHORT.size:
         return None
-    kind, flags, length = _SHORT.unpack_from(raw)
+    said: tuple[int, int, int] = _SHORT.unpack_from(raw)
+    kind, flags, length = said
     if flags & _TIER > Tier.MSGPACK:
         raise FrameError("NCP-FRAME-FLAGS-INVALID", f"Payloads of tier {flags & _TIER:02b} are not known")
     is_extended = bool(flags & _EXTENDED)

@@ -7,7 +7,7 @@ far it may still go, and nothing of who asks.
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http.client import HTTP_PORT, HTTPS_PORT
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import SplitResult, unquote, urlsplit

@@ -172,7 +172,7 @@ class Overlay:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         key: Hashable | None = None
         if scope["method"] == "POST" and scope["path"].endswith("/query"):
-            first, receive = await first_of(receive)
+            first, receive = await first_of(scope, receive)
             key = key_of(scope, first)
             known = self._familiar.get(key) if key else None
             if known and self._exchange.nodes.all.get(known.asking.node.name) is known.asking.node:
