@@ -21,7 +21,7 @@ from tests.conftest import StoreUrl
 from tests.index.toy_model import ToyModel
 
 from portico.calls import Call, Task, TaskState
-from portico.catalog import Danger
+from portico.catalog import Collection, Danger
 from portico.cli import demo_config
 from portico.config import StoreSettings
 from portico.copying import Copied, copy_store
@@ -32,7 +32,7 @@ from portico.ingest import load_sources
 from portico.observe import nowhere
 from portico.query import Order, Query, parse_filter
 from portico.search import Finder
-from portico.store import Kept, Merge, Put, Remove, Store, open_store
+from portico.store import Case, Kept, Merge, Put, Remove, Store, open_store
 
 SCRIPT = Path(sys.executable).parent / "portico"
 ENVIRONMENT = {**{name: value for name, value in os.environ.items() if name != "PORTICO_SITE"}, "COLUMNS": "200"}
@@ -307,6 +307,27 @@ async def test_a_repeated_copy_follows_the_items_and_vectors_of_the_site(
     sources = {r.item.id: r.source async for records in target.records("events") for r in records}
     assert sources[claimed.item.id] == "elsewhere"
     assert vanished.item.id not in sources
+
+
+async def test_cases_and_the_audit_trail_go_there_and_back_and_go_on(store_url: StoreUrl, opening: Opening) -> None:
+    origin, there, back = [await opening(store_url(*where)) for where in (("sqlite",), ("postgres",), ("sqlite", "b"))]
+    await origin.declare(Collection("things"))
+    soon, later = (datetime.now(UTC) + timedelta(hours=hours) for hours in (1, 2))
+    await origin.decide([Case("block", "ann", b"1", 0, soon), Case("token", "t", b"\0")], [("blocked", {"n": 1.0})])
+    await unfinished(origin, there)
+    await origin.decide([Case("block", "ann", b"2", 1, later), Case("token", "t", None, 1)], [("told", {"ö": [None]})])
+
+    assert (await copy_store(origin, there, quiet)).entries == 1 + 2
+    assert (await copy_store(there, back, quiet)).verified
+
+    for store in (there, back):
+        assert await store.cases("block") == [Case("block", "ann", b"2", 2, later)]
+        assert await store.cases("token") == []
+        assert await store.trail() == await origin.trail()
+    (line,) = await back.decide([Case("block", "ann", None, 2)], [("freed", {})])
+    assert (line.seq, line.before) == (3, (await origin.trail())[-1].digest)
+    with pytest.raises(Conflict, match="already holds"):
+        await copy_store(origin, back, quiet)
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])

@@ -1,4 +1,4 @@
-"""A site from one store to another: items with their versions, vectors, keys, tasks; then both are compared."""
+"""A site from one store to another: items with their versions, vectors, keys, tasks, cases; then both are compared."""
 
 import hashlib
 from collections.abc import AsyncIterator, Callable
@@ -34,7 +34,7 @@ Told = Callable[[str, Copied], None]
 
 async def copy_store(source: Store, target: Store, told: Told) -> Copied:
     """Copy everything, verify it, and say what was done. A run that did not end well can be repeated."""
-    started = datetime.now(UTC)  # decides for both stores which idempotency keys have expired
+    started = datetime.now(UTC)  # decides for both stores which idempotency keys and cases have expired
     await _reserve(source, target, started)
     copied = Copied()
     head = await source.head()
@@ -51,7 +51,7 @@ async def copy_store(source: Store, target: Store, told: Told) -> Copied:
         told("keys and tasks", copied)
     await _verify(source, target, copied, told)
     if await _entry_sum(source, started) != await _entry_sum(target, started):
-        raise _differs("The ledger", "a key or a task")
+        raise _differs("The ledger", "a key, a task, a case or a line of the audit trail")
     if await source.head() != head:
         raise Conflict(
             "The site was changed while it was copied",
@@ -70,7 +70,7 @@ async def _reserve(source: Store, target: Store, at: datetime) -> None:
     if await target.load_blob(MARK) != mark:
         held = f"a site with {len(target.schema)} collections" if await target.refresh() else ""
         if not held and await _entry_sum(target, at):
-            held = "keys or tasks"
+            held = "keys, tasks, cases or an audit trail"
         if held:
             raise Conflict(f"{target.url} already holds {held}", hint="Copy into an empty store.")
     await target.save_blob(MARK, mark)
@@ -133,7 +133,7 @@ async def _verify(source: Store, target: Store, copied: Copied, told: Told) -> N
 
 
 async def _entry_sum(store: Store, at: datetime) -> int:
-    """The same for the same keys, tasks and idempotency keys, in whatever order a store gives them; 0 for none."""
+    """The same for the same entries, in whatever order a store gives them; 0 for none."""
     total = 0
     async for entries in store.entries(at):
         for entry in entries:

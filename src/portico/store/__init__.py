@@ -1,13 +1,16 @@
-"""The record of a site: items, changes, vectors, tasks and keys. A store answers structured queries, never text.
+"""The record of a site: items, changes, vectors, tasks, keys, cases. A store answers structured queries, never text.
 
 `Store` is the contract; `tests/contract` holds the suite that every store has to pass.
 """
 
+import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import Any, Protocol, TypeAlias
+
+import msgspec
 
 from portico.calls import Task
 from portico.catalog import Collection
@@ -92,7 +95,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Something that the safety of the site hangs on. The version counts its changes: 0 was never kept."""
+    """Something that the safety of the site hangs on. The version counts its changes: 0 is not kept, or no longer."""
 
     kind: str
     id: str
@@ -110,7 +113,7 @@ class Line:
     event: str
     body: Mapping[str, Any]
     before: str  # the digest of the line before; empty for the first
-    digest: str
+    digest: str  # see `link`
 
 
 Entry: TypeAlias = Key | Task | Promise | Case | Line
@@ -130,6 +133,16 @@ class Meter:
 
     granted: int
     tokens: float
+
+
+def link(before: str, seq: int, at: datetime, event: str, body: Mapping[str, Any]) -> str:
+    """The digest of a line: SHA-256 of that of the line before, a line feed, and [seq, microseconds, event, body].
+
+    The latter as JSON without spaces, its keys sorted: whoever has the lines can check them.
+    """
+    micros = (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    said = msgspec.json.encode([seq, micros, event, dict(body)], order="sorted")
+    return hashlib.sha256(before.encode() + b"\n" + said).hexdigest()
 
 
 class Store(Protocol):
@@ -261,6 +274,10 @@ class Store(Protocol):
         """Ask for a cancellation: a pending task is cancelled at once, a running one is marked."""
         ...
 
+    async def retry_task(self, id: str) -> Task | None:
+        """Have a failed task tried again from the beginning; None if it has not failed."""
+        ...
+
     async def task_news(self, after: int, timeout: float) -> int:
         """How many times this process has heard of tasks added, cancelled, given back or ended, here or elsewhere.
 
@@ -317,7 +334,8 @@ class Store(Protocol):
     async def decide(self, cases: Sequence[Case], told: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Line] | None:
         """Put cases in place of those of the versions that they name, and add what happened to the audit trail.
 
-        All or nothing, and on disk when this returns. None if a case was changed meanwhile; else the new lines.
+        All or nothing, and on disk when this returns. None if a case was changed meanwhile; else the new lines, which
+        are none if nothing was told. What is kept has the version that follows the one named.
         """
         ...
 
@@ -343,15 +361,24 @@ class Store(Protocol):
         ...
 
     def entries(self, at: datetime) -> AsyncIterator[list[Entry]]:
-        """All keys and tasks, and the idempotency keys that have not expired at this moment, in batches."""
+        """All keys and tasks, the idempotency keys and cases that have not expired at this moment, and the audit trail.
+
+        In batches; the lines of the trail in their order.
+        """
         ...
 
     async def forget_entries(self) -> None:
-        """Forget all keys, tasks and idempotency keys: another store's are to take their place."""
+        """Forget all keys, tasks, idempotency keys and cases: another store's are to take their place.
+
+        The audit trail stays: it only grows.
+        """
         ...
 
     async def restore_entries(self, entries: Sequence[Entry]) -> None:
-        """Keep what another store kept, in place of what is there by the same name."""
+        """Keep what another store kept, in place of what is there by the same name.
+
+        Lines go on with the audit trail that is there, or are in it already; else this is a Conflict.
+        """
         ...
 
     async def skip_to(self, seq: int) -> None:

@@ -1,27 +1,34 @@
-"""Tasks, keys and idempotency keys as they are stored: what goes into a column, what into the record beside it."""
+"""Tasks, keys and lines of the trail as they are stored: what goes into a column, what into the record beside it."""
 
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from portico.calls import Call, Caller, Priority, Task, TaskState, Warrant
 from portico.catalog import Danger, Trust
+from portico.errors import Conflict
 from portico.identity import Key
+from portico.store import Line, link
 
 PATIENT_MICROS = 60_000_000  # that a task waits until it counts as one of high priority
 TASK_COLUMNS = "id, caller, meter, state, rank, created, task"
+CASE_COLUMNS = "kind, id, data, version, expires"
+LINE_COLUMNS = "seq, at, event, body, before, digest"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 _RANKS: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}
 
 
 def micros(moment: datetime) -> int:
-    return round((moment - _EPOCH).total_seconds() * 1_000_000)
+    return (moment - _EPOCH) // _MICROSECOND
 
 
 def moment(value: int) -> datetime:
-    return datetime.fromtimestamp(value / 1_000_000, UTC)
+    return _EPOCH + timedelta(microseconds=value)
 
 
 def encode_task(task: Task) -> str:
@@ -54,6 +61,13 @@ def decode_task(raw: str, *, cancelling: bool) -> Task:
     )
 
 
+def renewed(task: Task, at: datetime) -> Task:
+    """A task that failed, to be tried again as if it never had been."""
+    return replace(
+        task, state=TaskState.PENDING, updated=at, progress=0.0, message="", error=None, attempts=0, saved=None
+    )
+
+
 def encode_key(key: Key) -> str:
     return msgspec.json.encode(key, order="deterministic").decode()
 
@@ -71,6 +85,47 @@ def decode_key(raw: str, revoked: int | None) -> Key:
         revoked=moment(revoked) if revoked is not None else None,
         trust=Trust(stored.get("trust", Trust.VALIDATED)),
     )
+
+
+class Overtaken(Exception):
+    """A case is not of the version that a decision was made on, so that none of the decision is kept."""
+
+
+def following(seq: int, before: str, at: datetime, told: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[Line]:
+    """What happened, as lines that follow the one with this number and digest."""
+    for number, (event, body) in enumerate(told, seq + 1):
+        digest = link(before, number, at, event, body)
+        # As it is read again: a moment is text by then, and a tuple a list.
+        yield Line(number, at, event, msgspec.json.decode(_text(body)), before, digest)
+        before = digest
+
+
+def line_row(line: Line) -> tuple[int, int, str, str, str, str]:
+    """A line's LINE_COLUMNS."""
+    return line.seq, micros(line.at), line.event, _text(line.body), line.before, line.digest
+
+
+def read_line(seq: int, at: int, event: str, body: str, before: str, digest: str) -> Line:
+    return Line(seq, moment(at), event, msgspec.json.decode(body), before, digest)
+
+
+def is_new(line: Line, there: Mapping[int, str]) -> bool:
+    """Whether a trail lacks this line and goes on with it. `there`: the digests of it and of the one before, if any."""
+    if there.get(line.seq) == line.digest:
+        return False
+    last = "" if line.seq == 1 else there.get(line.seq - 1)
+    if line.seq in there or line.before != last:
+        raise Conflict(
+            f"Line {line.seq} does not go on with the audit trail that is there",
+            hint="A trail is continued only by the site that began it. Copy into an empty store; if it was empty,"
+            " lines are missing where they come from.",
+            seq=line.seq,
+        )
+    return True
+
+
+def _text(body: Mapping[str, Any]) -> str:
+    return msgspec.json.encode(dict(body), order="sorted").decode()
 
 
 def _caller(stored: dict[str, Any]) -> Caller:

@@ -1,24 +1,32 @@
-"""Blobs, tasks, idempotency keys, meters, roles and API keys in PostgreSQL: what a store keeps besides items.
+"""Blobs, tasks, idempotency keys, meters, roles, API keys, cases and the audit trail in PostgreSQL: all besides items.
 
 Deadlines of leases are the database's: the clocks of machines need not agree.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from portico.calls import Task, TaskState
 from portico.identity import Key
-from portico.store import Entry, Kept, Meter, Promise
+from portico.store import Case, Entry, Kept, Line, Meter, Promise
 from portico.store.ledger import (
+    CASE_COLUMNS,
+    LINE_COLUMNS,
     PATIENT_MICROS,
     TASK_COLUMNS,
+    Overtaken,
     decode_key,
     decode_task,
     encode_key,
     encode_task,
+    following,
+    is_new,
+    line_row,
     micros,
+    read_line,
+    renewed,
     task_row,
 )
 from portico.store.postgres.engine import PATIENT_SECONDS, Connection, Engine
@@ -140,6 +148,18 @@ class PostgresLedger:
             await self._tell(db)
             return task
 
+    async def retry_task(self, id: str) -> Task | None:
+        async with self._engine.writing() as db:
+            task = _task(await db.fetchrow("SELECT task, cancelling FROM tasks WHERE id = $1 FOR UPDATE", id))
+            if task is None or task.state != TaskState.FAILED:
+                return None
+            again = renewed(task, datetime.now(UTC))
+            await db.execute(
+                "UPDATE tasks SET state = $1, task = $2 WHERE id = $3", again.state.value, encode_task(again), id
+            )
+            await self._tell(db)
+            return again
+
     async def task_news(self, after: int, timeout: float) -> int:
         self._engine.listen()
         news = self._engine.tasks
@@ -245,25 +265,72 @@ class PostgresLedger:
         )
         return row is not None
 
+    # Safety
+
+    async def case(self, kind: str, id: str) -> Case | None:
+        row = await self._engine.fetchrow(
+            f"SELECT {CASE_COLUMNS} FROM cases WHERE kind = $1 AND id = $2 AND {_LASTS}", kind, id
+        )
+        return Case(*row) if row else None
+
+    async def cases(self, kind: str, limit: int = 1000) -> list[Case]:
+        rows = await self._engine.fetch(
+            f"SELECT {CASE_COLUMNS} FROM cases WHERE kind = $1 AND {_LASTS} ORDER BY id LIMIT $2", kind, limit
+        )
+        return [Case(*row) for row in rows]
+
+    async def decide(self, cases: Sequence[Case], told: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Line] | None:
+        try:
+            async with self._engine.writing() as db:
+                # In one order for all, and the trail last, so that none waits in a ring.
+                for case in sorted(cases, key=lambda case: (case.kind, case.id)):
+                    await _put_case(db, case)
+                lines = await self._continue(db, told) if told else []
+                await db.execute(_SWEEP)
+        except Overtaken:
+            return None
+        return lines
+
+    async def _continue(self, db: Connection, told: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Line]:
+        await self._alone(db, "trail")
+        head = await db.fetchrow("SELECT seq, digest FROM trail ORDER BY seq DESC LIMIT 1")
+        seq, before = head or (0, "")
+        lines = list(following(seq, before, await db.fetchval("SELECT clock_timestamp()"), told))
+        for line in lines:
+            await _append(db, line)
+        return lines
+
+    async def trail(self, after: int = 0, limit: int = 1000) -> list[Line]:
+        rows = await self._engine.fetch(
+            f"SELECT {LINE_COLUMNS} FROM trail WHERE seq > $1 ORDER BY seq LIMIT $2", after, limit
+        )
+        return [read_line(*row) for row in rows]
+
     # Moving
 
     async def entries(self, at: datetime) -> AsyncIterator[list[Entry]]:
         yield list(await self.keys())
-        async for rows in self._pages("SELECT id, task, cancelling FROM tasks WHERE id > $1 ORDER BY id"):
+        async for rows in self._pages("SELECT id, task, cancelling FROM tasks WHERE id > $1 ORDER BY id", ("",)):
             yield [decode_task(task, cancelling=cancelling) for _, task, cancelling in rows]
         sql = "SELECT scope, digest, task, result, expires FROM kept WHERE scope > $1 AND expires > $2 ORDER BY scope"
-        async for rows in self._pages(sql, at):
+        async for rows in self._pages(sql, ("",), at):
             yield [Promise(row[0], Kept(*row[1:4]), row[4]) for row in rows]
+        sql = f"SELECT {CASE_COLUMNS} FROM cases WHERE (kind, id) > ($1, $2) AND (expires IS NULL OR expires > $3)"
+        async for rows in self._pages(f"{sql} ORDER BY kind, id", ("", ""), at):
+            yield [Case(*row) for row in rows]
+        async for rows in self._pages(f"SELECT {LINE_COLUMNS} FROM trail WHERE seq > $1 ORDER BY seq", (0,)):
+            yield [read_line(*row) for row in rows]
 
-    async def _pages(self, sql: str, *values: datetime) -> AsyncIterator[list[Sequence[Any]]]:
-        last = ""
-        while rows := await self._engine.fetch(f"{sql} LIMIT {ENTRIES}", last, *values):
-            last = rows[-1][0]
+    async def _pages(self, sql: str, first: Sequence[Any], *values: datetime) -> AsyncIterator[list[Sequence[Any]]]:
+        """What a query gives, in batches: after `first`, then after as many columns of the row before."""
+        last = first
+        while rows := await self._engine.fetch(f"{sql} LIMIT {ENTRIES}", *last, *values):
+            last = rows[-1][: len(first)]
             yield rows
 
     async def forget_entries(self) -> None:
         async with self._engine.writing(PATIENT_SECONDS) as db:
-            for table in ("keys", "tasks", "kept"):
+            for table in ("keys", "tasks", "kept", "cases"):
                 await db.execute(f"DELETE FROM {table}")
 
     async def restore_entries(self, entries: Sequence[Entry]) -> None:
@@ -297,7 +364,48 @@ async def _restore(db: Connection, entry: Entry) -> None:
                 " expires = excluded.expires"
             )
             values = (entry.scope, entry.kept.digest, entry.kept.task, entry.kept.result, entry.expires)
+        case Case():
+            sql = (
+                f"INSERT INTO cases ({CASE_COLUMNS}) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (kind, id) DO UPDATE"
+                " SET data = excluded.data, version = excluded.version, expires = excluded.expires"
+            )
+            values = (entry.kind, entry.id, entry.data, entry.version, entry.expires)
+        case Line():
+            near = await db.fetch("SELECT seq, digest FROM trail WHERE seq IN ($1::bigint, $1::bigint - 1)", entry.seq)
+            if is_new(entry, {row[0]: row[1] for row in near}):
+                await _append(db, entry)
+            return
     await db.execute(sql, *values)
+
+
+async def _put_case(db: Connection, case: Case) -> None:
+    """Put a case in place of the one of its version, or take that away. Waits for whoever else writes it."""
+    sql = _CHANGE_CASE if case.version else _NEW_CASE
+    version = await db.fetchval(sql, case.kind, case.id, case.data or b"", case.expires, case.version)
+    if version is None:
+        raise Overtaken
+    if case.data is None:
+        await db.execute("DELETE FROM cases WHERE kind = $1 AND id = $2", case.kind, case.id)
+
+
+async def _append(db: Connection, line: Line) -> None:
+    await db.execute(f"INSERT INTO trail ({LINE_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6)", *line_row(line))
+
+
+_LASTS = "(expires IS NULL OR expires > clock_timestamp())"
+_CHANGE_CASE = f"""
+UPDATE cases SET data = $3, expires = $4, version = version + 1
+WHERE kind = $1 AND id = $2 AND version = $5 AND {_LASTS} RETURNING version
+"""
+_NEW_CASE = """
+INSERT INTO cases AS c (kind, id, data, expires, version) VALUES ($1, $2, $3, $4, $5::bigint + 1)
+ON CONFLICT (kind, id) DO UPDATE SET data = excluded.data, expires = excluded.expires, version = excluded.version
+WHERE c.expires <= clock_timestamp() RETURNING version
+"""
+_SWEEP = """
+DELETE FROM cases WHERE (kind, id) IN
+    (SELECT kind, id FROM cases WHERE expires <= clock_timestamp() LIMIT 100 FOR UPDATE SKIP LOCKED)
+"""
 
 
 _FULL = "least($2::float8, m.tokens + greatest(extract(epoch FROM excluded.at - m.at)::float8, 0) * $2::float8 / 60)"

@@ -83,6 +83,22 @@ MIGRATIONS = (
     ALTER TABLE tasks ADD COLUMN rank smallint NOT NULL DEFAULT 1;
     CREATE INDEX tasks_by_rank ON tasks (rank, created) WHERE state IN ('pending', 'running');
     """,
+    """
+    CREATE TABLE cases (
+        kind text COLLATE "C" NOT NULL, id text COLLATE "C" NOT NULL, version bigint NOT NULL, data bytea NOT NULL,
+        expires timestamptz, PRIMARY KEY (kind, id)
+    );
+    CREATE INDEX cases_by_expiry ON cases (expires);
+    CREATE TABLE trail (
+        seq bigint PRIMARY KEY, at bigint NOT NULL, event text NOT NULL, body text NOT NULL, before text NOT NULL,
+        digest text NOT NULL
+    );
+    CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN RAISE EXCEPTION 'the audit trail only grows'; END
+    $$;
+    CREATE TRIGGER trail_changed BEFORE UPDATE OR DELETE OR TRUNCATE ON trail
+        FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+    """,
 )
 
 

@@ -78,6 +78,25 @@ MIGRATIONS = (
     CREATE INDEX tasks_waiting ON tasks (created) WHERE state IN ('pending', 'running');
     CREATE INDEX tasks_by_rank ON tasks (rank, created) WHERE state IN ('pending', 'running');
     """,
+    # A line that REPLACE puts in the place of another counts as inserted, so that is refused as well.
+    """
+    CREATE TABLE cases (
+        kind TEXT NOT NULL, id TEXT NOT NULL, version INTEGER NOT NULL, data BLOB NOT NULL, expires INTEGER,
+        PRIMARY KEY (kind, id)
+    ) WITHOUT ROWID;
+    CREATE INDEX cases_by_expiry ON cases (expires);
+    CREATE TABLE trail (
+        seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, event TEXT NOT NULL, body TEXT NOT NULL, before TEXT NOT NULL,
+        digest TEXT NOT NULL
+    );
+    CREATE TRIGGER trail_inserted BEFORE INSERT ON trail
+        WHEN NEW.seq <> (SELECT coalesce(max(seq), 0) + 1 FROM trail)
+        BEGIN SELECT RAISE(ABORT, 'the audit trail only grows'); END;
+    CREATE TRIGGER trail_updated BEFORE UPDATE ON trail
+        BEGIN SELECT RAISE(ABORT, 'the audit trail only grows'); END;
+    CREATE TRIGGER trail_deleted BEFORE DELETE ON trail
+        BEGIN SELECT RAISE(ABORT, 'the audit trail only grows'); END;
+    """,
 )
 
 METERS = (
@@ -393,9 +412,7 @@ def _bring_up_to_date(connection: Connection, path: str) -> None:
             hint="To load its tables, name it as a source: portico load sqlite:///… --store …",
         )
     for number in range(version, len(MIGRATIONS)):
-        for statement in MIGRATIONS[number].split(";"):
-            if statement.strip():
-                connection.execute(statement)
+        connection.execute(MIGRATIONS[number])
         connection.execute(f"PRAGMA user_version={number + 1}")
     connection.execute("INSERT OR IGNORE INTO meta VALUES ('secret', ?), ('schema', 0)", (secrets.token_bytes(32),))
 

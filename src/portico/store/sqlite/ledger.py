@@ -1,25 +1,33 @@
-"""Blobs, tasks, idempotency keys, meters, roles and API keys in SQLite: what a store keeps besides items."""
+"""Blobs, tasks, idempotency keys, meters, roles, API keys, cases and the audit trail in SQLite: all besides items."""
 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, cast
 
 from portico.calls import Task, TaskState
 from portico.identity import Key
-from portico.store import Entry, Kept, Meter, Promise
+from portico.store import Case, Entry, Kept, Line, Meter, Promise
 from portico.store.ledger import (
+    CASE_COLUMNS,
+    LINE_COLUMNS,
     PATIENT_MICROS,
     TASK_COLUMNS,
+    Overtaken,
     decode_key,
     decode_task,
     encode_key,
     encode_task,
+    following,
+    is_new,
+    line_row,
     micros,
     moment,
+    read_line,
+    renewed,
     task_row,
 )
 from portico.store.sqlite.engine import Database, Engine
@@ -28,6 +36,7 @@ BLOB_PART = 8 << 20
 ENTRIES = 500  # read at a time
 NEWS_SECONDS = 0.25  # how late the news of another process may be
 MINUTE = 60.0
+LASTS = "(expires IS NULL OR expires > ?)"
 
 
 class SqliteLedger:
@@ -147,6 +156,20 @@ class SqliteLedger:
         self._tell()
         return task
 
+    async def retry_task(self, id: str) -> Task | None:
+        def work(db: Database) -> Task | None:
+            task = _task(db, id)
+            if task is None or task.state != TaskState.FAILED:
+                return None
+            again = renewed(task, moment(_now()))
+            db.execute("UPDATE tasks SET state = ?, task = ? WHERE id = ?", (again.state, encode_task(again), id))
+            return again
+
+        task = await self._engine.write(work)
+        if task:
+            self._tell()
+        return task
+
     async def task_news(self, after: int, timeout: float) -> int:
         if self._news <= after:
             with contextlib.suppress(TimeoutError):
@@ -261,32 +284,79 @@ class SqliteLedger:
 
         return await self._engine.write(work)
 
+    # Safety
+
+    async def case(self, kind: str, id: str) -> Case | None:
+        def work(db: Database) -> Case | None:
+            wanted = f"SELECT {CASE_COLUMNS} FROM cases WHERE kind = ? AND id = ? AND {LASTS}"
+            row = db.execute(wanted, (kind, id, _now())).fetchone()
+            return _case(row) if row else None
+
+        return await self._engine.read(work)
+
+    async def cases(self, kind: str, limit: int = 1000) -> list[Case]:
+        def work(db: Database) -> list[Case]:
+            wanted = f"SELECT {CASE_COLUMNS} FROM cases WHERE kind = ? AND {LASTS} ORDER BY id LIMIT ?"
+            return [_case(row) for row in db.execute(wanted, (kind, _now(), limit))]
+
+        return await self._engine.read(work)
+
+    async def decide(self, cases: Sequence[Case], told: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Line] | None:
+        def work(db: Database) -> list[Line]:
+            now = _now()
+            db.execute("DELETE FROM cases WHERE expires <= ?", (now,))
+            for case in cases:
+                _put_case(db, case)
+            seq, before = db.execute("SELECT seq, digest FROM trail ORDER BY seq DESC LIMIT 1").fetchone() or (0, "")
+            lines = list(following(seq, before, moment(now), told))
+            for line in lines:
+                _append(db, line)
+            return lines
+
+        try:
+            return await self._engine.write(work)
+        except Overtaken:
+            return None
+
+    async def trail(self, after: int = 0, limit: int = 1000) -> list[Line]:
+        def work(db: Database) -> list[Line]:
+            wanted = f"SELECT {LINE_COLUMNS} FROM trail WHERE seq > ? ORDER BY seq LIMIT ?"
+            return [read_line(*row) for row in db.execute(wanted, (after, limit))]
+
+        return await self._engine.read(work)
+
     # Moving
 
     async def entries(self, at: datetime) -> AsyncIterator[list[Entry]]:
         yield list(await self.keys())
-        async for rows in self._pages("SELECT id, task, cancelling FROM tasks WHERE id > ? ORDER BY id"):
+        async for rows in self._pages("SELECT id, task, cancelling FROM tasks WHERE id > ? ORDER BY id", ("",)):
             yield [decode_task(task, cancelling=bool(cancelling)) for _, task, cancelling in rows]
         sql = "SELECT scope, digest, task, result, expires FROM kept WHERE scope > ? AND expires > ? ORDER BY scope"
-        async for rows in self._pages(sql, micros(at)):
+        async for rows in self._pages(sql, ("",), micros(at)):
             yield [Promise(row[0], Kept(*row[1:4]), moment(row[4])) for row in rows]
+        sql = f"SELECT {CASE_COLUMNS} FROM cases WHERE (kind, id) > (?, ?) AND {LASTS} ORDER BY kind, id"
+        async for rows in self._pages(sql, ("", ""), micros(at)):
+            yield [_case(row) for row in rows]
+        async for rows in self._pages(f"SELECT {LINE_COLUMNS} FROM trail WHERE seq > ? ORDER BY seq", (0,)):
+            yield [read_line(*row) for row in rows]
 
-    async def _pages(self, sql: str, *values: int) -> AsyncIterator[list[tuple[Any, ...]]]:
-        last = ""
+    async def _pages(self, sql: str, first: tuple[Any, ...], *values: int) -> AsyncIterator[list[tuple[Any, ...]]]:
+        """What a query gives, in batches: after `first`, then after as many columns of the row before."""
+        last = first
         while True:
 
-            def work(db: Database, after: str = last) -> list[tuple[Any, ...]]:
-                return db.execute(f"{sql} LIMIT {ENTRIES}", (after, *values)).fetchall()
+            def work(db: Database, after: tuple[Any, ...] = last) -> list[tuple[Any, ...]]:
+                return db.execute(f"{sql} LIMIT {ENTRIES}", (*after, *values)).fetchall()
 
             rows = await self._engine.read(work)
             if not rows:
                 return
-            last = rows[-1][0]
+            last = rows[-1][: len(first)]
             yield rows
 
     async def forget_entries(self) -> None:
         def work(db: Database) -> None:
-            for table in ("keys", "tasks", "kept"):
+            for table in ("keys", "tasks", "kept", "cases"):
                 db.execute(f"DELETE FROM {table}")
 
         await self._engine.write(work)
@@ -317,6 +387,47 @@ def _restore(db: Database, entry: Entry) -> None:
                 "INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?, ?)",
                 (entry.scope, kept.digest, kept.task, kept.result, micros(entry.expires)),
             )
+        case Case():
+            db.execute(
+                f"INSERT OR REPLACE INTO cases ({CASE_COLUMNS}) VALUES (?, ?, ?, ?, ?)",
+                (entry.kind, entry.id, entry.data, entry.version, _expiry(entry)),
+            )
+        case Line():
+            near = db.execute("SELECT seq, digest FROM trail WHERE seq IN (?1, ?1 - 1)", (entry.seq,))
+            if is_new(entry, dict(near.fetchall())):
+                _append(db, entry)
+
+
+def _put_case(db: Database, case: Case) -> None:
+    """Put a case in place of the one of its version, or take that away."""
+    data = case.data or b""
+    if case.version:
+        db.execute(
+            "UPDATE cases SET data = ?, version = version + 1, expires = ? WHERE kind = ? AND id = ? AND version = ?",
+            (data, _expiry(case), case.kind, case.id, case.version),
+        )
+    else:
+        db.execute(
+            f"INSERT INTO cases ({CASE_COLUMNS}) VALUES (?, ?, ?, 1, ?) ON CONFLICT DO NOTHING",
+            (case.kind, case.id, data, _expiry(case)),
+        )
+    if not db.changes():
+        raise Overtaken
+    if case.data is None:
+        db.execute("DELETE FROM cases WHERE kind = ? AND id = ?", (case.kind, case.id))
+
+
+def _case(row: tuple[Any, ...]) -> Case:
+    kind, id, data, version, expires = row
+    return Case(kind, id, data, version, moment(expires) if expires is not None else None)
+
+
+def _expiry(case: Case) -> int | None:
+    return micros(case.expires) if case.expires else None
+
+
+def _append(db: Database, line: Line) -> None:
+    db.execute(f"INSERT INTO trail ({LINE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", line_row(line))
 
 
 def _task(db: Database, id: str) -> Task | None:
