@@ -117,7 +117,7 @@ def described_operation(said: OperationSettings, out: WayOut, secret: Callable[[
         "additionalProperties": False,
     }
     kind = Kind(said.kind)
-    danger = Danger[said.danger.upper()] if said.danger else default_danger(kind)
+    danger = Danger[said.danger.upper()] if said.danger else default_danger(kind, said.name)
     return Operation(
         said.name,
         kind,
@@ -150,7 +150,7 @@ def _stored(data: Mapping[str, Any], out: WayOut) -> Operation:
         JsonSchema(data["params_schema"]),
         JsonSchema(result) if result else Any,
         out.runner(endpoint, TIMEOUT),
-        default_danger(kind),
+        default_danger(kind, data["name"]),
         idempotent=data["method"] in {"GET", "HEAD", "PUT", "DELETE"},
     )
 

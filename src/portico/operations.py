@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar, cast, get_type_hints
 
@@ -60,6 +61,7 @@ class Context:
     limits: Limits = field(default_factory=Limits)
     handle: Handle | None = None
     seen: int = 0  # the newest change the caller knows of; searches find everything up to it
+    session: str = ""  # of the caller, if it has one
 
     async def get(self, collection: str, id: str) -> Item:
         found = await self.finder.store.get(collection, id)
@@ -104,7 +106,7 @@ class Marked:
     """What `@operation` noted on a function."""
 
     kind: Kind
-    danger: Danger
+    danger: Danger | None  # None: as its kind and its name suggest
     name: str
     collection: str
     idempotent: bool
@@ -132,7 +134,7 @@ def operation(
             f"@operation does not know {kind if kind not in set(Kind) else danger!r}",
             hint=f"Kinds: {', '.join(Kind)}. Dangers: {', '.join(each.name.lower() for each in Danger)}.",
         )
-    level = Danger[danger.upper()] if danger else default_danger(Kind(kind))
+    level = Danger[danger.upper()] if danger else None
     marked = Marked(Kind(kind), level, name, collection, idempotent, long, attempts, timeout, estimate)
 
     def mark(function: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
@@ -142,15 +144,21 @@ def operation(
     return mark
 
 
-def default_danger(kind: Kind) -> Danger:
-    """Reading is safe, deleting destroys, everything else can be undone (MCP-AQL, danger levels)."""
-    match kind:
-        case Kind.READ:
-            return Danger.SAFE
-        case Kind.DELETE:
-            return Danger.DESTRUCTIVE
-        case Kind.CREATE | Kind.UPDATE | Kind.EXECUTE:
-            return Danger.REVERSIBLE
+def default_danger(kind: Kind, name: str = "") -> Danger:
+    """Reading is safe, deleting destroys, everything else can be undone, unless its name says worse (MCP-AQL)."""
+    if kind is Kind.READ:
+        return Danger.SAFE
+    usual = Danger.DESTRUCTIVE if kind is Kind.DELETE else Danger.REVERSIBLE
+    named = (danger for pattern, danger in _TELLING if fnmatchcase(name, pattern))
+    return max(usual, max(named, default=usual))
+
+
+_TELLING = (
+    *((each, Danger.DANGEROUS) for each in ("force_*", "*_permanently", "bulk_delete*", "override_*", "bypass_*")),
+    *((each, Danger.DANGEROUS) for each in ("*_without_backup", "purge_*")),
+    *((each, Danger.FORBIDDEN) for each in ("drop_*", "delete_all*", "truncate_*", "reset_*", "destroy_*", "wipe_*")),
+    ("*_production", Danger.FORBIDDEN),
+)
 
 
 def marked_operations(module: object) -> list[Operation]:
@@ -192,7 +200,7 @@ def from_function(function: Callable[..., Awaitable[Any]], marked: Marked) -> Op
         params=params,
         result=hints.get("return", Any),
         run=run,
-        danger=marked.danger,
+        danger=default_danger(marked.kind, name) if marked.danger is None else marked.danger,
         collection=marked.collection,
         idempotent=marked.idempotent,
         long=marked.long,
@@ -407,6 +415,8 @@ def _expected(version: str | UnsetType) -> str | None:
 async def run(permit: Permit, given: Any, context: Context, observe: Observe) -> Any:
     """Do what a Permit allows, with parameters that were checked; gives plain JSON back."""
     operation = cast("Operation", permit.operation)
+    if not permit.cleared:
+        raise TypeError("A call is run only when the guard has cleared it")
     try:
         result = await operation.run(context, given)
     except (SiteError, asyncio.CancelledError):

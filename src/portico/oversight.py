@@ -69,6 +69,7 @@ class Execution(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     progress: Progress | None = None
     error: dict[str, Any] | None = None
     summary: str = ""
+    result: Any = None
 
 
 class Waiting(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

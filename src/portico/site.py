@@ -17,7 +17,8 @@ from portico.ask.events import Did, Event, Failed, Finished, Promised, Understoo
 from portico.ask.pipeline import Asker, Manners, Pipeline
 from portico.ask.record import recorded, replayed
 from portico.calls import Ask, Call, Caller, Mode, Outcome, Task, TaskState, Watch
-from portico.catalog import Catalog, Collection, FieldType, Kind, Operation
+from portico.catalog import Catalog, Collection, Danger, FieldType, Kind, Operation
+from portico.config import Safety
 from portico.errors import (
     BadRequest,
     KeyInUse,
@@ -37,23 +38,27 @@ from portico.memories import Memories, Memory
 from portico.models import LanguageModel
 from portico.observe import Asked, Called, Observe, Queried, Refused, nowhere
 from portico.operations import Context, Counted, checked_params, collection_operations, run
+from portico.oversight import Challenged, Code
 from portico.query import EVERYTHING, Page, Query, Test, checked, matcher, parse_filter
 from portico.safety.gate import Gate, Permit
+from portico.safety.guard import Guard
 from portico.search import Finder
 from portico.store import Kept
 from portico.subscriptions import Following, Subscribe, Subscriptions
+from portico.supervision import LOOP, supervision
 from portico.tasks import Handle, Tasks
 from portico.tokens import seal, unseal
 from portico.workflows import RUN, Ran, Workflow, Workflows
 
 KEY_HOURS = 24
 NOTES_PER_MINUTE = 120  # that one caller may have put away
-RESERVED = frozenset({"ask", "get_task", "cancel_task", "list_memories", "forget_memories", RUN})
+RESERVED = LOOP | {"ask", "get_task", "cancel_task", "list_memories", "forget_memories", RUN}
 WATCH_SECONDS = 15.0
 MAX_TIMEOUT = 300.0
 
 T = TypeVar("T")
 Later: TypeAlias = Callable[[Ask, Caller], Awaitable[Task]]
+Show: TypeAlias = Callable[[Challenged, Code], None]
 
 
 class Site:
@@ -67,6 +72,8 @@ class Site:
         observe: Observe = nowhere,
         manners: Manners | None = None,
         model: LanguageModel | None = None,
+        safety: Safety | None = None,
+        show: Show | None = None,
     ) -> None:
         self.name = name
         self.finder = finder
@@ -78,7 +85,8 @@ class Site:
         self._catalog = Catalog({}, {})
         self._acknowledged = 0  # the newest change this process has told a caller of
         rates = Rates(self.limits, finder.store.spend)
-        self.gate = Gate(lambda: self.catalog, self._refresh, self.limits, rates, observe)
+        self.guard = Guard(finder.store, safety or Safety(), self._dangers, observe, show or _unseen)
+        self.gate = Gate(lambda: self.catalog, self._refresh, self.limits, rates, observe, self.guard)
         self.tasks = Tasks(finder.store, self.gate, self._run_task, self.limits, observe)
         self.memories = Memories(finder.store)
         self._subscriptions = Subscriptions(finder.store, lambda: self.catalog)
@@ -106,8 +114,14 @@ class Site:
             if not collection.private
             for each in collection_operations(collection)
         }
-        operations.update({each.name: each for each in (*_own_operations(self), *self._own)})
+        operations.update(
+            {each.name: each for each in (*_own_operations(self), *supervision(self.guard, self.tasks), *self._own)}
+        )
         return Catalog(schema, operations)
+
+    def _dangers(self) -> Mapping[str, Danger]:
+        """How dangerous each operation is, that agents can name."""
+        return {name: each.danger for name, each in self.catalog.operations.items() if name not in LOOP}
 
     @property
     def own_operations(self) -> list[Operation]:
@@ -405,22 +419,36 @@ class Site:
         return Outcome(call.operation, msgspec.json.decode(kept.result), repeated=True)
 
     async def _begin(self, permit: Permit, call: Call, operation: Operation, given: Any) -> Outcome | Task:
+        cleared = await self.gate.clear(permit)
         if call.run == "later" or (call.run == "auto" and operation.long):
-            return await self.tasks.start(permit, call, operation)
+            return await self.tasks.start(cleared, call, operation)
+        try:
+            result = await self._in_time(cleared, call, operation, given)
+        except SiteError:
+            await self._settle(cleared, failed=True)
+            raise
+        await self._settle(cleared, failed=False)
+        return Outcome(operation.name, result)
+
+    async def _in_time(self, permit: Permit, call: Call, operation: Operation, given: Any) -> Any:
         seconds = min(call.timeout or operation.timeout, MAX_TIMEOUT)
         try:
             async with asyncio.timeout(seconds):
-                result = await self._run(permit, given, None)
+                return await self._run(permit, given, None)
         except TimeoutError as error:
             raise TimedOut(
                 f"{operation.name} did not finish within {seconds:g} seconds",
                 operation=operation.name,
                 hint="Start it as a task, or allow more time.",
             ) from error
-        return Outcome(operation.name, result)
+
+    async def _settle(self, permit: Permit, *, failed: bool) -> None:
+        if permit.taken:
+            await self.guard.settle(permit.taken, permit.caller, failed=failed)
 
     async def _run(self, permit: Permit, given: Any, handle: Handle | None) -> Any:
-        context = Context(permit.caller, self.finder, self.limits, handle, self._acknowledged)
+        session = permit.request.session if isinstance(permit.request, Call) else ""
+        context = Context(permit.caller, self.finder, self.limits, handle, self._acknowledged, session)
         result = await run(permit, given, context, self._observe)
         self._acknowledged = max(self._acknowledged, context.seen)
         return result
@@ -429,6 +457,10 @@ class Site:
         operation = cast("Operation", permit.operation)
         call = cast("Call", permit.request)
         return await self._run(permit, checked_params(operation, call.params), handle)
+
+
+def _unseen(_: Challenged, __: Code) -> None:
+    """Codes are shown only to those who ask for them."""
 
 
 def _note(name: str, caller: Caller) -> str:

@@ -26,6 +26,7 @@ from portico.errors import (
     TimedOut,
     Unavailable,
     UnknownTask,
+    Unsupported,
 )
 from portico.items import text_problem
 from portico.limits import Limits
@@ -152,6 +153,20 @@ class Tasks:
             self._running[id].stop()
         # The coroutine may be here or in another process; either way it ends soon.
         return await self.wait(id, caller, CANCEL_SECONDS) if ended else task
+
+    async def retry(self, id: str, caller: Caller) -> Task:
+        """Have a task that failed tried again, if repeating it is harmless."""
+        task = await self.get(id, caller)
+        permit = await self._gate.resume(task)
+        if permit.operation is None or not is_retried(permit.operation):
+            raise Unsupported(f"{task.call.operation} is not tried again", task=id, operation=task.call.operation)
+        again = await self._store.retry_task(id) if task.state == TaskState.FAILED else None
+        if again is None:
+            raise TaskFinished(f"Only what has failed is tried again; this is {task.state}", task=id, state=task.state)
+        if id in self._told:
+            self._told.remove(id)
+        self._own.append(id)
+        return again
 
     async def wait(self, id: str, caller: Caller, timeout: float) -> Task:
         """The task once it has ended, or as it is after the timeout."""
@@ -442,3 +457,8 @@ def _stopped(task: Task, *, begun: bool) -> Task:
     if task.cancelling:
         return _cancelled(task)
     return _pending(task if begun else _untried(task))
+
+
+def is_retried(operation: Operation) -> bool:
+    """Whether a failed task of this operation can be tried again: it says that repeating is harmless."""
+    return operation.idempotent or operation.attempts > 1

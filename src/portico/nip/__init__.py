@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from portico.calls import Warrant
-from portico.catalog import Danger
+from portico.catalog import Danger, Trust
 from portico.errors import CertificateExpired, CertificateRevoked, UntrustedIssuer
 
 MAX_CERTIFICATE = 8192  # bytes
@@ -243,6 +243,7 @@ class Rights:
 
     scopes: frozenset[str]
     danger: Danger
+    trust: Trust = Trust.VALIDATED
 
 
 class Issuer(Protocol):

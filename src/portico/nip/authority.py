@@ -181,7 +181,7 @@ class Authority:
         record = await self._store.find_key(certificate.digest)
         if record is None or record.revoked:
             raise revoked_by(self.nid)
-        return Rights(record.scopes, record.danger)
+        return Rights(record.scopes, record.danger, record.trust)
 
     async def check_name(self, nid: str) -> None:
         msgspec.convert(await self.verify(nid), Standing).check(self.nid)

@@ -8,12 +8,14 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from portico.calls import Ask, Call, Caller, Task, Watch
-from portico.catalog import Catalog, Danger, Kind, Operation
+from portico.catalog import Catalog, Danger, Kind, Operation, Trust
 from portico.errors import (
     BadRequest,
+    DangerDenied,
     Forbidden,
     SiteError,
     TooLarge,
+    TrustInsufficient,
     Unauthenticated,
     UnknownCollection,
     UnknownField,
@@ -24,6 +26,7 @@ from portico.items import text_problem
 from portico.limits import Allowance, Limits, Rates, check_payload, check_text
 from portico.observe import Observe, Refused
 from portico.query import EVERYTHING, MAX_LIMIT, Query, check_bounds
+from portico.safety.guard import Guard, Taken
 
 T = TypeVar("T")
 
@@ -68,6 +71,8 @@ class Permit(msgspec.Struct, frozen=True):
     operation: Operation | None
     allowance: Allowance | None
     seal: object
+    cleared: bool = False  # by the guard too: it may be run
+    taken: Taken | None = None  # the step of an execution that it uses up
 
     def __post_init__(self) -> None:
         if self.seal is not _SEAL:
@@ -84,12 +89,14 @@ class Gate:
         limits: Limits,
         rates: Rates,
         observe: Observe,
+        guard: Guard,
     ) -> None:
         self._catalog = catalog
         self._refresh = refresh  # bring the catalog up to date; whether there was anything new
         self._limits = limits
         self._rates = rates
         self._observe = observe
+        self._guard = guard
         self._seen: Catalog | None = None
         self._let_in: set[tuple[str, frozenset[str]]] = set()  # who may read what, by this catalog
 
@@ -102,6 +109,18 @@ class Gate:
         except SiteError as error:
             self._observe(Refused(type(request).__name__, caller.id, type(error).__name__))
             raise
+
+    async def clear(self, permit: Permit) -> Permit:
+        """A Permit to run a call whose parameters were found to fit, or the reason why not now."""
+        call, operation = permit.request, permit.operation
+        if not isinstance(call, Call) or operation is None:
+            raise TypeError("Only calls are run")
+        try:
+            taken = await self._guard.clear(call, operation, permit.caller)
+        except SiteError as error:
+            self._observe(Refused("Call", permit.caller.id, type(error).__name__))
+            raise
+        return Permit(call, permit.caller, operation, permit.allowance, _SEAL, True, taken)
 
     async def spend(self, caller: Caller) -> Allowance:
         """Take one request out of a caller's allowance; for what is asked beside the doors."""
@@ -122,7 +141,9 @@ class Gate:
     async def resume(self, task: Task) -> Permit:
         """A Permit for work that was admitted before and goes on later. What is forbidden by now stays undone."""
         operation = await self.settled(lambda: self._admitted_operation(task.call, task.caller))
-        return Permit(task.call, task.caller, operation, None, _SEAL)
+        if operation.kind is not Kind.READ:
+            await self._guard.refuse_blocked(task.caller)
+        return Permit(task.call, task.caller, operation, None, _SEAL, True)
 
     async def _settled(self, request: Request, caller: Caller) -> Operation | None:
         try:
@@ -140,6 +161,13 @@ class Gate:
         return check()
 
     def _checked(self, request: Request, caller: Caller) -> Operation | None:
+        if caller.trust is Trust.UNTESTED:
+            raise TrustInsufficient(
+                "This caller is not trusted with anything yet",
+                required_trust=Trust.GENERATED.name.lower(),
+                actual_trust=caller.trust.name.lower(),
+                hint="Use a key made with `portico keys create --trust validated`.",
+            )
         match request:
             case Ask():
                 self._check_ask(request, caller)
@@ -213,11 +241,12 @@ class Gate:
         if operation.danger == Danger.FORBIDDEN:
             raise Forbidden(f"{operation.name} is forbidden on this site", operation=operation.name)
         if operation.danger > caller.danger:
-            raise Forbidden(
+            raise DangerDenied(
                 f"{operation.name} is {operation.danger.name.lower()}; "
                 f"this caller may risk what is {caller.danger.name.lower()}",
                 operation=operation.name,
                 danger=operation.danger.name.lower(),
+                allowed=caller.danger.name.lower(),
                 hint=_proof(caller).danger.format(operation.danger.name.lower()),
             )
         return operation

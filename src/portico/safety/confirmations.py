@@ -1,0 +1,300 @@
+"""Confirmations: what one caller wants to do, and another has to agree to. Nobody agrees to their own."""
+
+import hashlib
+import hmac
+import secrets
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Literal, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from portico.calls import Caller
+from portico.errors import (
+    ConfirmationNeeded,
+    Forbidden,
+    InvalidToken,
+    RateLimited,
+    SiteError,
+    TokenExpired,
+    TokenMismatch,
+    TokenUsed,
+)
+from portico.oversight import Decision, Waiting
+from portico.safety.cases import Agent, Confirmation, Grant
+from portico.safety.docket import Sheets
+from portico.safety.office import Office, check_approver
+
+PREFIX = "conf_"
+ID = 22  # characters of a token that name the confirmation; the others are its secret
+SHOWN = 10  # characters of a token that are told to others
+MAX_WAITING = 50  # of one caller
+KEPT = timedelta(hours=1)  # after it expired, to say so
+MAX_SHOWN = 4000  # bytes of parameters that are shown to those who agree
+MAX_NOTE = 500
+
+
+class Confirmations:
+    def __init__(self, office: Office) -> None:
+        self._office = office
+
+    # For those who want something
+
+    def ask(self, sheets: Sheets, wanted: Confirmation) -> Confirmation | SiteError:
+        """Have somebody asked, once for the same thing; who asks for too much is refused."""
+        known = sheets.get(Confirmation, wanted.id)
+        now = self._office.clock()
+        if known and known.state == "pending" and now < known.expires:
+            return known
+        agent = sheets.get(Agent, wanted.principal) or Agent(id=wanted.principal, name=wanted.name)
+        waiting = {id: until for id, until in agent.waiting.items() if now < until and id != wanted.id}
+        if len(waiting) >= MAX_WAITING:
+            return RateLimited(
+                f"{MAX_WAITING} things of this caller wait to be confirmed",
+                limit=MAX_WAITING,
+                hint="Wait for an answer.",
+            )
+        self._office.file(sheets, replace(agent, waiting={**waiting, wanted.id: wanted.expires}))
+        sheets.put(wanted, wanted.expires + KEPT)
+        sheets.tell(
+            "CONFIRMATION_REQUIRED",
+            token=shown(token_of(wanted)),
+            caller=wanted.principal,
+            operation=wanted.operation,
+            params=wanted.digest,
+            reasons=wanted.reasons,
+            policy=self._office.policies.digest,
+        )
+        return wanted
+
+    def wanted(
+        self,
+        caller: Caller,
+        what: Literal["call", "step"],
+        operation: str,
+        digest: str,
+        reasons: tuple[str, ...],
+        params: Mapping[str, Any],
+        danger: str = "",
+        session: str = "",
+    ) -> Confirmation:
+        office = self._office
+        return Confirmation(
+            id=confirmation_id(caller, what, operation, digest),
+            nonce=secrets.token_urlsafe(24),
+            principal=caller.rate_key,
+            name=caller.name,
+            what=what,
+            operation=operation,
+            digest=digest,
+            params=_shortened(params),
+            danger=danger,
+            reasons=reasons,
+            issued=office.clock(),
+            expires=office.after(office.settings.confirm_seconds),
+            session=session,
+        )
+
+    def redeem(self, sheets: Sheets, wanted: Confirmation, token: str) -> str | SiteError:
+        """Who agreed to exactly this; it is used up with that. Or why it may not be done."""
+        found = sheets.get(Confirmation, token[len(PREFIX) :][:ID] if token else wanted.id)
+        problem = self._problem(found, wanted, token)
+        if problem:
+            sheets.tell("TOKEN_REJECTED", token=shown(token), caller=wanted.principal, reason=type(problem).__name__)
+            return problem
+        if found is None or found.state in {"used", "rejected", "revoked"} or self._is_over(found):
+            return self.needed(self.ask(sheets, wanted))
+        by = found.by
+        if found.state == "pending":
+            if not (token and self._may_acknowledge(sheets, wanted)):
+                return self.needed(found)
+            by = f"acknowledged by {wanted.principal}"
+        sheets.put(replace(found, state="used", by=by, at=self._office.clock()), found.expires + KEPT)
+        agent = sheets.get(Agent, wanted.principal)
+        if agent:
+            self._office.file(sheets, _settled(agent, found))
+        sheets.tell(
+            "TOKEN_VALIDATED",
+            token=shown(token_of(found)),
+            caller=wanted.principal,
+            operation=wanted.operation,
+            params=wanted.digest,
+            by=by,
+        )
+        return by
+
+    def _problem(self, found: Confirmation | None, wanted: Confirmation, token: str) -> SiteError | None:
+        """What is wrong with a token that was shown. Others than its owner hear only that it is not valid."""
+        if not token:
+            return None
+        if found is None or not _is(token, found) or found.principal != wanted.principal:
+            return InvalidToken("The confirmation is not valid", token=shown(token))
+        if found.id != wanted.id:
+            return TokenMismatch(
+                "The confirmation was given for another call, or for other parameters",
+                token=shown(token),
+                token_operation=found.operation,
+                requested_operation=wanted.operation,
+            )
+        match found.state:
+            case "used":
+                return TokenUsed("The confirmation was used before", token=shown(token), consumed_at=found.at)
+            case "rejected" | "revoked":
+                return InvalidToken("The confirmation was turned down", token=shown(token))
+            case "pending" | "approved" if self._is_over(found):
+                return TokenExpired(
+                    "The confirmation has expired",
+                    token=shown(token),
+                    expired_at=found.expires,
+                    current_time=self._office.clock(),
+                )
+            case _:
+                return None
+
+    def _is_over(self, found: Confirmation) -> bool:
+        return self._office.clock() >= found.expires
+
+    def _may_acknowledge(self, sheets: Sheets, wanted: Confirmation) -> bool:
+        agent = sheets.get(Agent, wanted.principal)
+        return self._office.settings.acknowledge and not (agent and agent.runs) and wanted.operation != "execute_agent"
+
+    def needed(self, found: Confirmation | SiteError) -> SiteError:
+        """What a caller is told that has to wait."""
+        if isinstance(found, SiteError):
+            return found
+        return ConfirmationNeeded(
+            f"Somebody else has to agree to {found.operation}",
+            token=token_of(found),
+            operation=found.operation,
+            danger=found.danger,
+            reasons=list(found.reasons),
+            expires_at=found.expires,
+            hint="Tell a person who may approve. When they have, send the same again with the token.",
+        )
+
+    # For those who agree
+
+    async def confirm(self, token: str, decision: Decision, note: str, caller: Caller) -> Waiting:
+        """Agree to what somebody else wants, or turn it down."""
+        check_approver(caller)
+        id = token[len(PREFIX) :][:ID]
+        found = await self._office.docket.read(Confirmation, id)
+        principal = found.principal if found else caller.rate_key
+
+        def work(sheets: Sheets) -> Waiting | SiteError:
+            known = sheets.get(Confirmation, id)
+            if known is None or not _is(token, known):
+                return InvalidToken("The confirmation is not valid", token=shown(token))
+            if known.principal == caller.rate_key:
+                sheets.tell("SELF_APPROVAL_REFUSED", token=shown(token), caller=caller.rate_key)
+                return Forbidden("Nobody agrees to what they want themselves", reason="self_approval")
+            if known.state != "pending":
+                return TokenUsed(f"The confirmation is {known.state} already", token=shown(token), consumed_at=known.at)
+            if self._is_over(known):
+                return TokenExpired("The confirmation has expired", token=shown(token), expired_at=known.expires)
+            return self._decided(sheets, known, decision, note, caller)
+
+        return await self._office.docket.change([(Confirmation, id), (Agent, principal)], work)
+
+    def _decided(self, sheets: Sheets, known: Confirmation, decision: Decision, note: str, caller: Caller) -> Waiting:
+        office = self._office
+        until = office.after(office.settings.confirm_seconds)
+        state: Literal["approved", "rejected"] = "approved" if decision == "approve" else "rejected"
+        changed = replace(known, state=state, by=caller.rate_key, expires=until)
+        agent = sheets.get(Agent, known.principal)
+        if agent:
+            agent = _settled(agent, known)
+            if known.what == "step" and state == "approved":
+                grant = Grant(hint=known.digest, by=caller.rate_key, expires=until)
+                # Somebody has looked: the steps are counted anew.
+                agent = replace(agent, grants=(*agent.grants[-MAX_WAITING:], grant), spent=0, window=None)
+                changed = replace(changed, state="used", at=office.clock())
+            office.file(sheets, agent)
+        sheets.put(changed, until + KEPT)
+        event = "CONFIRMATION_GRANTED" if state == "approved" else "CONFIRMATION_REFUSED"
+        sheets.tell(
+            event,
+            token=shown(token_of(known)),
+            caller=known.principal,
+            operation=known.operation,
+            params=known.digest,
+            by=caller.rate_key,
+            note=note[:MAX_NOTE],
+        )
+        return waiting(changed)
+
+    async def pending(self) -> list[Waiting]:
+        known = await self._office.docket.all(Confirmation)
+        return [waiting(each) for each in known if each.state == "pending" and not self._is_over(each)]
+
+    async def revoke(self, session: str) -> None:
+        """What was wanted in a session is not wanted any more."""
+        for each in await self._office.docket.all(Confirmation):
+            if each.session == session and each.state in {"pending", "approved"}:
+                await self._office.docket.change(
+                    [(Confirmation, each.id)], lambda sheets, id=each.id: _revoke(sheets, id)
+                )
+
+
+def confirmation_id(caller: Caller, what: str, operation: str, digest: str) -> str:
+    """The same for the same thing wanted by the same caller, so that nobody is asked twice."""
+    told = "\0".join((caller.rate_key, what, operation, digest))
+    return urlsafe_b64encode(hashlib.sha256(told.encode(errors="surrogatepass")).digest()[:16]).decode().rstrip("=")
+
+
+def token_of(known: Confirmation) -> str:
+    return f"{PREFIX}{known.id}{known.nonce}"
+
+
+def shown(token: str) -> str:
+    """As much of a token as may be told to others."""
+    return token[:SHOWN]
+
+
+def waiting(known: Confirmation) -> Waiting:
+    return Waiting(
+        token=token_of(known),
+        what=known.what,
+        caller=known.principal,
+        name=known.name,
+        operation=known.operation,
+        params=known.params,
+        danger=known.danger,
+        reasons=known.reasons,
+        issued=known.issued,
+        expires=known.expires,
+    )
+
+
+def _is(token: str, known: Confirmation) -> bool:
+    return hmac.compare_digest(token.encode(errors="surrogatepass"), token_of(known).encode())
+
+
+def _settled(agent: Agent, known: Confirmation) -> Agent:
+    """An agent that waits for this no longer, and need not be reminded of it."""
+    waiting = {id: until for id, until in agent.waiting.items() if id != known.id}
+    kept = tuple(
+        each
+        for each in agent.notices
+        if not (each.type in {"permission_pending", "autonomy_pause"} and each.metadata.operation == known.operation)
+    )
+    return replace(agent, waiting=waiting, notices=kept)
+
+
+def _revoke(sheets: Sheets, id: str) -> None:
+    known = sheets.get(Confirmation, id)
+    if known:
+        sheets.put(replace(known, state="revoked"), known.expires + KEPT)
+        sheets.tell("TOKEN_REVOKED", token=shown(token_of(known)), caller=known.principal)
+
+
+def _shortened(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters for people to see. What is too long for that is cut, and says so."""
+    encoded = msgspec.json.encode(params, enc_hook=str)
+    if len(encoded) <= MAX_SHOWN:
+        return cast("dict[str, Any]", msgspec.json.decode(encoded))
+    return {name[:100]: f"{str(value)[:200]}…" for name, value in list(params.items())[:20]} | {
+        "…": f"{len(encoded)} bytes"
+    }

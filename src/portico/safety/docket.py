@@ -1,0 +1,97 @@
+"""Cases, read and changed together: a change holds whole, or is worked out again on what others have made of them."""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
+
+import msgspec
+
+from portico.errors import SiteError, Unavailable
+from portico.observe import Audited, Observe
+from portico.store import Case, Store
+
+TRIES = 200
+LONGEST_PAUSE = 0.05
+
+R = TypeVar("R")
+T = TypeVar("T", bound="Filed")
+Name: TypeAlias = tuple[type["Filed"], str]
+
+
+class Filed(Protocol):
+    """Anything that is kept as a case."""
+
+    @property
+    def id(self) -> str: ...
+
+
+@dataclass(slots=True)
+class Sheets:
+    """Cases as they were read, and what is to become of them."""
+
+    read: Mapping[tuple[str, str], Case | None]
+    changed: dict[tuple[str, str], Case] = field(default_factory=dict[tuple[str, str], Case])
+    told: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list[tuple[str, Mapping[str, Any]]])
+
+    def get(self, kind: type[T], id: str) -> T | None:
+        name = (kind.__name__, id)
+        case = self.changed.get(name) or self.read[name]
+        return msgspec.json.decode(case.data, type=kind) if case and case.data is not None else None
+
+    def put(self, value: Filed, expires: datetime | None = None) -> None:
+        self._change(type(value).__name__, value.id, msgspec.json.encode(value), expires)
+
+    def drop(self, kind: type[Any], id: str) -> None:
+        name = (kind.__name__, id)
+        if self.read.get(name) is None:
+            self.changed.pop(name, None)
+        else:
+            self._change(kind.__name__, id, None, None)
+
+    def tell(self, event: str, **body: Any) -> None:
+        """Have the audit trail say what happened."""
+        self.told.append((event, {name: value for name, value in body.items() if value not in ("", None)}))
+
+    def _change(self, kind: str, id: str, data: bytes | None, expires: datetime | None) -> None:
+        before = self.read.get((kind, id))
+        self.changed[kind, id] = Case(kind, id, data, before.version if before else 0, expires)
+
+
+class Docket:
+    def __init__(self, store: Store, observe: Observe) -> None:
+        self._store = store
+        self._observe = observe
+
+    async def read(self, kind: type[T], id: str) -> T | None:
+        case = await self._store.case(kind.__name__, id)
+        return msgspec.json.decode(case.data, type=kind) if case and case.data is not None else None
+
+    async def all(self, kind: type[T], limit: int = 1000) -> list[T]:
+        cases = await self._store.cases(kind.__name__, limit)
+        return [msgspec.json.decode(case.data, type=kind) for case in cases if case.data is not None]
+
+    async def change(self, names: Sequence[Name], work: Callable[[Sheets], R | SiteError]) -> R:
+        """Do some work on cases. What it gives back is given back, or raised, once all it wrote is on disk."""
+        for attempt in range(TRIES):
+            read = {(kind.__name__, id): await self._store.case(kind.__name__, id) for kind, id in names}
+            sheets = Sheets(read)
+            result = work(sheets)
+            if await self._kept(sheets):
+                if isinstance(result, SiteError):
+                    raise result
+                return cast("R", result)
+            await asyncio.sleep(random.uniform(0, min(0.001 * (attempt + 1), LONGEST_PAUSE)))  # noqa: S311
+        raise Unavailable("Too many are changing the same thing", hint="Try again.")
+
+    async def _kept(self, sheets: Sheets) -> bool:
+        if not sheets.changed and not sheets.told:
+            return True
+        lines = await self._store.decide(list(sheets.changed.values()), sheets.told)
+        if lines is None:
+            return False
+        for line in lines:
+            self._observe(Audited(line.seq, line.event, dict(line.body), line.digest))
+        return True

@@ -1,0 +1,305 @@
+"""The last word before something runs: policies, confirmations, blocks, and the steps that agents have reported.
+
+The gate has said who may do what at all. The guard says whether it may be done now, whichever protocol it came through.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from portico.calls import Call, Caller
+from portico.catalog import Danger, Kind, Operation
+from portico.config import Safety
+from portico.errors import Forbidden, SiteError, StepNeeded, TrustInsufficient
+from portico.observe import Observe
+from portico.oversight import About, Challenged, Code, Decision, Notification, Pending, Waiting
+from portico.safety import policy
+from portico.safety.cases import Agent, Confirmation, Run, Step
+from portico.safety.challenges import Challenges
+from portico.safety.confirmations import ID, PREFIX, Confirmations
+from portico.safety.docket import Docket, Sheets
+from portico.safety.hints import compiled
+from portico.safety.loop import Loop, blocked
+from portico.safety.office import Office, check_approver, digest_of, now
+from portico.safety.policy import Policies, Verdict
+from portico.store import Line, Store, link
+
+LOOP = frozenset(
+    {
+        "execute_agent",
+        "record_execution_step",
+        "complete_execution",
+        "abort_execution",
+        "confirm_operation",
+        "verify_challenge",
+        "get_execution_status",
+    }
+)
+SPARED = LOOP - {policy.START}  # what these do they check by themselves
+STOPS = frozenset({"cancel_task", "cancel_execution"})  # nobody has to be asked to do less
+MAX_TRAIL = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A step of an execution that a call uses up."""
+
+    execution: str
+    number: int
+
+
+def _nowhere(_: Challenged, __: Code) -> None:
+    """For sites that show codes only when somebody asks for them."""
+
+
+class Guard:
+    def __init__(
+        self,
+        store: Store,
+        settings: Safety,
+        operations: Callable[[], Mapping[str, Danger]],
+        observe: Observe,
+        show: Callable[[Challenged, Code], None] = _nowhere,
+        clock: Callable[[], datetime] = now,
+    ) -> None:
+        self.settings = settings
+        self._store = store
+        for patterns in (settings.deny, settings.approve, settings.auto):
+            compiled(patterns)  # a wrong one is told at the start
+        office = Office(Docket(store, observe), settings, Policies(settings), store.secret, show, clock)
+        self._office = office
+        self._confirmations = Confirmations(office)
+        self._challenges = Challenges(office)
+        self.loop = Loop(office, self._confirmations, self._challenges, operations)
+        self._sessions: dict[str, set[str]] = {}  # which callers began something in which session
+
+    # Before a call
+
+    async def clear(self, call: Call, operation: Operation, caller: Caller) -> Taken | None:
+        """Let a call run that was admitted, or say why not. What it uses up is used up before this returns."""
+        if caller.is_operator or self._is_harmless(operation):
+            return None
+        if call.session:
+            self._sessions.setdefault(call.session, set()).add(caller.rate_key)
+        verdict = self._office.policies.verdict(operation, call.params, caller)
+        if await self._is_idle(caller) and _is_everyday(operation, verdict):
+            return None
+        if operation.name not in SPARED:
+            await self.loop.refuse_blocked(caller)
+        wanted = self._wanted(call, operation, caller, verdict)
+        names = [(Agent, caller.rate_key), (Confirmation, wanted.id)]
+        if call.confirmation:
+            names.append((Confirmation, call.confirmation[len(PREFIX) :][:ID]))
+
+        def work(sheets: Sheets) -> Taken | SiteError | None:
+            return self._cleared(sheets, call, operation, caller, wanted, verdict)
+
+        return await self._office.docket.change(list(dict.fromkeys(names)), work)
+
+    def _is_harmless(self, operation: Operation) -> bool:
+        """Reading, and what agents must always be able to do, needs no look unless a policy speaks of it."""
+        is_open = operation.kind is Kind.READ or operation.name in STOPS or operation.name in SPARED
+        return is_open and not self._office.policies.concerns(operation)
+
+    async def _is_idle(self, caller: Caller) -> bool:
+        """Whether nothing is known of a caller that could keep it from anything."""
+        known = await self._office.docket.read(Agent, caller.rate_key)
+        return known is None or not (known.block or known.runs)
+
+    def _wanted(self, call: Call, operation: Operation, caller: Caller, verdict: Verdict) -> Confirmation:
+        danger = operation.danger.name.lower()
+        digest = digest_of(call.params)
+        return self._confirmations.wanted(
+            caller, "call", operation.name, digest, verdict.reasons, call.params, danger, call.session
+        )
+
+    def _cleared(
+        self, sheets: Sheets, call: Call, operation: Operation, caller: Caller, wanted: Confirmation, verdict: Verdict
+    ) -> Taken | SiteError | None:
+        agent = self.loop.current(sheets, caller)
+        if agent.block and operation.name not in SPARED:
+            return blocked(agent)
+        if verdict.decision is policy.Decision.DENY:
+            return self._denied(sheets, agent, operation, caller, verdict)
+        step: Step | None = None
+        if self.settings.mode == "enforcing" and agent.runs and operation.name not in LOOP:
+            run, step = _step(agent, operation, wanted.digest)
+            if run is None or step is None:
+                return self._unreported(sheets, agent, operation)
+            agent = _using(agent, run, step)
+            taken = Taken(run.id, step.number)
+        else:
+            taken = None
+        if verdict.decision is policy.Decision.CONFIRM and not (step and step.by and step.params):
+            said = self._confirmations.redeem(sheets, wanted, call.confirmation)
+            if isinstance(said, SiteError):
+                self._remind(sheets, operation, said, caller)
+                return said
+            agent = replace(sheets.get(Agent, caller.rate_key) or agent, runs=agent.runs)
+        if taken:
+            self._office.file(sheets, agent)
+        if operation.danger >= Danger.DESTRUCTIVE or taken:
+            self._tell(sheets, operation, wanted, taken)
+        return taken
+
+    def _tell(self, sheets: Sheets, operation: Operation, wanted: Confirmation, taken: Taken | None) -> None:
+        sheets.tell(
+            "OPERATION_CLEARED",
+            operation=operation.name,
+            caller=wanted.principal,
+            params=wanted.digest,
+            danger=wanted.danger,
+            execution=taken.execution if taken else "",
+            policy=self._office.policies.digest,
+        )
+
+    def _denied(
+        self, sheets: Sheets, agent: Agent, operation: Operation, caller: Caller, verdict: Verdict
+    ) -> SiteError:
+        sheets.tell("OPERATION_DENIED", operation=operation.name, caller=agent.id, reason="; ".join(verdict.reasons))
+        self._notice(sheets, agent, operation.name, "; ".join(verdict.reasons), "deny")
+        if verdict.by_trust:
+            needed = next(each for each, (_, top) in policy.REACH.items() if operation.danger <= top)
+            return TrustInsufficient(
+                f"{operation.name} needs more trust than this caller has",
+                operation=operation.name,
+                required_trust=needed.name.lower(),
+                actual_trust=caller.trust.name.lower(),
+                danger_level=int(operation.danger),
+                hint=f"Use a key made with `portico keys create --trust {needed.name.lower()}`.",
+            )
+        return Forbidden("; ".join(verdict.reasons), operation=operation.name, reason="policy")
+
+    def _unreported(self, sheets: Sheets, agent: Agent, operation: Operation) -> SiteError:
+        sheets.tell("OPERATION_DENIED", operation=operation.name, caller=agent.id, reason="no reported step")
+        self._notice(sheets, agent, operation.name, "It was not reported, or not with these parameters", "step")
+        return StepNeeded(
+            f"An execution is under way, and no reported step covers this call of {operation.name}",
+            operation=operation.name,
+            reason="step_not_reported",
+            hint=f"Report it first with record_execution_step, naming {operation.name}.",
+        )
+
+    def _remind(self, sheets: Sheets, operation: Operation, error: SiteError, caller: Caller) -> None:
+        agent = sheets.get(Agent, caller.rate_key)
+        if agent:
+            self._notice(sheets, agent, operation.name, error.message, "confirm")
+
+    def _notice(self, sheets: Sheets, agent: Agent, operation: str, reason: str, level: str) -> None:
+        """Have an agent that is at work told with its next step."""
+        if not agent.runs:
+            return
+        about = About(operation=operation, reason=reason, level=level)
+        said = Notification(
+            type="permission_pending",
+            message=f"{operation} was not run: {reason}",
+            metadata=about,
+            timestamp=self._office.clock(),
+        )
+        others = tuple(each for each in agent.notices if each.metadata.operation != operation)
+        self._office.file(sheets, replace(agent, notices=(*others, said)))
+
+    async def settle(self, taken: Taken, caller: Caller, *, failed: bool) -> None:
+        """Note how the call of a step went: what an agent says of it does not count."""
+
+        def work(sheets: Sheets) -> None:
+            agent = sheets.get(Agent, caller.rate_key)
+            if agent:
+                self._office.file(sheets, _with_outcome(agent, taken, failed=failed))
+
+        await self._office.docket.change([(Agent, caller.rate_key)], work)
+
+    async def refuse_blocked(self, caller: Caller) -> None:
+        """For work that was cleared before and goes on later."""
+        if not caller.is_operator:
+            await self.loop.refuse_blocked(caller)
+
+    # For people
+
+    async def pending(self, caller: Caller) -> Pending:
+        """Everything that waits for a person. What the caller wants itself it sees too, but cannot agree to."""
+        check_approver(caller)
+        challenges, blocks = await self._challenges.pending()
+        return Pending(tuple(await self._confirmations.pending()), tuple(challenges), tuple(blocks))
+
+    async def confirm(self, token: str, decision: Decision, note: str, caller: Caller) -> Waiting:
+        return await self._confirmations.confirm(token, decision, note, caller)
+
+    async def verify(self, id: str, code: str, caller: Caller) -> Challenged:
+        return await self._challenges.verify(id, code, caller)
+
+    async def reissue(self, id: str, caller: Caller) -> tuple[Challenged, Code]:
+        return await self._challenges.reissue(id, caller)
+
+    async def unblock(self, principal: str, note: str, caller: Caller) -> None:
+        await self._challenges.unblock(principal, note, caller)
+
+    async def trail(self, after: int, limit: int, caller: Caller) -> list[Line]:
+        check_approver(caller)
+        return await self._store.trail(after, min(limit, MAX_TRAIL))
+
+    async def check_trail(self) -> list[str]:
+        """What is wrong with the audit trail; empty when every line follows from the one before."""
+        problems, before, seq = list[str](), "", 0
+        while lines := await self._store.trail(seq, MAX_TRAIL):
+            for line in lines:
+                problems.extend(_problems(line, before, seq))
+                before, seq = line.digest, line.seq
+        return problems
+
+    # Around sessions and restarts
+
+    async def end_session(self, session: str) -> None:
+        """What a caller began in a session ends with it."""
+        for principal in self._sessions.pop(session, ()):
+            await self.loop.cancel(principal, session)
+        await self._confirmations.revoke(session)
+
+    async def begin(self) -> None:
+        """What is forgotten when a server starts."""
+        await self.loop.forget_pauses()
+
+
+def _is_everyday(operation: Operation, verdict: Verdict) -> bool:
+    return verdict.decision is policy.Decision.ALLOW and operation.danger < Danger.DESTRUCTIVE
+
+
+def _step(agent: Agent, operation: Operation, digest: str) -> tuple[Run | None, Step | None]:
+    """The reported step that covers a call: the one that says most about it first."""
+    fitting = [
+        (run, step)
+        for run in agent.runs
+        for step in run.steps
+        if not step.used and step.operation == operation.name and step.params in {"", digest}
+    ]
+    return max(fitting, key=lambda pair: bool(pair[1].params), default=(None, None))
+
+
+def _using(agent: Agent, run: Run, step: Step) -> Agent:
+    agent = _changed(agent, Taken(run.id, step.number), lambda each: replace(each, used=True))
+    others = tuple(each for each in agent.notices if each.metadata.operation != step.operation)
+    return replace(agent, notices=others)
+
+
+def _with_outcome(agent: Agent, taken: Taken, *, failed: bool) -> Agent:
+    return _changed(agent, taken, lambda each: replace(each, outcome="failure" if failed else "success"))
+
+
+def _changed(agent: Agent, taken: Taken, change: Callable[[Step], Step]) -> Agent:
+    runs = tuple(
+        replace(run, steps=tuple(change(each) if each.number == taken.number else each for each in run.steps))
+        if run.id == taken.execution
+        else run
+        for run in agent.runs
+    )
+    return replace(agent, runs=runs)
+
+
+def _problems(line: Line, before: str, seq: int) -> list[str]:
+    if line.seq != seq + 1:
+        return [f"Lines {seq + 1} to {line.seq - 1} of the audit trail are missing"]
+    if line.before != before or line.digest != link(before, line.seq, line.at, line.event, line.body):
+        return [f"Line {line.seq} of the audit trail was changed"]
+    return []

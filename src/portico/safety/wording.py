@@ -1,0 +1,274 @@
+"""What a text says, however it is written: its words under every disguise, and globs that find them. Decides nothing.
+
+All of it takes time linear in the text, which is cut to a bound first: who writes a hint may want it to be slow.
+"""
+
+import base64
+import binascii
+import codecs
+import html
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from urllib.parse import unquote
+
+import re2
+
+from portico.errors import ConfigError, InvalidQuery
+from portico.query import compiled as expression
+
+MAX_LAYER = 4096  # characters of a text that are looked at; fewer than the digits that Python reads as one number
+ROUNDS = 2  # of decoding what was encoded
+
+_WORD = re.compile(r"[^\W_]+")
+_SPELLED = re.compile(r"\b(?:[^\W_] ){2,}[^\W_]\b")
+HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,5})\}|x([0-9a-fA-F]{2}))|\\([0-7]{3})")
+_HEX = re.compile(r"(?<![0-9a-z])(?:0x)?[0-9a-f]{2}(?:[ :,-]?(?:0x)?[0-9a-f]{2}){3,}(?![0-9a-z])", re.IGNORECASE)
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,}={0,2}")
+_PAIR = re.compile(r"(?:0[xX])?([0-9a-fA-F]{2})[ :,-]?")
+_TEXTUAL = re.compile(r"[^\W\d_]{2}")
+_LEET = re.compile(r"[\w@$]+")
+_RUN = re.compile(r"[A-Za-z0-9+/=]{20,}")
+_SCRIPTED = re.compile(r"[^\W\d_]+")
+
+# What a shell reads as nothing or as a space. Strings that are put together ('dr' + 'op') are one word.
+_BLANK = re.compile(r"\$\{?IFS\}?(?:\$\d)?")
+_QUOTING = re.compile(r"['\"]\s{0,2}[+.]\s{0,2}['\"]|\$\{?[@*\d!]\}?|\$\(\)|['\"\\^`]")
+
+# Letters, and combining marks, that show nothing.
+_FILLERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0")
+_SELECTORS = frozenset(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
+
+_LOOKALIKES: tuple[tuple[str, str], ...] = (
+    ("авегиіјкмнопрсстухһҽѕԁԛԝѵӏґяшщцэь", "abernijkmhonpcctyxhesdqwvlrrwwueb"),
+    ("ΑΒΕΖΗΙΚΜΝΟΡΣΤΥΧ", "abezhikmnopetyx"),
+    ("αβγδεηθικνορστυχωμπ", "abydenoikvopotuxwun"),
+    ("ᴀʙᴄᴅᴇɢʜɪᴊᴋʟᴍɴᴏᴘꞯʀꜱᴛᴜᴠᴡʏᴢ", "abcdeghijklmnopqrstuvwyz"),
+    ("đðħıłøŧƀƈɗɖɛƒɠɡɦɨʝƙɫɱŋɲɵɔƥɾɼʂƭʈʉʋƴʐƶǝəɐɑ", "ddhilotbcddefgghijklmnnooprrsttuvyzzeeaa"),
+    ("ɹʇʌʍʎɥɯʞɟɓ", "rtvwyhmkfb"),
+    ("օսոհցյզ", "ounhgjq"),
+    ("ᎠᎡᎢᎥᎩᎪᎫᎬᎳᎷᎻᎽᏀᏃᏏᏒᏔᏕᏙᏚᏞᏟᏢᏦᏧᏳᏴ", "drtiyajewmhygzbrwsvslcpkdgb"),
+    ("ꓐꓑꓒꓓꓔꓖꓗꓙꓚꓜꓝꓟꓠꓡꓢꓣꓦꓧꓪꓫꓬꓮꓰꓲꓳꓴ", "bpddtgkjczfmnlsrvhwxyaeiou"),
+)
+_SYMBOLS = (0x1F150, 0x1F170, 0x1F1E6)  # letters in black circles, in black squares, and those that make flags
+_PLAIN_LETTERS: Mapping[int, int] = {
+    **{ord(strange): ord(letter) for alike in _LOOKALIKES for strange, letter in zip(*alike, strict=True)},
+    **{first + place: ord("a") + place for first in _SYMBOLS for place in range(26)},
+}
+_LEET_LETTERS: tuple[Mapping[int, int], ...] = tuple(str.maketrans("01345@7$", f"o{one}easats") for one in "li")
+_MINGLING = frozenset({"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO"})  # scripts that Latin words stand within
+_DIGESTS = (32, 40, 64)  # hexadecimal digits of identifiers and checksums that hints may well name
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The words of a text in lower case with single spaces, and what had to be done to read them."""
+
+    words: str
+    disguise: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Glob:
+    """A pattern of whole words with * and ?, and what finds it."""
+
+    pattern: str
+    expression: "re2.Pattern"
+
+    def finds(self, text: str) -> bool:
+        return self.expression.search(text) is not None
+
+
+def hidden(text: str) -> frozenset[str]:
+    """The characters of a text that show nothing and are no spaces."""
+    return frozenset(filter(_is_hidden, set(text)))
+
+
+def _is_hidden(character: str) -> bool:
+    if character.isspace():
+        return False
+    return unicodedata.category(character)[0] == "C" or character in _FILLERS or character in _SELECTORS
+
+
+def plain(text: str) -> str:
+    """Without what does not show, and each character in its usual form. Case, spacing and punctuation stay."""
+    return _visible(unicodedata.normalize("NFKC", _visible(text)))
+
+
+def _visible(text: str) -> str:
+    return _without(text, hidden(text))
+
+
+def _without(text: str, characters: frozenset[str]) -> str:
+    return text.translate(dict.fromkeys(map(ord, characters))) if characters else text
+
+
+def fold(text: str) -> str:
+    """In small letters of the plain alphabet, without accents, as far as they look like those."""
+    spread = unicodedata.normalize("NFKD", text)
+    marks = frozenset(one for one in set(spread) if unicodedata.category(one) in ("Mn", "Me"))
+    return _without(spread, marks).translate(_PLAIN_LETTERS).casefold().translate(_PLAIN_LETTERS)
+
+
+def words(text: str) -> str:
+    return " ".join(_WORD.findall(text))
+
+
+def with_humps(text: str) -> str:
+    """`dropTable` as `drop Table`."""
+    return HUMP.sub(" ", text)
+
+
+def layers(text: str) -> tuple[str, ...]:
+    """The plain text, and what it becomes when that which is encoded in it is decoded."""
+    found = [plain(text)[:MAX_LAYER]]
+    for _ in range(ROUNDS):
+        deeper = plain(_decoded(found[-1]))[:MAX_LAYER]
+        if deeper == found[-1]:
+            break
+        found.append(deeper)
+    return tuple(found)
+
+
+def _decoded(text: str) -> str:
+    bare = _ESCAPE.sub(_unescaped, html.unescape(unquote(text)))
+    # Hexadecimal comes first: it is written in letters of base64 too.
+    bare = _HEX.sub(lambda run: from_hex(run[0]) or run[0], bare)
+    return _BASE64.sub(lambda run: from_base64(run[0]) or run[0], bare)
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    octal = escape[4]
+    return chr(int(octal, 8) if octal else int(escape[1] or escape[2] or escape[3], 16))
+
+
+def from_hex(run: str) -> str:
+    """The text that a run of hexadecimal digits stands for, or nothing."""
+    return _textual(bytes.fromhex("".join(_PAIR.findall(run))))
+
+
+def from_base64(run: str) -> str:
+    """The text that a run of base64 stands for, or nothing."""
+    bare = run.rstrip("=").translate(str.maketrans("-_", "+/"))
+    whole = bare[: len(bare) - (len(bare) % 4 == 1)]
+    try:
+        return _textual(base64.b64decode(whole + "=" * (-len(whole) % 4)))
+    except binascii.Error:
+        return ""
+
+
+def _textual(raw: bytes) -> str:
+    """Bytes as text if they are one. PowerShell writes two bytes for each letter."""
+    halved = raw[::2] if not any(raw[1::2]) else raw
+    text = halved.decode(errors="replace")
+    shown = sum(map(_is_legible, text))
+    return text if shown >= len(text) - len(text) // 12 and _TEXTUAL.search(_visible(text)) else ""
+
+
+def _is_legible(character: str) -> bool:
+    return character != "\ufffd" and (character.isprintable() or unicodedata.category(character) == "Cf")
+
+
+def forms(found: tuple[str, ...]) -> tuple[Form, ...]:
+    """Every reading of a text's layers. The first is the text as it is written."""
+    readings: dict[str, str] = {}
+    for depth, layer in enumerate(found):
+        for text, disguise in _readings(layer):
+            said = words(text)
+            readings.setdefault(said, disguise or ("encoded" if depth else ""))
+            readings.setdefault(_SPELLED.sub(lambda run: run[0].replace(" ", ""), said), disguise or "letters apart")
+    straight = fold(found[0])
+    readings.setdefault(words(codecs.encode(straight, "rot13")), "letters shifted by 13")
+    readings.setdefault(words(straight[::-1]), "written backwards")
+    return tuple(Form(said, disguise) for said, disguise in readings.items())
+
+
+def _readings(layer: str) -> Iterator[tuple[str, str]]:
+    straight = fold(layer)
+    yield straight, ""
+    yield fold(with_humps(layer)), ""
+    yield fold(_QUOTING.sub("", _BLANK.sub(" ", layer))), "quoted for a shell"
+    for letters in _LEET_LETTERS:
+        yield _LEET.sub(lambda word, letters=letters: _unleet(word[0], letters), straight), "digits for letters"
+
+
+def _unleet(word: str, letters: Mapping[int, int]) -> str:
+    # A number is a number: "delete 411 rows" does not say "delete all rows".
+    return word.translate(letters) if any(map(str.isalpha, word)) else word
+
+
+def has_mixed_scripts(text: str) -> bool:
+    """Whether a word has Latin letters beside those of a script that is not written together with them."""
+    if text.isascii():
+        return False
+    return any(_is_mixed(word) for word in _SCRIPTED.findall(text) if not word.isascii())
+
+
+def _is_mixed(word: str) -> bool:
+    scripts = {unicodedata.name(letter, "UNNAMED").split()[0] for letter in set(word)} - _MINGLING
+    return "LATIN" in scripts and len(scripts) > 1
+
+
+def has_code(text: str) -> bool:
+    """Whether a run of base64 or hexadecimal stands for text. Every number does, for some text or other."""
+    coded = any(from_base64(run) for run in _BASE64.findall(text) if not run.isdigit())
+    return coded or any(from_hex(run) for run in _HEX.findall(text) if re.search("[a-fA-F]", run))
+
+
+def has_ciphertext(text: str) -> bool:
+    """Whether there is a run of letters and digits that looks random and stands for nothing that can be read."""
+    return any(_looks_random(run) and not has_code(run) for run in _RUN.findall(text))
+
+
+def _looks_random(run: str) -> bool:
+    if len(run) in _DIGESTS and _HEX.fullmatch(run):
+        return False
+    kinds = [(character.islower(), character.isupper(), character.isdigit()) for character in run]
+    turns = sum(here != there and any(here) and any(there) for here, there in pairwise(kinds))
+    # Words in camelCase turn often too, but have few digits.
+    return turns >= len(run) / (3 if any(map(str.isdigit, run)) else 2)
+
+
+def glob(pattern: str) -> Glob:
+    """A pattern as it finds words: from the start of one, and to the end of one unless it ends in *."""
+    pieces = _pieces(pattern)
+    if not pieces:
+        raise ConfigError(f"The pattern {pattern!r} says nothing", pattern=pattern)
+    try:
+        return Glob(pattern, expression(f"(?m:{_whole(pieces)}|{_broken(pieces)})"))
+    except InvalidQuery as error:
+        raise ConfigError(f"The pattern {pattern!r} cannot be used", pattern=pattern) from error
+
+
+def either(patterns: Iterable[str]) -> "re2.Pattern":
+    """What finds any of some patterns, where their words are whole. Not for patterns that others write."""
+    return re2.compile(f"(?m:{'|'.join(_whole(_pieces(pattern)) for pattern in patterns)})")
+
+
+def _pieces(pattern: str) -> str:
+    """Letters, digits, * and ?, with single spaces for whatever else stands between them."""
+    folded = fold(with_humps(plain(pattern)))
+    return re.sub(r"\*+", "*", " ".join(re.findall(r"(?:[^\W_]|[*?])+", folded)))
+
+
+def _whole(pieces: str) -> str:
+    start = "" if pieces.startswith("*") else "(?:^| )"
+    body = pieces.lstrip("* ")
+    end = "" if body.endswith("*") and not body.endswith(" *") else "(?: |$)"
+    # Between two words, * may also stand for nothing.
+    body = body.rstrip("* ").replace(" * ", "\0")
+    return start + "".join({"*": ".*", "?": ".?", "\0": " (?:.* )?"}.get(piece, piece) for piece in body) + end
+
+
+def _broken(pieces: str) -> str:
+    """The same words with spaces in them or none between them, as long as they begin and end where words do."""
+    body = pieces.strip("* ").replace(" ", "")
+    return "(?:^| )" + " ?".join({"*": ".*", "?": ".?"}.get(piece, piece) for piece in body) + "(?: |$)"
+
+
+def together(found: Iterable[Form]) -> str:
+    """All readings as lines of one text: a glob finds nothing across two of them."""
+    return "\n".join(form.words for form in found)
