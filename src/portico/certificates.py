@@ -7,20 +7,26 @@ import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, cast
 
 import typer
 
 from portico.catalog import nearest_hint
 from portico.config import Config
 from portico.errors import AlreadyExists, ConfigError
-from portico.options import JsonOption, SiteOption, StoreOption, danger_named, opened_store
+from portico.options import JsonOption, SiteOption, StoreOption, danger_named, opened_store, trust_named
 from portico.terminal import err, out, plain, print_json
 
 if TYPE_CHECKING:
     from portico.nip.authority import Authority, Issued
 
 certificates = typer.Typer()
+
+TrustName: TypeAlias = Literal["untested", "generated", "validated", "community_reviewed", "certified"]
+TrustOption = Annotated[
+    TrustName,
+    typer.Option(help="certified: what it may risk it does alone; others wait for somebody with the scope approve."),
+]
 
 CAPABILITIES: Final = (
     *("nwp:query", "nwp:stream", "nwp:action", "nwp:invoke"),
@@ -116,6 +122,7 @@ def issue_agent(
     danger: Annotated[
         str, typer.Option(help="The most it may risk: safe, reversible, destructive, dangerous.")
     ] = "safe",
+    trust: TrustOption = "validated",
     days: Annotated[float, typer.Option(help="Days until it expires, up to a year.")] = 30,
     public_key: Annotated[
         str, typer.Option(help="The agent's own key, as ed25519:…; else one is made.", show_default=False)
@@ -152,6 +159,7 @@ def issue_agent(
                 budget=budget,
                 scopes=scope or ("ask", "read:*"),
                 danger=risk,
+                trust=trust_named(trust),
                 days=days,
                 public_key=public_key,
             )

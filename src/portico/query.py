@@ -167,10 +167,14 @@ EVERYTHING = And(())
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One key of a sort. Items without the field come last in both directions."""
+    """One key of a sort. Items without the field come last in both directions, unless they are to come first."""
 
     field: str
     descending: bool = False
+    absent_first: bool = False  # in pages of items; rows of an aggregate keep them last
+
+
+BACK = Order(ID, descending=True, absent_first=True)  # the last key of an order that `turned` made
 
 
 @dataclass(frozen=True, slots=True)
@@ -698,8 +702,15 @@ def read_cursor(query: Query, secret: bytes) -> list[Any]:
 
 
 def _sign(query: Query, payload: bytes, secret: bytes) -> bytes:
-    asked = replace(query, cursor="", limit=0, count=False)
+    # A walk back goes on from where a walk forth stood: each takes the other's cursors.
+    order = turned(query.order) if query.order[-1:] == (BACK,) else query.order
+    asked = replace(query, cursor="", limit=0, count=False, order=order)
     return hmac.digest(secret, canonical(asked) + b"\0" + payload, "sha256")[:16]
+
+
+def turned(order: tuple[Order, ...]) -> tuple[Order, ...]:
+    """An order that ends with the id, from its other end."""
+    return tuple(Order(key.field, not key.descending, not key.absent_first) for key in order)
 
 
 def canonical(query: Query) -> bytes:

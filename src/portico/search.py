@@ -364,7 +364,7 @@ def _sorted(items: list[Item], query: Query, collection: Collection) -> list[Ite
         present = [item for item in items if values[item.id][0] < ABSENT]
         absent = [item for item in items if values[item.id][0] == ABSENT]
         present.sort(key=lambda item: values[item.id], reverse=key.descending)
-        items = present + absent
+        items = absent + present if key.absent_first else present + absent
     return items
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from portico.ask.pipeline import Manners
 from portico.catalog import OPERATIONS, Operation
+from portico.channels import Channels
 from portico.config import Config, secret
 from portico.errors import ConfigError
 from portico.identity import Agent, FindAgent, Holder, Identity
@@ -24,7 +25,7 @@ from portico.models import Embedder, LanguageModel, open_embedder, open_language
 from portico.observe import Metrics, Observe, both, nowhere
 from portico.operations import collection_operations, marked_operations
 from portico.search import Finder
-from portico.site import RESERVED, Site
+from portico.site import RESERVED, Show, Site
 from portico.store import Store, open_store
 
 
@@ -75,8 +76,13 @@ async def opened_site(
         model = open_answering_model(config)
         if model:
             closing.push_async_callback(model.close)
-        site = await _site(config, Finder(store, index, embedder), both(metrics, observe), model)
+        channels = Channels(config.safety, config.allow_hosts, both(metrics, observe))
+        closing.push_async_callback(channels.close)
+        finder = Finder(store, index, embedder)
+        site = await _site(config, finder, both(metrics, observe), model, channels.show)
         closing.push_async_callback(site.close_subscriptions)
+        if serves:
+            await site.guard.begin()
         if background:
             site.tasks.open(only_own=not serves)
             closing.push_async_callback(site.tasks.close)
@@ -101,7 +107,9 @@ async def _opened_store(config: Config) -> Store:
     return store
 
 
-async def _site(config: Config, finder: Finder, observe: Observe, model: LanguageModel | None = None) -> Site:
+async def _site(
+    config: Config, finder: Finder, observe: Observe, model: LanguageModel | None = None, show: Show | None = None
+) -> Site:
     identity = Identity(
         finder.store.find_key,
         config.anonymous_scopes,
@@ -110,7 +118,10 @@ async def _site(config: Config, finder: Finder, observe: Observe, model: Languag
         _agents(config, finder.store),
     )
     operations = await site_operations(config, finder.store)
-    return Site(config.site.name, finder, identity, config.limits, operations, observe, _manners(config), model)
+    manners = _manners(config)
+    return Site(
+        config.site.name, finder, identity, config.limits, operations, observe, manners, model, config.safety, show
+    )
 
 
 def _token_holders(config: Config) -> Callable[[str], Awaitable[Holder]] | None:

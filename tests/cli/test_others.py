@@ -49,8 +49,8 @@ def test_keys_list_is_a_table_for_people(portico: Portico) -> None:
     table = portico("keys", "list", "--store", "sqlite:///s.db").out
 
     assert [line.split()[1:] for line in table.splitlines()] == [
-        ["name", "scopes", "danger", "expires", "revoked"],
-        ["x", '["ask",', '"read:*"]', "safe"],
+        ["name", "scopes", "danger", "trust", "expires", "revoked"],
+        ["x", '["ask",', '"read:*"]', "safe", "validated"],
     ]
 
 

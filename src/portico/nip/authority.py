@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from portico.catalog import Danger
+from portico.catalog import Danger, Trust
 from portico.config import Config
 from portico.errors import BadRequest, ConfigError
 from portico.identity import Key, check_scope
@@ -108,13 +108,14 @@ class Authority:
         budget: int | None = None,
         scopes: Iterable[str] = (),
         danger: Danger = Danger.SAFE,
+        trust: Trust = Trust.VALIDATED,
         days: float = AGENT_DAYS,
         public_key: str = "",
         metadata: Mapping[str, str] | None = None,
     ) -> Issued:
         """A certificate for an agent, and a record of it. Without nodes it covers all that this host has.
 
-        What it says counts wherever this authority is trusted; scopes and danger count on this site alone.
+        What it says counts wherever this authority is trusted; scopes, danger and trust count on this site alone.
         """
         nid = _checked_nid(f"urn:nps:agent:{self.host}:{name}", name)
         if not 0 < days <= MAX_DAYS:
@@ -127,7 +128,7 @@ class Authority:
         certificate = {**signed, "metadata": dict(metadata)} if metadata else signed
         written = read_certificate(msgspec.json.encode(certificate))
         allowed = frozenset(check_scope(each) for each in scopes)
-        key = Key(id, nid, written.digest, allowed, danger, now, written.expires)
+        key = Key(id, nid, written.digest, allowed, danger, now, written.expires, trust=trust)
         await self._store.add_key(key)
         return Issued(certificate, key, _pem(private) if private else "")
 

@@ -1,6 +1,7 @@
 """Challenges: steps that only a person with a code can release. The code goes to people alone; kept is its digest."""
 
 import hmac
+import re
 import secrets
 from base64 import b32encode
 from datetime import datetime, timedelta
@@ -25,6 +26,7 @@ GRANT_SECONDS = 300.0
 MAX_HINT = 500  # characters that are shown to people
 KEPT = timedelta(days=1)
 MAX_NOTE = 500
+_ID = re.compile(r"[0-9a-f-]{36}")
 
 
 class Challenges:
@@ -88,6 +90,7 @@ class Challenges:
     async def reissue(self, id: str, caller: Caller) -> tuple[Challenged, Code]:
         """A fresh code, for the eyes of who asks; those before are of no use any more."""
         check_approver(caller)
+        id = _checked(id)
 
         def work(sheets: Sheets) -> tuple[Challenge, Code] | SiteError:
             known = sheets.get(Challenge, id)
@@ -112,6 +115,7 @@ class Challenges:
         """Release a step with its code. A wrong one is the last try for that code."""
         if not self._office.settings.relay:
             check_approver(caller)
+        id = _checked(id)
         found = await self._office.docket.read(Challenge, id)
         principal = found.principal if found else "nobody"
         names = [(Challenge, id), (Agent, principal), (Broadcast, id), (Attempts, principal), (Attempts, EVERYBODY)]
@@ -261,6 +265,11 @@ def _blocked(agent: Agent, block: Block) -> Blocked:
     return Blocked(
         caller=agent.id, agent=block.agent, reason=block.reason, since=block.since, verification_id=block.challenge
     )
+
+
+def _checked(id: str) -> str:
+    """The id of a challenge; empty, as none is, if it has not the form of one."""
+    return id if _ID.fullmatch(id) else ""
 
 
 def _unknown(id: str) -> SiteError:

@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import re
 import secrets
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
@@ -34,6 +35,7 @@ MAX_WAITING = 50  # of one caller
 KEPT = timedelta(hours=1)  # after it expired, to say so
 MAX_SHOWN = 4000  # bytes of parameters that are shown to those who agree
 MAX_NOTE = 500
+_TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{1,64}}")
 
 
 class Confirmations:
@@ -99,7 +101,7 @@ class Confirmations:
 
     def redeem(self, sheets: Sheets, wanted: Confirmation, token: str) -> str | SiteError:
         """Who agreed to exactly this; it is used up with that. Or why it may not be done."""
-        found = sheets.get(Confirmation, token[len(PREFIX) :][:ID] if token else wanted.id)
+        found = sheets.get(Confirmation, named_by(token) if token else wanted.id)
         problem = self._problem(found, wanted, token)
         if problem:
             sheets.tell("TOKEN_REJECTED", token=shown(token), caller=wanted.principal, reason=type(problem).__name__)
@@ -179,7 +181,7 @@ class Confirmations:
     async def confirm(self, token: str, decision: Decision, note: str, caller: Caller) -> Waiting:
         """Agree to what somebody else wants, or turn it down."""
         check_approver(caller)
-        id = token[len(PREFIX) :][:ID]
+        id = named_by(token)
         found = await self._office.docket.read(Confirmation, id)
         principal = found.principal if found else caller.rate_key
 
@@ -249,8 +251,13 @@ def token_of(known: Confirmation) -> str:
 
 
 def shown(token: str) -> str:
-    """As much of a token as may be told to others."""
-    return token[:SHOWN]
+    """As much of a token as may be told to others; of what is none nothing, for it may be anything."""
+    return token[:SHOWN] if _TOKEN.fullmatch(token) else ""
+
+
+def named_by(token: str) -> str:
+    """The id of the confirmation that a token is for; empty, as no id is, if it has not the form of one."""
+    return token[len(PREFIX) :][:ID] if _TOKEN.fullmatch(token) else ""
 
 
 def waiting(known: Confirmation) -> Waiting:

@@ -15,6 +15,7 @@ from portico.store import Case, Store
 
 TRIES = 200
 LONGEST_PAUSE = 0.05
+MANY = 10_000
 
 R = TypeVar("R")
 T = TypeVar("T", bound="Filed")
@@ -69,7 +70,7 @@ class Docket:
         case = await self._store.case(kind.__name__, id)
         return msgspec.json.decode(case.data, type=kind) if case and case.data is not None else None
 
-    async def all(self, kind: type[T], limit: int = 1000) -> list[T]:
+    async def all(self, kind: type[T], limit: int = MANY) -> list[T]:
         cases = await self._store.cases(kind.__name__, limit)
         return [msgspec.json.decode(case.data, type=kind) for case in cases if case.data is not None]
 

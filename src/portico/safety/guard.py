@@ -18,7 +18,7 @@ from portico.oversight import About, Challenged, Code, Decision, Notification, P
 from portico.safety import policy
 from portico.safety.cases import Agent, Confirmation, Run, Step
 from portico.safety.challenges import Challenges
-from portico.safety.confirmations import ID, PREFIX, Confirmations
+from portico.safety.confirmations import Confirmations, named_by
 from portico.safety.docket import Docket, Sheets
 from portico.safety.hints import compiled
 from portico.safety.loop import Loop, blocked
@@ -86,12 +86,12 @@ class Guard:
         verdict = self._office.policies.verdict(operation, call.params, caller)
         if await self._is_idle(caller) and _is_everyday(operation, verdict):
             return None
-        if operation.name not in SPARED:
+        if not _is_open(operation):
             await self.loop.refuse_blocked(caller)
         wanted = self._wanted(call, operation, caller, verdict)
         names = [(Agent, caller.rate_key), (Confirmation, wanted.id)]
         if call.confirmation:
-            names.append((Confirmation, call.confirmation[len(PREFIX) :][:ID]))
+            names.append((Confirmation, named_by(call.confirmation)))
 
         def work(sheets: Sheets) -> Taken | SiteError | None:
             return self._cleared(sheets, call, operation, caller, wanted, verdict)
@@ -100,8 +100,7 @@ class Guard:
 
     def _is_harmless(self, operation: Operation) -> bool:
         """Reading, and what agents must always be able to do, needs no look unless a policy speaks of it."""
-        is_open = operation.kind is Kind.READ or operation.name in STOPS or operation.name in SPARED
-        return is_open and not self._office.policies.concerns(operation)
+        return _is_open(operation) and not self._office.policies.concerns(operation)
 
     async def _is_idle(self, caller: Caller) -> bool:
         """Whether nothing is known of a caller that could keep it from anything."""
@@ -119,12 +118,13 @@ class Guard:
         self, sheets: Sheets, call: Call, operation: Operation, caller: Caller, wanted: Confirmation, verdict: Verdict
     ) -> Taken | SiteError | None:
         agent = self.loop.current(sheets, caller)
-        if agent.block and operation.name not in SPARED:
+        is_watched = not _is_open(operation)
+        if agent.block and is_watched:
             return blocked(agent)
         if verdict.decision is policy.Decision.DENY:
             return self._denied(sheets, agent, operation, caller, verdict)
         step: Step | None = None
-        if self.settings.mode == "enforcing" and agent.runs and operation.name not in LOOP:
+        if self.settings.mode == "enforcing" and agent.runs and is_watched and operation.name != policy.START:
             run, step = _step(agent, operation, wanted.digest)
             if run is None or step is None:
                 return self._unreported(sheets, agent, operation)
@@ -225,16 +225,24 @@ class Guard:
         return Pending(tuple(await self._confirmations.pending()), tuple(challenges), tuple(blocks))
 
     async def confirm(self, token: str, decision: Decision, note: str, caller: Caller) -> Waiting:
+        await self._check_free(caller)
         return await self._confirmations.confirm(token, decision, note, caller)
 
     async def verify(self, id: str, code: str, caller: Caller) -> Challenged:
         return await self._challenges.verify(id, code, caller)
 
     async def reissue(self, id: str, caller: Caller) -> tuple[Challenged, Code]:
+        await self._check_free(caller)
         return await self._challenges.reissue(id, caller)
 
     async def unblock(self, principal: str, note: str, caller: Caller) -> None:
+        await self._check_free(caller)
         await self._challenges.unblock(principal, note, caller)
+
+    async def _check_free(self, caller: Caller) -> None:
+        """Who is blocked does nothing for others either."""
+        check_approver(caller)
+        await self.refuse_blocked(caller)
 
     async def trail(self, after: int, limit: int, caller: Caller) -> list[Line]:
         check_approver(caller)
@@ -253,6 +261,8 @@ class Guard:
 
     async def end_session(self, session: str) -> None:
         """What a caller began in a session ends with it."""
+        if not session:
+            return  # what belongs to no session ends by its time
         for principal in self._sessions.pop(session, ()):
             await self.loop.cancel(principal, session)
         await self._confirmations.revoke(session)
@@ -260,6 +270,11 @@ class Guard:
     async def begin(self) -> None:
         """What is forgotten when a server starts."""
         await self.loop.forget_pauses()
+
+
+def _is_open(operation: Operation) -> bool:
+    """Whether agents may always do it, blocked or not, reported or not."""
+    return operation.kind is Kind.READ or operation.name in STOPS or operation.name in SPARED
 
 
 def _is_everyday(operation: Operation, verdict: Verdict) -> bool:
@@ -271,6 +286,7 @@ def _step(agent: Agent, operation: Operation, digest: str) -> tuple[Run | None, 
     fitting = [
         (run, step)
         for run in agent.runs
+        if run.status == "running"  # while it is paused nothing is done, whatever was agreed to before
         for step in run.steps
         if not step.used and step.operation == operation.name and step.params in {"", digest}
     ]

@@ -35,7 +35,7 @@ from portico.safety.wording import (
     words,
 )
 
-List: TypeAlias = Literal["deny", "approve", "auto", ""]
+Matched: TypeAlias = Literal["deny", "approve", "auto", ""]
 
 MAX_HINT = 2000  # characters; of a longer one as many from its start and from its end are read
 MAX_PATTERN = 200  # characters
@@ -51,13 +51,13 @@ HIDDEN_SHARE = 0.05
 _ACTION = re.compile(r"[a-z][a-z0-9_]*\Z")
 _WORD = re.compile(r"[^\W_]+")
 _NAME = re.compile(r"\b[a-z][a-z0-9]*(?:_[a-z0-9]+)+\b|\b[a-z]+(?:[A-Z][a-z0-9]+)+\b")
-_JOINT = re.compile(r"[ _./:-]{0,2}")
+_JOINT = re.compile(r" |[_./:-]{0,2}")
 _BEFORE_PARAMS = re.compile(r"[`'\"]?\s{0,4}(?:\(|:|with(?: (?:params|parameters|arguments))?)?\s{0,4}(?={)")
 _JOINS = r"then|and|afterwards|after that|next|finally"
 _SEPARATOR = re.compile(
     rf"[;|&,\n\r\u2028\u2029]+|->|=>|[→⇒➔➜]|\b(?:{_JOINS})\b|(?:^|\s)\d{{1,2}}[.)]\s", re.IGNORECASE
 )
-_LEAST: Mapping[List, int] = {"deny": 86, "approve": 31, "auto": 0}  # so that tiers do not contradict the lists
+_LEAST: Mapping[Matched, int] = {"deny": 86, "approve": 31, "auto": 0}  # so that tiers do not contradict the lists
 _JOINING = frozenset({"then", "and", "afterwards", "next"})
 
 
@@ -82,7 +82,7 @@ class Named:
 class Reading:
     """What was found in a hint."""
 
-    matched: List  # the strictest list that matched
+    matched: Matched  # the strictest list that matched
     pattern: str  # of that list
     score: int  # 0 to 100
     factors: tuple[str, ...]  # why, for people; nothing of the hint itself is in them
@@ -117,10 +117,10 @@ def compiled(patterns: tuple[str, ...]) -> tuple[Glob, ...]:
     return tuple(map(glob, patterns))
 
 
-def _match(hint: str, readings: tuple[Form, ...], patterns: Patterns) -> tuple[List, str, str]:
+def _match(hint: str, readings: tuple[Form, ...], patterns: Patterns) -> tuple[Matched, str, str]:
     """The strictest list that matches, its pattern, and the disguise that the match was under."""
     everything = together(readings)
-    strict: tuple[tuple[List, tuple[str, ...]], ...] = (("deny", patterns.deny), ("approve", patterns.approve))
+    strict: tuple[tuple[Matched, tuple[str, ...]], ...] = (("deny", patterns.deny), ("approve", patterns.approve))
     for name, listed in strict:
         for candidate in compiled(listed):
             if candidate.finds(everything):
@@ -137,7 +137,7 @@ def _auto(action: str, patterns: tuple[str, ...]) -> str:
     return next((one.pattern for one in compiled(patterns) if fnmatchcase(action, one.pattern)), "")
 
 
-def _match_hits(matched: List, pattern: str, disguise: str) -> Iterator[Hit]:
+def _match_hits(matched: Matched, pattern: str, disguise: str) -> Iterator[Hit]:
     if matched:
         yield Hit(_LEAST[matched], f"matches the pattern {pattern!r} of {matched}")
     if disguise:
@@ -165,7 +165,7 @@ def _content_hits(readings: tuple[Form, ...], rest: str, operations: Mapping[str
     """What the actions of a hint are risky for. `rest` is the hint without the parameters of own operations."""
     vocabulary = _vocabulary(tuple(operations))
     names, remainder = vocabulary.sift(form.words for form in readings)
-    parts = [part for part in (words(fold(piece)) for piece in _SEPARATOR.split(rest)) if " " in part]
+    parts = [part for part in (words(fold(with_humps(piece))) for piece in _SEPARATOR.split(rest)) if " " in part]
     found = [*_own_hits(names, operations), *hits(remainder), *name_hits(_foreign_names(rest, operations))]
     if any("delete from " in said and " where " not in said for said in (*parts, *remainder.splitlines())):
         found.append(Hit(85, "deletes every row of a table"))
@@ -185,7 +185,7 @@ def _worst(found: list[Hit]) -> int:
 
 
 def _own_hits(names: Iterable[str], operations: Mapping[str, Danger]) -> Iterator[Hit]:
-    for name in names:
+    for name in sorted(names):
         yield Hit(BASELINES[operations[name]], f"names {name}, which is {operations[name].name.lower()}")
 
 

@@ -30,7 +30,7 @@ from portico.safety.challenges import Challenges
 from portico.safety.confirmations import Confirmations, confirmation_id, token_of
 from portico.safety.docket import Sheets
 from portico.safety.evaluation import Judged, Seen, Terms, judge, terms_of
-from portico.safety.hints import Reading, read
+from portico.safety.hints import Named, Reading, read
 from portico.safety.office import Office, agent_of, digest_of
 
 MAX_RUNS = 20  # of one caller, at once
@@ -238,17 +238,19 @@ class Loop:
 
     def current(self, sheets: Sheets, caller: Caller) -> Agent:
         """An agent as of now: executions that were silent for too long are over."""
-        agent = agent_of(sheets, caller)
-        for run in agent.runs:
-            if self.has_lapsed(run):
-                self.finish(sheets, agent, run, "cancelled", "Nothing was heard of it for too long")
-        now = self._office.clock()
-        return replace(
+        agent, now = agent_of(sheets, caller), self._office.clock()
+        lapsed = [run for run in agent.runs if self.has_lapsed(run)]
+        for run in lapsed:
+            self.finish(sheets, agent, run, "cancelled", "Nothing was heard of it for too long")
+        current = replace(
             agent,
-            runs=tuple(run for run in agent.runs if not self.has_lapsed(run)),
+            runs=tuple(run for run in agent.runs if run not in lapsed),
             grants=tuple(each for each in agent.grants if now < each.expires),
             pause=agent.pause if agent.pause and now < agent.pause.expires else None,
         )
+        if lapsed:
+            self._office.file(sheets, current)  # also if nothing else is: they end once
+        return current
 
     def has_lapsed(self, run: Run) -> bool:
         return self._office.clock() >= run.touched + timedelta(seconds=self._office.settings.idle)
@@ -276,7 +278,9 @@ class Loop:
             if agent and over:
                 for run in over:
                     self.finish(sheets, agent, run, "cancelled", "The session is over")
-                self._office.file(sheets, replace(agent, runs=tuple(run for run in agent.runs if run not in over)))
+                left = tuple(run for run in agent.runs if run not in over)
+                kept = tuple(each for each in agent.grants if each.verified)
+                self._office.file(sheets, replace(agent, runs=left, grants=kept, pause=None))
 
         await self._office.docket.change([(Agent, principal)], work)
 
@@ -295,8 +299,11 @@ class Loop:
 
     def _spent(self, agent: Agent) -> int:
         """Steps of all agents of a caller in the window that is counted: a new execution begins no new one."""
-        window = timedelta(seconds=self._office.settings.window)
-        is_over = agent.window is None or self._office.clock() >= agent.window + window
+        if agent.window is None:
+            return 0
+        end = agent.window + timedelta(seconds=self._office.settings.window)
+        # Nor does waiting, as long as an execution goes on: its limit is on its steps, not on its pace.
+        is_over = self._office.clock() >= end and not any(run.started < end for run in agent.runs)
         return 0 if is_over else agent.spent
 
     def _reading(self, report: Report, terms: Terms) -> Reading:
@@ -379,9 +386,13 @@ class Reporting:
         )
 
     def _outcome(self) -> Outcome | None:
-        """How the step before went: as the site saw it, if it did, whatever the agent says."""
-        used = next((step for step in reversed(self.run.steps) if step.used), None)
-        return "failure" if used and used.outcome == "failure" else self.report.outcome
+        """How it went since a person last looked: as the site saw it, if it did, whatever the agent says."""
+        for step in reversed(self.run.steps):
+            if step.outcome == "failure":
+                return "failure"
+            if step.by:
+                break
+        return self.report.outcome
 
     def _monitored(self) -> Reported:
         judged = judge(self._seen(None), self.loop.terms(self.caller, self.run.limit))
@@ -422,13 +433,15 @@ class Reporting:
         """Have a person asked whether this very step may be taken."""
         self.run = replace(self.run, status="paused")
         self._file()
+        step = meant(self.reading, self.report)
+        # What is agreed to is the call, wherever in the hint it stands.
         params: dict[str, Any] = {
             "agent": self.run.agent,
             "hint": plain(self.report.hint),
-            "operation": self.report.operation,
+            "operation": step.operation,
         }
-        if self.report.params is not None:
-            params["params"] = dict(self.report.params)
+        if step.params is not None:
+            params["params"] = dict(step.params)
         reasons = (judged.factor, *self.reading.factors)
         wanted = self.confirmations.wanted(
             self.caller, "step", STEP, self.action, reasons, params, session=self.run.session
@@ -510,12 +523,16 @@ def blocked(agent: Agent) -> AgentBlocked:
 
 def bound(reading: Reading, report: Report) -> tuple[str, str]:
     """The operation that a step may call, and the digest of its parameters as far as it told them."""
-    if report.operation:
-        return report.operation, digest_of(report.params) if report.params is not None else ""
-    if len(reading.named) != 1:
-        return "", ""
-    named = reading.named[0]
-    return named.operation, digest_of(named.params) if named.params is not None else ""
+    step = meant(reading, report)
+    return step.operation, digest_of(step.params) if step.params is not None else ""
+
+
+def meant(reading: Reading, report: Report) -> Named:
+    """The call that a step is for: as the report says outright, or else as its hint names it."""
+    only = reading.named[0] if len(reading.named) == 1 else Named("", None)
+    operation = report.operation or only.operation
+    named = only.params if only.operation == operation else None
+    return Named(operation, named if report.params is None else report.params)
 
 
 def action_of(reading: Reading, report: Report) -> str:

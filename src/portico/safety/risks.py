@@ -165,7 +165,7 @@ RISKS: tuple[Risk, ...] = (
         "deletes",
         """
         delete*, deleting*, remove*, removing*, erase*, erasing*, clear *, clearing *, uninstall*, discard*, revok*,
-        overwrit*, destroy*, drop*table*, cancel *, cancelling *
+        overwrit*, drop*table*, cancel *, cancelling *
         """,
     ),
     Risk(

@@ -16,8 +16,7 @@ from urllib.parse import unquote
 
 import re2
 
-from portico.errors import ConfigError, InvalidQuery
-from portico.query import compiled as expression
+from portico.errors import ConfigError
 
 MAX_LAYER = 4096  # characters of a text that are looked at; fewer than the digits that Python reads as one number
 ROUNDS = 2  # of decoding what was encoded
@@ -29,14 +28,16 @@ _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,5})\}|x([0-9a-fA
 _HEX = re.compile(r"(?<![0-9a-z])(?:0x)?[0-9a-f]{2}(?:[ :,-]?(?:0x)?[0-9a-f]{2}){3,}(?![0-9a-z])", re.IGNORECASE)
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,}={0,2}")
 _PAIR = re.compile(r"(?:0[xX])?([0-9a-fA-F]{2})[ :,-]?")
-_TEXTUAL = re.compile(r"[^\W\d_]{2}")
+_TEXTUAL = re.compile(r"[^\W\d_].*[^\W\d_]", re.DOTALL)
+_UNWORDLY = re.compile(r"[0-9=]|[a-z][A-Z]")
+_UNDECIMAL = re.compile(r"[a-fA-F]")
 _LEET = re.compile(r"[\w@$]+")
 _RUN = re.compile(r"[A-Za-z0-9+/=]{20,}")
 _SCRIPTED = re.compile(r"[^\W\d_]+")
 
 # What a shell reads as nothing or as a space. Strings that are put together ('dr' + 'op') are one word.
 _BLANK = re.compile(r"\$\{?IFS\}?(?:\$\d)?")
-_QUOTING = re.compile(r"['\"]\s{0,2}[+.]\s{0,2}['\"]|\$\{?[@*\d!]\}?|\$\(\)|['\"\\^`]")
+_QUOTING = re.compile(r"['\"]\s{0,2}[+.]\s{0,2}['\"]|\$\{?[@*\d!]\}?|\$\{\w{0,20}\}|\$\(\)|['\"\\^`]")
 
 # Letters, and combining marks, that show nothing.
 _FILLERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0")
@@ -169,7 +170,8 @@ def _textual(raw: bytes) -> str:
 
 
 def _is_legible(character: str) -> bool:
-    return character != "\ufffd" and (character.isprintable() or unicodedata.category(character) == "Cf")
+    shows = character.isprintable() or character.isspace() or unicodedata.category(character) == "Cf"
+    return shows and character != "\ufffd"
 
 
 def forms(found: tuple[str, ...]) -> tuple[Form, ...]:
@@ -213,9 +215,9 @@ def _is_mixed(word: str) -> bool:
 
 
 def has_code(text: str) -> bool:
-    """Whether a run of base64 or hexadecimal stands for text. Every number does, for some text or other."""
-    coded = any(from_base64(run) for run in _BASE64.findall(text) if not run.isdigit())
-    return coded or any(from_hex(run) for run in _HEX.findall(text) if re.search("[a-fA-F]", run))
+    """Whether a run of base64 or hexadecimal stands for text. Words and numbers do by chance, and do not count."""
+    coded = any(from_base64(run) for run in _BASE64.findall(text) if _UNWORDLY.search(run) and not run.isdigit())
+    return coded or any(from_hex(run) for run in _HEX.findall(text) if _UNDECIMAL.search(run))
 
 
 def has_ciphertext(text: str) -> bool:
@@ -237,10 +239,7 @@ def glob(pattern: str) -> Glob:
     pieces = _pieces(pattern)
     if not pieces:
         raise ConfigError(f"The pattern {pattern!r} says nothing", pattern=pattern)
-    try:
-        return Glob(pattern, expression(f"(?m:{_whole(pieces)}|{_broken(pieces)})"))
-    except InvalidQuery as error:
-        raise ConfigError(f"The pattern {pattern!r} cannot be used", pattern=pattern) from error
+    return Glob(pattern, re2.compile(f"(?m:{_whole(pieces)}|{_broken(pieces)})"))
 
 
 def either(patterns: Iterable[str]) -> "re2.Pattern":

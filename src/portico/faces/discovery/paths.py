@@ -15,9 +15,15 @@ from portico.config import Config
 from portico.faces.a2a import failures as a2a
 from portico.faces.a2a.card import PATH as AGENT_CARD_PATH
 from portico.faces.a2a.card import RPC_PATH as A2A_PATH
+from portico.faces.desk import API as DESK_API
+from portico.faces.desk import MAX_LINES, Decided, Issued, Typed, Unblocked
+from portico.faces.desk import PATH as DESK_PATH
 from portico.faces.discovery.sitemap import XML
 from portico.faces.discovery.wellknown import JSON, PROTOCOLS, documents
 from portico.faces.mcp import failures as mcp
+from portico.faces.mcp.aql.envelopes import STATUSES as AQL_STATUSES
+from portico.faces.mcp.aql.requests import SCHEMA as AQL_REQUEST
+from portico.faces.mcp.aql.routes import PATH as AQL_PATH
 from portico.faces.mcp.routes import PATH as MCP_PATH
 from portico.faces.nlweb.answers import Answer, FlatAnswer, earlier_schema
 from portico.faces.nlweb.failures import CODES
@@ -25,6 +31,7 @@ from portico.faces.nlweb.models import ask_schema, await_schema, flat_schema
 from portico.faces.nlweb.routes import FORM
 from portico.faces.nlweb.schema import whole_schema
 from portico.faces.operations import PATH, STATUSES, TASKS_PATH, Listed, Problem
+from portico.oversight import Challenged, Pending, Waiting
 from portico.web.item import FORMATS
 
 Described: TypeAlias = dict[str, Any]
@@ -41,7 +48,8 @@ FIRST_TAGS: Mapping[str, str] = {
 TAGS: Mapping[str, str] = {
     OPERATIONS: "What can be done here, and what every site can do. Errors are problem details (RFC 9457).",
     "Tasks": "Work that takes longer. Only who began it can see it.",
-    "Agents": "The same site over MCP and A2A.",
+    "Agents": "The same site over MCP, MCP-AQL and A2A.",
+    "Desk": "For who runs the site, with a key of the scope `approve`: what waits for a person.",
     "Discovery": "What there is, for browsers, crawlers and agents.",
     "Health": "For who runs the site. A server with too much to do answers any request with 503 and a line of text.",
 }
@@ -155,6 +163,7 @@ _DOCUMENT = content({"type": "object"}, JSON)
 _EVENTS = content(reference("schemas", "Event"), EVENTS)
 _FAILURES = sorted({code.status for code in CODES.values() if code.status != HTTPStatus.OK})
 _MCP_REFUSALS = sorted({code.status for code in mcp.CODES.values()} | {405, 406})  # those two are the SDK's
+_AQL_REFUSALS = sorted({status.value for status in AQL_STATUSES.values()} | {401})
 _A2A_REFUSALS = sorted({code.status for code in a2a.CODES.values() if code.status != HTTPStatus.OK})
 OPERATION_PROBLEMS = tuple(sorted({status.value for status in STATUSES.values()}))
 _READING_PROBLEMS = (400, 401, 403, 404, 422, 429, 503, 504)
@@ -170,6 +179,8 @@ def paths(config: Config, question: str) -> dict[str, Described]:
         **_tasks(),
         **_items(config),
         **_agents(question),
+        **_aql(config),
+        **_desk(),
         **_discovery(config),
         **_health(),
     }
@@ -327,6 +338,20 @@ def _agents(question: str) -> dict[str, Described]:
     }
 
 
+def _aql(config: Config) -> dict[str, Described]:
+    if config.aql.mode == "none":
+        return {}
+    answers = {200: answer("What came of it", _DOCUMENT), **_spoken_refusals(_AQL_REFUSALS, _DOCUMENT)}
+    example = {"operation": "introspect", "params": {"query": "operations"}}
+    body = {"required": True, "content": {JSON: {"schema": AQL_REQUEST, "example": example}}}
+    family = parameter("endpoint", "path", {**TEXT, "minLength": 1}, required=True)
+    of_family = step("post_aql_endpoint", "Agents", "MCP-AQL: operations of one family", answers, requestBody=body)
+    return {
+        AQL_PATH: {"post": step("post_aql", "Agents", "MCP-AQL: any operation", answers, requestBody=body)},
+        f"{AQL_PATH}/{{endpoint}}": {"parameters": [family], "post": of_family},
+    }
+
+
 def _spoken_refusals(statuses: Iterable[int], spoken: Described) -> dict[int, Described]:
     return {status: answer(HTTPStatus(status).phrase, spoken, **HEADERS.get(status, {})) for status in statuses}
 
@@ -334,6 +359,38 @@ def _spoken_refusals(statuses: Iterable[int], spoken: Described) -> dict[int, De
 def _rpc(method: str, params: Described) -> Described:
     example = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     return {"required": True, "content": {JSON: {"schema": reference("schemas", "RpcRequest"), "example": example}}}
+
+
+def _desk() -> dict[str, Described]:
+    """What waits for a person. A code is said nowhere else."""
+    token = parameter("token", "path", {**TEXT, "minLength": 1}, required=True)
+    after = parameter("after", "query", {"type": "integer", "minimum": 0, "description": "The last line that is known"})
+    limit = parameter("limit", "query", {"type": "integer", "minimum": 0, "maximum": MAX_LINES})
+    code, verify = f"{DESK_API}/challenges/{{id}}/code", f"{DESK_API}/challenges/{{id}}/verify"
+    return {
+        DESK_PATH: {"get": _at_desk("get_desk", "Where the desk is")},
+        f"{DESK_API}/pending": {"get": _at_desk("get_pending", "What waits", Pending)},
+        f"{DESK_API}/audit": {"get": _at_desk("get_audit", "The audit trail", parameters=[after, limit])},
+        f"{DESK_API}/confirmations/{{token}}": {
+            "parameters": [token],
+            "post": _at_desk("post_confirmation", "Agree, or refuse", Waiting, **_said(Decided)),
+        },
+        code: {"parameters": [_ID], "post": _at_desk("post_code", "Make a fresh code", Issued)},
+        verify: {"parameters": [_ID], "post": _at_desk("post_verify", "Give the code", Challenged, **_said(Typed))},
+        f"{DESK_API}/agents/unblock": {
+            "post": _at_desk("post_unblock", "Let a caller go on without a code", **_said(Unblocked))
+        },
+    }
+
+
+def _at_desk(id: str, summary: str, kind: type | None = None, **more: Any) -> Described:
+    form = content(reference("schemas", kind.__name__), JSON) if kind else _DOCUMENT
+    answers = {200: answer("Done", form), **problems(400, 401, 403, 404, 409, 413, 422, 429, 503)}
+    return step(id, "Desk", summary, answers, **more)
+
+
+def _said(kind: type) -> Described:
+    return {"requestBody": {"required": True, "content": content(reference("schemas", kind.__name__), JSON)}}
 
 
 def _discovery(config: Config) -> dict[str, Described]:
@@ -420,7 +477,10 @@ def components() -> dict[str, Described]:
     }
 
 
-_PUBLISHED = (Answer, FlatAnswer, Problem, Operations, TaskHeld, Health, Readiness, Event, RpcRequest, RpcResponse)
+_PUBLISHED = (
+    *(Answer, FlatAnswer, Problem, Operations, TaskHeld, Health, Readiness, Event, RpcRequest, RpcResponse),
+    *(Pending, Waiting, Challenged, Decided, Issued, Typed, Unblocked),
+)
 HEADERS: Mapping[int, dict[str, str]] = {
     401: {"www_authenticate": "How to say who asks"},
     429: {"retry_after": "Seconds to wait"},

@@ -19,6 +19,7 @@ from portico.calls import Caller
 from portico.config import Config
 from portico.errors import SiteError
 from portico.faces.mcp import elicitation, prompts, resources, tasks
+from portico.faces.mcp.aql.tools import AqlTools
 from portico.faces.mcp.completion import complete
 from portico.faces.mcp.elicitation import Context, replied
 from portico.faces.mcp.failures import told
@@ -37,7 +38,8 @@ COUNTED = frozenset({"tools/call", "resources/read"})  # by the site itself, whe
 
 def made(site: Site, config: Config, observe: Observe, local: Caller | None = None) -> Server[Any]:
     """A server for a site. `local` is who calls where requests say nothing of it, as over standard input."""
-    methods = Methods(site, config, local, Tools(site, config, elicitation.Forms(MAX_FORMS)))
+    aql = AqlTools(site, config, observe, is_local=local is not None)
+    methods = Methods(site, config, local, Tools(site, config, elicitation.Forms(MAX_FORMS), aql))
     subscriptions = Subscriptions(site)
     has_sessions = local is not None or config.server.workers == 1
 

@@ -1,4 +1,4 @@
-"""The tools: `ask` and `await` of NLWeb, and operations where the site offers them as tools of their own."""
+"""The tools: `ask` and `await` of NLWeb, those of MCP-AQL, and operations where they are tools of their own."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -15,6 +15,7 @@ from portico.catalog import Danger, Kind, Operation
 from portico.config import Config
 from portico.errors import SiteError, Unavailable
 from portico.faces.mcp import elicitation
+from portico.faces.mcp.aql.tools import AqlTools
 from portico.faces.mcp.elicitation import Context, Forms, Reply
 from portico.faces.mcp.failures import shown
 from portico.faces.nlweb.answers import answer_schema
@@ -56,11 +57,12 @@ class Tools:
     site: Site
     config: Config
     forms: Forms
+    aql: AqlTools
 
     # What there is
 
     def listed(self, caller: Caller) -> list[types.Tool]:
-        return [self._ask(caller), _AWAIT, *map(_tool_of, self._operations(caller))]
+        return [self._ask(caller), _AWAIT, *self.aql.listed(caller), *map(_tool_of, self._operations(caller))]
 
     def _ask(self, caller: Caller) -> types.Tool:
         known = self.site.catalog.collections
@@ -89,7 +91,8 @@ class Tools:
         yield from (each for each in offered if self._is_offered(each, caller))
 
     def _is_offered(self, operation: Operation, caller: Caller) -> bool:
-        return operation.name not in _TAKEN and self.site.gate.may(operation, caller)
+        is_taken = operation.name in _TAKEN or self.aql.has(operation.name)
+        return not is_taken and self.site.gate.may(operation, caller)
 
     # What is called
 
@@ -99,6 +102,8 @@ class Tools:
                 return await self._asked(called)
             case "await":
                 return await self._awaited(called)
+            case _ if self.aql.has(name):
+                return Answer(await self.aql.call(name, called.caller, called.arguments, called.context))
             case _ if any(each.name == name for each in self._operations(called.caller)):
                 return await self._ran(name, called)
             case _:

@@ -1,0 +1,169 @@
+"""The operator's desk over HTTP: what waits for a person, and the word of whoever may give it. Decides nothing itself.
+
+GET  /desk                             says that this is here
+GET  /desk/api/pending                 what waits: confirmations, challenges, blocks
+POST /desk/api/confirmations/{token}   {"decision": "approve" or "reject", "note": …}
+POST /desk/api/challenges/{id}/code    a fresh code: nothing else that is served ever says one
+POST /desk/api/challenges/{id}/verify  {"code": …}
+POST /desk/api/agents/unblock          {"caller": …, "note": …}
+GET  /desk/api/audit?after=&limit=     the audit trail
+
+For holders of a key with the scope `approve`, on this machine unless safety.desk says otherwise. Takes no cookies, and
+nothing from pages elsewhere, whatever server.origins says. Errors are problem details (RFC 9457).
+"""
+
+from ipaddress import ip_address
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from portico.calls import Caller
+from portico.config import Config
+from portico.errors import BadRequest, Forbidden, InvalidParams, Unauthenticated
+from portico.faces.operations import Answer, Endpoint, answering, metered
+from portico.faces.wire import caller_of, decode, is_from_elsewhere, read_body
+from portico.identity import APPROVE
+from portico.limits import check_payload, check_text
+from portico.oversight import Challenged, Decision
+from portico.site import Site
+
+PATH: Final = "/desk"
+API: Final = f"{PATH}/api"
+MAX_LINES: Final = 1000  # of the audit trail, in one answer
+MAX_DIGITS: Final = 15
+_FORWARDED: Final = ("x-forwarded-for", "x-real-ip", "forwarded", "via")
+
+T = TypeVar("T")
+Note = Annotated[str, Meta(max_length=1000, description="Why; it is kept in the audit trail")]
+
+
+class Decided(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    decision: Decision
+    note: Note = ""
+
+
+class Typed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    code: Annotated[str, Meta(max_length=200)]
+
+
+class Unblocked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    caller: Annotated[str, Meta(min_length=1, max_length=300, description="As the block names it")]
+    note: Note = ""
+
+
+class Issued(msgspec.Struct, frozen=True):
+    """A fresh code, for the eyes of whoever asked for it."""
+
+    challenge: Challenged
+    code: str
+
+
+def routes(site: Site, config: Config) -> list[BaseRoute]:
+    """The addresses of this face."""
+    local_only = config.safety.desk == "local"
+    own = msgspec.structs.replace(config.server, origins=())
+
+    async def visitor(connection: HTTPConnection, site: Site) -> Caller:
+        """Who comes to the desk. From elsewhere no key is even looked at, so that none can be tried out."""
+        address = connection.client.host if connection.client else ""
+        if (local_only and not _is_here(connection, address)) or is_from_elsewhere(connection, own):
+            await site.gate.spend(site.identity.nobody(address))
+            error = Forbidden("The desk is not open to you", hint="safety.desk says from where it can be reached.")
+            site.refused("desk", error)
+            raise error
+        return await caller_of(connection, site)
+
+    def named(request: Request, what: str) -> str:
+        check_text(request.path_params[what], site.limits)
+        return request.path_params[what]
+
+    async def introduce(_: Request, __: Caller) -> Response:
+        return _json({"desk": site.name, "api": API, "scope": APPROVE})
+
+    async def pending(_: Request, caller: Caller) -> Response:
+        return _json(await site.guard.pending(caller))
+
+    async def confirm(request: Request, caller: Caller) -> Response:
+        said = await _read(request, site, Decided)
+        return _json(await site.guard.confirm(named(request, "token"), said.decision, said.note, caller))
+
+    async def issue(request: Request, caller: Caller) -> Response:
+        challenged, code = await site.guard.reissue(named(request, "id"), caller)
+        return _json(Issued(challenged, code.revealed()))
+
+    async def verify(request: Request, caller: Caller) -> Response:
+        said = await _read(request, site, Typed)
+        return _json(await site.guard.verify(named(request, "id"), said.code, caller))
+
+    async def unblock(request: Request, caller: Caller) -> Response:
+        said = await _read(request, site, Unblocked)
+        await site.guard.unblock(said.caller, said.note, caller)
+        return _json({"unblocked": said.caller})
+
+    async def audit(request: Request, caller: Caller) -> Response:
+        after, limit = _number(request, "after", 0), min(_number(request, "limit", 100), MAX_LINES)
+        return _json({"lines": await site.guard.trail(after, limit, caller)})
+
+    def behind(endpoint: Endpoint) -> Answer:
+        return answering(metered(endpoint, site), site, who=visitor)
+
+    work = [
+        ("GET", "pending", pending),
+        ("POST", "confirmations/{token}", confirm),
+        ("POST", "challenges/{id}/code", issue),
+        ("POST", "challenges/{id}/verify", verify),
+        ("POST", "agents/unblock", unblock),
+        ("GET", "audit", audit),
+    ]
+    return [
+        Route(PATH, behind(introduce), methods=["GET"]),
+        *(Route(f"{API}/{path}", behind(_for_approvers(each)), methods=[method]) for method, path, each in work),
+    ]
+
+
+def _is_here(connection: HTTPConnection, address: str) -> bool:
+    """Whether a request was made on this machine. One that somebody passed on was not, whoever it says it is from."""
+    try:
+        is_loopback = ip_address(address).is_loopback
+    except ValueError:
+        return False
+    return is_loopback and not any(name in connection.headers for name in _FORWARDED)
+
+
+def _for_approvers(endpoint: Endpoint) -> Endpoint:
+    async def asked(request: Request, caller: Caller) -> Response:
+        if caller.is_anonymous:
+            raise Unauthenticated("The desk wants to know who asks", hint="Send a key with the scope approve.")
+        if APPROVE not in caller.scopes:
+            raise Forbidden(f"This needs the scope {APPROVE}", scope=APPROVE)
+        return await endpoint(request, caller)
+
+    return asked
+
+
+async def _read(request: Request, site: Site, kind: type[T]) -> T:
+    # A page elsewhere can make a browser send any other kind without asking first.
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise BadRequest("The desk is told JSON", hint="Send `content-type: application/json`.")
+    said = decode(await read_body(request, site.limits.payload_bytes), site.limits)
+    try:
+        read = msgspec.convert(said, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidParams(str(error)) from error
+    check_payload(said, site.limits)
+    return read
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    said = request.query_params.get(name, str(default))
+    if not (said.isascii() and said.isdecimal() and len(said) <= MAX_DIGITS):
+        raise BadRequest(f"{name} is a number", parameter=name)
+    return int(said)
+
+
+def _json(body: Any) -> Response:
+    return Response(msgspec.json.encode(body), 200, {"cache-control": "no-store"}, "application/json")

@@ -1,0 +1,259 @@
+"""One endpoint of MCP-AQL: from what was sent to the envelope that answers it, for one operation or a batch of them.
+
+Every failure is an envelope. What is done is done by the operations; what is refused here costs a request, too.
+"""
+
+import difflib
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, TypeAlias, cast
+
+import msgspec
+from msgspec import UNSET
+
+from portico.calls import Call, Caller
+from portico.config import Config
+from portico.errors import SiteError, Unavailable, UnknownOperation
+from portico.faces.mcp.aql.checking import LABELS, OPERATION, OPERATIONS, Given, checked, given
+from portico.faces.mcp.aql.envelopes import (
+    BATCH_INVALID,
+    CONFIRMATION_REQUIRED,
+    ENDPOINT_MISMATCH,
+    Batch,
+    Envelope,
+    Failure,
+    Fault,
+    Item,
+    Pending,
+    Success,
+    Summary,
+    failure,
+    labels,
+    plain,
+    quoted,
+    too_large,
+)
+from portico.faces.mcp.aql.requests import read
+from portico.faces.mcp.aql.shapes import Asking, Offered, Warned
+from portico.faces.mcp.aql.surface import Surface
+from portico.observe import Broke, Observe, nowhere
+from portico.site import Site
+
+INTROSPECT = "introspect"
+SLOW = "PERFORMANCE_SLOW_QUERY_WARNING"
+SLOW_MILLISECONDS = 2000
+MAX_WARNINGS = 10
+MAX_NAMED = 200  # characters of a name that there is not
+MAX_AVAILABLE = 200  # names of operations that somebody is told who has named another
+BEGUN, DONE = 10.0, 90.0  # percent of the way, before operations run and after
+
+Hear: TypeAlias = Callable[[float, str], Awaitable[None]]
+
+
+async def unheard(_: float, __: str) -> None:
+    """For callers that do not want to know how far it is."""
+
+
+class Endpoint:
+    def __init__(self, surface: Surface, site: Site, config: Config, observe: Observe = nowhere) -> None:
+        self._surface = surface
+        self._site = site
+        self._limits = config.aql
+        self._observe = observe
+
+    async def answer(
+        self, raw: bytes | Mapping[str, Any], family: str | None, asking: Asking, hear: Hear = unheard
+    ) -> Envelope:
+        """The answer to a request that came to the endpoint of a family; None is the one for all of them."""
+        try:
+            with Contained(self._observe):
+                return self._sized(await self._answered(raw, family, asking, hear))
+        except SiteError as error:
+            return Envelope(failure(error, asking))
+
+    async def _answered(
+        self, raw: bytes | Mapping[str, Any], family: str | None, asking: Asking, hear: Hear
+    ) -> Envelope:
+        async with self._site.gate.charging(asking.caller):
+            request = read(raw, self._limits)
+            if OPERATIONS in request:
+                batch = _batch(request, self._limits.batch)
+                wanted = None
+            else:
+                batch, wanted = (), given(request)
+        if wanted is None:
+            return Envelope(await self._all(batch, family, asking, hear))
+        await hear(BEGUN, f"Running {wanted.operation[:80]}")
+        return Envelope(await self._one(wanted, family, asking))
+
+    def _sized(self, envelope: Envelope) -> Envelope:
+        if len(envelope.encoded) > self._limits.response_bytes:
+            raise too_large("response_size", self._limits.response_bytes, len(envelope.encoded))
+        return envelope
+
+    # One operation
+
+    async def _one(self, wanted: Given, family: str | None, asking: Asking) -> Success | Failure:
+        """What became of one operation. Introspection has neither warnings nor details (its schema is closed)."""
+        named = replace(asking, request_id=wanted.request_id or asking.request_id)
+        is_brief = wanted.operation == INTROSPECT
+        try:
+            data, warnings = await self._ran(wanted, family, named)
+        except SiteError as error:
+            return failure(error, named, brief=is_brief)
+        if is_brief:
+            return Success(data=data)
+        return Success(data=data, warnings=bounded(warnings) or UNSET, meta=labels(named) or UNSET)
+
+    async def _ran(self, wanted: Given, family: str | None, asking: Asking) -> tuple[Any, list[Warned]]:
+        offered = await self._offered(wanted.operation, asking.caller)
+        async with self._site.gate.charging(asking.caller):
+            self._check_family(offered, family)
+            fitting = checked(wanted, offered, strict=self._limits.strict)
+        started = time.perf_counter()
+        answered = await offered.run(fitting.params, replace(asking, confirmation=fitting.confirmation))
+        return answered.data, [*fitting.warnings, *answered.warnings, *_slow(offered.name, started)]
+
+    async def _offered(self, name: str, caller: Caller) -> Offered:
+        known = self._surface.offered(caller)
+        if name in known:
+            return known[name]
+        hidden = self._surface.everything().get(name)
+        own = hidden.operation.name if hidden and hidden.operation else name[:MAX_NAMED]
+        try:
+            # The gate says why not, or sees what another process has just made.
+            await self._site.gate.admit(Call(own), caller)
+            return self._surface.offered(caller)[name]
+        except (UnknownOperation, KeyError) as error:
+            alike = difflib.get_close_matches(name[:MAX_NAMED], known, 1)
+            hint = f"Did you mean {quoted(alike[0])}?" if alike else "Use introspect for a list of them."
+            available = sorted(known)[:MAX_AVAILABLE]
+            raise UnknownOperation(
+                "Unknown operation", hint=hint, operation=name[:MAX_NAMED], available=available
+            ) from error
+
+    def _check_family(self, offered: Offered, family: str | None) -> None:
+        own = self._surface.family_of(offered)
+        if family is None or own == family:
+            return
+        said = f"Operation {quoted(offered.name)} belongs to endpoint {quoted(own)}, not {quoted(family)}"
+        raise Fault(
+            ENDPOINT_MISMATCH,
+            f"{said}. Use {self._surface.tool_of(own)}",
+            operation=offered.name,
+            expected_endpoint=own,
+            actual_endpoint=family,
+        )
+
+    # Several
+
+    async def _all(self, batch: Sequence[Given], family: str | None, asking: Asking, hear: Hear) -> Batch:
+        """One after the other. One that somebody else has to confirm halts the rest, or is left out."""
+        results: list[Item] = []
+        for index, wanted in enumerate(batch):
+            await hear(BEGUN + (DONE - BEGUN) * index / len(batch), f"Running {wanted.operation[:80]}")
+            item = Item(index=index, operation=wanted.operation, result=await self._alone(wanted, family, asking))
+            if not _waits(item):
+                results.append(item)
+            elif self._limits.on_confirmation == "halt":
+                return _halted(batch, results, item)
+            else:
+                results.append(msgspec.structs.replace(item, status="pending_confirmation"))
+        return Batch(results=tuple(results), summary=_summary(len(batch), results))
+
+    async def _alone(self, wanted: Given, family: str | None, asking: Asking) -> Success | Failure:
+        """The result as it stands in a batch: without warnings and labels."""
+        result = await self._one(wanted, family, asking)
+        return Success(data=result.data) if isinstance(result, Success) else result
+
+
+def _batch(request: Mapping[str, Any], most: int) -> list[Given]:
+    others = request.keys() - LABELS - {OPERATIONS}
+    wanted = request[OPERATIONS]
+    if OPERATION in others:
+        raise Fault(BATCH_INVALID, "A request has 'operation' or 'operations', never both")
+    if others:
+        raise Fault(BATCH_INVALID, "A batch has 'operations' alone; parameters belong into each of them")
+    if not isinstance(wanted, list | tuple) or not wanted:
+        raise Fault(BATCH_INVALID, "'operations' must be an array with one operation or more")
+    if len(cast("list[Any]", wanted)) > most:
+        raise Fault(BATCH_INVALID, f"A batch has no more than {most} operations")
+    return [_item(each, index) for index, each in enumerate(cast("list[Any]", wanted))]
+
+
+def _item(raw: Any, index: int) -> Given:
+    try:
+        return given(cast("Mapping[str, Any]", raw if isinstance(raw, Mapping) else {}))
+    except Fault as error:
+        raise Fault(BATCH_INVALID, f"'operations' has no usable entry with index {index}: {error.message}") from error
+
+
+def _waits(item: Item) -> bool:
+    return isinstance(item.result, Failure) and item.result.error.code == CONFIRMATION_REQUIRED
+
+
+def _halted(batch: Sequence[Given], results: Sequence[Item], item: Item) -> Batch:
+    rest = tuple(
+        Pending(index=index, operation=each.operation, params=each.params)
+        for index, each in enumerate(batch)
+        if index > item.index
+    )
+    counts = _summary(len(batch), results)
+    return Batch(
+        results=tuple(results),
+        summary=msgspec.structs.replace(counts, halted=1, pending=len(rest)),
+        halted_at=item,
+        pending_operations=rest,
+    )
+
+
+def _summary(total: int, results: Iterable[Item]) -> Summary:
+    """How many went well. What waits for a confirmation has not failed."""
+    done = list(results)
+    waiting = sum(map(_waits, done))
+    succeeded = sum(1 for each in done if each.result.success)
+    failed = len(done) - succeeded - waiting
+    return Summary(total=total, succeeded=succeeded, failed=failed, pending=waiting or UNSET)
+
+
+# Warnings
+
+
+def bounded(warnings: Iterable[Warned]) -> tuple[Warned, ...]:
+    """Each warning once, with how often it was given, and not too many."""
+    found: dict[tuple[str, str], list[Warned]] = {}
+    for each in warnings:
+        found.setdefault((each.code, each.message), []).append(each)
+    return tuple(_counted(each) for each in list(found.values())[:MAX_WARNINGS])
+
+
+def _counted(same: Sequence[Warned]) -> Warned:
+    first = msgspec.structs.replace(same[0], message=plain(same[0].message, same[0].code))
+    if len(same) == 1:
+        return first
+    return msgspec.structs.replace(first, details={**first.details, "occurrence_count": len(same)})
+
+
+def _slow(operation: str, started: float) -> tuple[Warned, ...]:
+    took = round((time.perf_counter() - started) * 1000)
+    if took <= SLOW_MILLISECONDS:
+        return ()
+    details = {"operation": operation, "duration_ms": took, "threshold_ms": SLOW_MILLISECONDS}
+    return (Warned(code=SLOW, message=f"Operation {quoted(operation)} took {took} ms", details=details),)
+
+
+@dataclass(frozen=True, slots=True)
+class Contained:
+    """Turns what should not happen into an error of the site: the operator hears of it, the caller hears that it is."""
+
+    observe: Observe
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
+        if isinstance(error, Exception) and not isinstance(error, SiteError):
+            self.observe(Broke("aql", type(error).__name__))
+            raise Unavailable("The site broke") from error

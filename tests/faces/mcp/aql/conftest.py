@@ -1,0 +1,59 @@
+"""The inn as agents ask for it in MCP-AQL over plain HTTP."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+from tests.faces.conftest import Inn, asking
+
+from portico.catalog import Danger
+from portico.identity import make_key
+from portico.server import Parts
+
+OWNER = ("ask", "*:*")
+
+
+@dataclass
+class Guest:
+    """Somebody who sends requests and reads envelopes."""
+
+    parts: Parts
+    client: httpx.AsyncClient
+    key: str = ""
+
+    async def post(self, request: Any, path: str = "/aql", **headers: str) -> httpx.Response:
+        given = {"authorization": f"Bearer {self.key}"} if self.key else {}
+        said = {"content": request} if isinstance(request, bytes) else {"json": request}
+        return await self.client.post(path, headers={"content-type": "application/json", **given, **headers}, **said)
+
+    async def say(self, request: Any, path: str = "/aql") -> dict[str, Any]:
+        return (await self.post(request, path)).json()
+
+    async def error(self, request: Any, path: str = "/aql") -> dict[str, Any]:
+        said = await self.say(request, path)
+        assert said["success"] is False
+        return said["error"]
+
+
+async def owner_key(parts: Parts) -> str:
+    token, key = make_key("owner", OWNER, Danger.DESTRUCTIVE, 1)
+    await parts.store.add_key(key)
+    return token
+
+
+Visit = Callable[..., AbstractAsyncContextManager[Guest]]
+
+
+@pytest.fixture
+def visit(inn: Inn) -> Visit:
+    """Open the inn with these settings, for its owner or for anybody."""
+
+    @asynccontextmanager
+    async def visiting(*, as_owner: bool = True, **settings: Any) -> AsyncIterator[Guest]:
+        async with inn(**settings) as parts, asking(parts) as client:
+            yield Guest(parts, client, await owner_key(parts) if as_owner else "")
+
+    return visiting

@@ -1,0 +1,237 @@
+"""MCP-AQL over plain HTTP: routes, statuses, and what no message may look like."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from tests.faces.conftest import Inn, asking
+from tests.faces.mcp.aql.conftest import Visit
+
+from portico import errors
+from portico.calls import Caller
+from portico.errors import ConfirmationNeeded, SiteError
+from portico.faces.mcp.aql.endpoint import Endpoint, bounded
+from portico.faces.mcp.aql.envelopes import CODES, STATUSES, Envelope, code_of, failure, plain
+from portico.faces.mcp.aql.shapes import Answered, Asking, Offered, Warned
+from portico.faces.mcp.aql.surface import Surface
+from portico.observe import Broke
+
+LEAK = re.compile(r"at\s+\S+|typeerror|referenceerror|syntaxerror|/src/|/node_modules/|\.ts:\d|\.js:\d", re.IGNORECASE)
+CODE = re.compile(r"[A-Z][A-Z0-9_]*\Z")
+ATTIC = {"operation": "get_room", "params": {"id": "attic"}}
+
+
+# Where
+
+
+async def test_each_family_has_an_address_and_takes_no_other_operation(visit: Visit) -> None:
+    async with visit() as guest:
+        read = await guest.post(ATTIC, "/aql/read")
+        wrong = await guest.post(ATTIC, "/aql/delete")
+        nowhere = await guest.post(ATTIC, "/aql/dance")
+        got = await guest.client.get("/aql")
+
+    assert (read.status_code, read.headers["cache-control"], read.json()["data"]["id"]) == (200, "no-store", "attic")
+    assert (wrong.status_code, wrong.json()["error"]) == (
+        400,
+        {
+            "code": "VALIDATION_ENDPOINT_MISMATCH",
+            "message": "Operation 'get_room' belongs to endpoint 'read', not 'delete'. Use mcp_aql_read",
+            "details": {"operation": "get_room", "expected_endpoint": "read", "actual_endpoint": "delete"},
+        },
+    )
+    assert (nowhere.status_code, nowhere.json()["error"]["details"]["resource_id"]) == (404, "dance")
+    assert (got.status_code, got.headers["allow"]) == (405, "POST")
+
+
+async def test_there_is_nothing_where_the_site_wants_none_and_other_families_with_another_profile(visit: Visit) -> None:
+    async with visit(aql={"mode": "none"}) as guest:
+        none = (await guest.post(ATTIC)).status_code
+    async with visit(aql={"profile": "operate"}) as guest:
+        others = [(await guest.post(ATTIC, f"/aql/{name}")).status_code for name in ("query", "manage", "read")]
+
+    assert (none, others) == (404, [200, 400, 404])
+
+
+async def test_the_status_tells_what_the_code_tells(visit: Visit) -> None:
+    async with visit() as guest:
+        waiting = await guest.post({"operation": "delete_room", "params": {"id": "attic"}})
+        exists = await guest.post({"operation": "create_room", "params": {"id": "attic", "input": {}}})
+        stale = await guest.post(
+            {"operation": "update_room", "params": {"id": "attic", "input": {"beds": 3}, "if_match": '"1-0"'}}
+        )
+        plain_text = await guest.post(b"{}", **{"content-type": "text/plain"})
+        elsewhere = await guest.post(ATTIC, origin="https://elsewhere.example")
+        guest.key = ""
+        nobody = await guest.post({"operation": "delete_room", "params": {"id": "attic"}})
+        guest.key = "wrong"
+        stranger = await guest.post(ATTIC)
+
+    said = [waiting, exists, stale, plain_text, elsewhere, nobody, stranger]
+    assert [(each.status_code, each.json()["error"]["code"]) for each in said] == [
+        (428, "CONFIRMATION_REQUIRED"),
+        (409, "CONFLICT_ALREADY_EXISTS"),
+        (409, "CONFLICT_VERSION_MISMATCH"),
+        (400, "VALIDATION_INVALID_TYPE"),
+        (403, "PERMISSION_DENIED"),
+        (401, "PERMISSION_DENIED"),
+        (401, "PERMISSION_DENIED"),
+    ]
+    assert nobody.headers["www-authenticate"].startswith("Bearer")
+    assert nobody.json()["error"]["details"] == {"reason": "unauthenticated", "required_scope": "delete:rooms"}
+    body = waiting.json()
+    details = body["error"]["details"]
+    assert set(details) == {"operation", "danger_level", "reasons", "confirmation_token", "expires_at"}
+    assert body["confirmation"] == {
+        "token": details["confirmation_token"],
+        "expires_at": details["expires_at"],
+        "message": body["error"]["message"],
+        "reasons": details["reasons"],
+    }
+
+
+# What is told
+
+
+def kinds(of: type[SiteError] = SiteError) -> Iterator[type[SiteError]]:
+    for each in of.__subclasses__():
+        if each.__module__ == errors.__name__:
+            yield each
+            yield from kinds(each)
+
+
+@pytest.mark.parametrize("kind", sorted(set(kinds()), key=lambda each: each.__name__))
+def test_every_error_has_a_code_and_leaks_nothing(kind: type[SiteError]) -> None:
+    inside = kind(
+        "It broke at line 3 of /srv/src/portico.py: what is that? TypeError", hint="Look at the log", reasons=["at x"]
+    )
+    outside = kind(
+        "That is not what it was", hint="At least 3, at most 4", reason="what is it", token="conf_0123456789"
+    )
+    said = [failure(error) for error in (inside, outside)]
+
+    assert SiteError not in CODES
+    for each in said:
+        told = Envelope(each)
+        assert CODE.match(each.error.code)
+        assert told.status in {*STATUSES.values(), 401}
+        texts = [each.error.message, *_texts(each.error.details)]
+        assert [text for text in texts if LEAK.search(text)] == []
+        assert "/srv" not in told.encoded.decode()
+        assert "conf_0123456789" not in told.encoded.decode() or kind is ConfirmationNeeded
+
+
+def _texts(details: Any) -> Iterator[str]:
+    match details:
+        case str():
+            yield details
+        case Mapping():
+            for each in details.values():
+                yield from _texts(each)
+        case list() | tuple():
+            for each in details:
+                yield from _texts(each)
+        case _:
+            pass
+
+
+def test_the_inside_is_told_as_one_thing() -> None:
+    broken = [errors.ConfigError, errors.SourceError, errors.BlockedAddress, errors.Unavailable]
+
+    assert {code_of(kind("The file /etc/site.toml")) for kind in broken} == {"INTERNAL_ERROR"}
+    assert {failure(kind("The file /etc/site.toml")).error.message for kind in broken} == {
+        "The site cannot do this now. Try again later."
+    }
+
+
+def test_a_message_that_looks_like_a_trace_is_said_otherwise() -> None:
+    assert plain("At least 3, at most 4 and not at the moment") == "No fewer than 3, no more than 4 and not now"
+    assert plain("The format of a chat room") == "The 'format' of a 'chat' room"
+    assert plain("SyntaxError in line 3", "Refused: INTERNAL_ERROR") == "Refused: INTERNAL_ERROR"
+    assert len(plain("at " * 10_000)) < 2000
+
+
+async def test_no_message_of_a_real_request_looks_like_a_trace(visit: Visit) -> None:
+    nasty = ("at home", "TypeError", "/src/x", "x.ts:3", "format of", "\u00e9 at\u00a0x")
+    async with visit() as guest:
+        said = [
+            await guest.error(request)
+            for name in nasty
+            for request in (
+                {"operation": name},
+                {"operation": "get_room", "params": {"id": name}},
+                {"operation": "get_room", "params": {"id": "attic", name: 1}},
+                {"operation": "get_room", "params": {"id": "attic", "fields": [name]}},
+                {"operation": "update_room", "params": {"id": name, "input": {"id": name}}},
+                {"operation": "update_room", "params": {"id": name, "input": {"name": name}}},
+                {"operation": "list_rooms", "params": {"filter": {name: 1}}},
+                {"operation": "list_rooms", "params": {"filter": {"name": {"$regex": f"({name}"}}}},
+                {"operation": "list_rooms", "params": {"sort": {"field": name}}},
+                {"operation": "list_rooms", "params": {"after": name}},
+                {"operation": "list_rooms", "params": {"aggregate": {name: {"sum": name}}}},
+                {"operation": "introspect", "params": {"query": name}},
+                {"operation": "get_task", "params": {"id": name}},
+                {"operation": "run_workflow", "params": {"steps": [{name: name}]}},
+                {"operation": "create_room", "params": {"id": name * 200, "input": {"name": name}}},
+                {"operations": [{name: name}]},
+            )
+        ]
+
+    assert [error["message"] for error in said if LEAK.search(error["message"])] == []
+    assert "INTERNAL_ERROR" not in {error["code"] for error in said}
+    assert all(len(error["message"]) < 1200 for error in said)
+
+
+async def test_what_breaks_is_an_envelope_and_the_operator_hears_of_it(inn: Inn) -> None:
+    heard: list[Any] = []
+
+    class Breaking(Surface):
+        def offered(self, caller: Caller) -> Mapping[str, Offered]:
+            raise RuntimeError("secret")
+
+    async with inn() as parts:
+        endpoint = Endpoint(Breaking(parts.site, parts.config), parts.site, parts.config, heard.append)
+        said = await endpoint.answer({"operation": "get_room"}, None, Asking(Caller()))
+
+    assert (said.code, said.status, b"secret" in said.encoded) == ("INTERNAL_ERROR", 500, False)
+    assert heard == [Broke("aql", "RuntimeError")]
+
+
+# Warnings
+
+
+def test_the_same_warning_is_given_once_and_never_too_many() -> None:
+    same = Warned(code="X_WARNING", message="Again")
+    others = [Warned(code="X_WARNING", message=f"Number {number}") for number in range(20)]
+
+    found = bounded([same, *others, same, same])
+
+    assert len(found) == 10
+    assert found[0] == Warned(code="X_WARNING", message="Again", details={"occurrence_count": 3})
+
+
+async def test_what_takes_long_is_warned_of(inn: Inn, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Surface):
+        def offered(self, caller: Caller) -> Mapping[str, Offered]:
+            found = super().offered(caller)
+            return {name: _slowed(each, clock) for name, each in found.items()}
+
+    clock = [0.0]
+    monkeypatch.setattr("portico.faces.mcp.aql.endpoint.time.perf_counter", lambda: clock[0])
+    async with inn() as parts, asking(parts):
+        endpoint = Endpoint(Slow(parts.site, parts.config), parts.site, parts.config)
+        said = await endpoint.answer(ATTIC, None, Asking(parts.site.identity.nobody()))
+
+    (warning,) = said.body.warnings  # pyright: ignore
+    assert warning.code == "PERFORMANCE_SLOW_QUERY_WARNING"
+    assert warning.details == {"operation": "get_room", "duration_ms": 3000, "threshold_ms": 2000}
+
+
+def _slowed(offered: Offered, clock: list[float]) -> Offered:
+    async def run(params: Mapping[str, Any], asking: Asking) -> Answered:
+        answered = await offered.run(params, asking)
+        clock[0] += 3.0
+        return answered
+
+    return Offered(**{name: getattr(offered, name) for name in offered.__slots__} | {"run": run})

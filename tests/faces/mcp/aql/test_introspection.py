@@ -1,0 +1,360 @@
+"""What MCP-AQL says of itself, held against closed structures of its own: whatever is not in them is a mistake."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+from tests.faces.mcp.aql.conftest import Guest, Visit
+
+from portico.faces.mcp.aql.schemas import snake
+from portico.operations import schema_of
+
+DOINGS = '''
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from portico.operations import Context, operation
+
+
+class Guest(msgspec.Struct):
+    """Somebody who stays."""
+
+    name: str
+    age: Annotated[int, Meta(ge=0, le=120)] = 30
+
+
+class Stay(msgspec.Struct):
+    room: str
+    guests: list[Guest]
+
+
+class Room(msgspec.Struct):
+    """Not one of the rooms."""
+
+    number: int
+
+
+@operation(kind="execute", long=True, attempts=2)
+async def book_stay(
+    context: Context,
+    room: Annotated[str, Meta(min_length=1, description="Which room")],
+    guests: list[Guest],
+    mood: Literal["calm", "loud"] = "calm",
+    nights: Annotated[int, Meta(ge=1, le=30)] = 1,
+    price: Annotated[float, Meta(gt=0)] | None = None,
+) -> Stay:
+    "Book a room."
+    return Stay(room, guests)
+
+
+@operation(kind="read")
+async def guess_room(context: Context, hints: Annotated[list[str] | int, Meta(description="Any")]) -> Room:
+    "Guess a room."
+    return Room(7)
+
+
+@operation(kind="delete", danger="destructive")
+async def close_inn(context: Context) -> None:
+    "Close for good."
+'''
+ELSEWHERE = {
+    "name": "trace_parcel",
+    "url": "https://parcels.example/{parcelId}",
+    "params": {"parcelId": {}, "X-Trace": {"location": "header", "required": False}, "2nd": {"type": "integer"}},
+}
+
+# The structures, from what they must and may have.
+
+TEXT, FLAG, LIST, ANYTHING = {"type": "string"}, {"type": "boolean"}, {"type": "array"}, {}
+NAMES = {"type": "array", "items": TEXT}
+SNAKE = {"type": "string", "pattern": "^[a-z][a-z0-9_]*$"}
+CATEGORY = {"enum": ["CREATE", "READ", "UPDATE", "DELETE", "EXECUTE"]}
+KIND = {"enum": ["enum", "object", "scalar", "union"]}
+
+
+def closed(must: Mapping[str, Any], may: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {**must, **(may or {})},
+        "required": list(must),
+        "additionalProperties": False,
+    }
+
+
+def many(each: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": each}
+
+
+PARAMETER_MAY = {
+    "description": TEXT,
+    "default": ANYTHING,
+    "enum": LIST,
+    "minimum": {"type": "number"},
+    "maximum": {"type": "number"},
+    "minLength": {"type": "integer"},
+    "maxLength": {"type": "integer"},
+    "pattern": TEXT,
+    "format": TEXT,
+    "items": {"type": "object"},
+    "sensitive": FLAG,
+}
+PARAMETER = closed({"name": SNAKE, "type": TEXT, "required": FLAG}, PARAMETER_MAY)
+FIELD = closed({"name": TEXT, "type": TEXT, "required": FLAG}, PARAMETER_MAY)
+TYPE = closed({"name": TEXT, "kind": KIND}, {"description": TEXT})
+INFO = closed({"name": SNAKE, "semantic_category": CATEGORY, "endpoint": SNAKE, "description": TEXT})
+DETAILS = closed(
+    {
+        **INFO["properties"],
+        "mcpTool": SNAKE,
+        "permissions": closed({"readOnly": FLAG, "destructive": FLAG}),
+        "parameters": many(PARAMETER),
+        "returns": TYPE,
+    },
+    {
+        "examples": many(closed({"request": {"type": "object"}}, {"description": TEXT})),
+        "computed_fields": many(
+            closed({"name": TEXT, "type": TEXT}, {"description": TEXT, "filterable": FLAG, "sortable": FLAG})
+        ),
+        "aggregation_support": closed(
+            {"supported": FLAG},
+            {
+                "default_mode": {"enum": ["summary_only", "include_items"]},
+                "functions": NAMES,
+                "groupable_fields": NAMES,
+                "numeric_fields": NAMES,
+            },
+        ),
+        "relationship_capabilities": closed(
+            {"supported": FLAG}, {"directions": NAMES, "relationship_types": NAMES, "max_depth": {"type": "integer"}}
+        ),
+        "lifecycle": closed(
+            {"states": NAMES}, {"supports_cancel": FLAG, "supports_retry": FLAG, "progress_reporting": FLAG}
+        ),
+    },
+)
+BY_KIND = {
+    "enum": closed({"name": TEXT, "kind": KIND, "values": NAMES}, {"description": TEXT}),
+    "object": closed({"name": TEXT, "kind": KIND, "fields": many(FIELD)}, {"description": TEXT}),
+    "scalar": TYPE,
+    "union": closed({"name": TEXT, "kind": KIND, "members": NAMES}, {"description": TEXT}),
+}
+REQUIRED = {
+    "SemanticCategory",
+    "OperationInput",
+    "OperationResult",
+    "OperationSuccess",
+    "OperationFailure",
+    "EndpointPermissions",
+}
+JSON_KINDS = {"string", "integer", "number", "boolean", "object", "array", "null", "any"}
+
+
+async def introspect(guest: Guest, query: str, name: str = "") -> dict[str, Any]:
+    """What an introspection gives. Its envelope has nothing besides."""
+    named = {"name": name} if name else {}
+    said = await guest.say({"operation": "introspect", "params": {"query": query, **named}})
+    assert said.keys() == {"success", "data"}
+    return said["data"]
+
+
+async def all_details(guest: Guest) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    """Every operation and every type in full, by name."""
+    operations = (await introspect(guest, "operations"))["operations"]
+    types = (await introspect(guest, "types"))["types"]
+    return (
+        {each["name"]: (await introspect(guest, "operations", each["name"]))["operation"] for each in operations},
+        {each["name"]: (await introspect(guest, "types", each["name"]))["type"] for each in types},
+    )
+
+
+def named_types(parameters: list[dict[str, Any]]) -> set[str]:
+    inner = {each["items"]["type"] for each in parameters if "items" in each}
+    return (inner | {each["type"] for each in parameters}) - JSON_KINDS
+
+
+async def test_lists_and_details_are_closed_and_every_type_they_name_is_told(visit: Visit, tmp_path: Path) -> None:
+    (tmp_path / "doings.py").write_text(DOINGS)
+    async with visit(operations=["doings.py"], operation=[ELSEWHERE]) as guest:
+        listed = await introspect(guest, "operations")
+        types_listed = await introspect(guest, "types")
+        operations, types = await all_details(guest)
+        catalog = guest.parts.site.catalog
+
+    jsonschema.validate(listed, closed({"_protocol": {"type": "object"}, "operations": many(INFO)}))
+    jsonschema.validate(types_listed, closed({"types": many(TYPE)}))
+    for details in operations.values():
+        jsonschema.validate(details, DETAILS)
+    for details in types.values():
+        jsonschema.validate(details, BY_KIND[details["kind"]])
+
+    told = {name for each in operations.values() for name in named_types(each["parameters"])}
+    told |= {each["returns"]["name"] for each in operations.values()}
+    told |= {name for each in types.values() for name in named_types(each.get("fields", []))}
+    told |= {name for each in types.values() for name in each.get("members", [])} - JSON_KINDS
+    assert told <= types.keys()
+    assert {*REQUIRED, "AutonomyDirective", "AgentNotification", "SafetyTier", "Room", "RoomInput"} <= types.keys()
+
+    # Every parameter that an operation takes is listed, beside `input` or in it.
+    own = {name: each for name, each in catalog.operations.items() if name in operations and not each.collection}
+    assert {"book_stay", "trace_parcel", "run_workflow", "execute_agent"} <= own.keys()
+    for name, operation in own.items():
+        schema = schema_of(operation.params)
+        root = schema.get("$defs", {}).get(schema.get("$ref", "").rsplit("/", 1)[-1], schema)
+        assert {snake(each) for each in root["properties"]} <= {each["name"] for each in operations[name]["parameters"]}
+
+
+async def test_parameters_are_told_with_their_bounds_and_structures_become_types(visit: Visit, tmp_path: Path) -> None:
+    (tmp_path / "doings.py").write_text(DOINGS)
+    async with visit(operations=["doings.py"], operation=[ELSEWHERE]) as guest:
+        stay = (await introspect(guest, "operations", "book_stay"))["operation"]
+        guess = (await introspect(guest, "operations", "guess_room"))["operation"]
+        parcel = (await introspect(guest, "operations", "trace_parcel"))["operation"]
+        closing = (await introspect(guest, "operations", "close_inn"))["operation"]
+        guests = (await introspect(guest, "types", "Guest"))["type"]
+        choice = (await introspect(guest, "types", "Hints"))["type"]
+        room = (await introspect(guest, "types", "Room"))["type"]
+        other = (await introspect(guest, "types", "GuessRoomRoom"))["type"]
+
+    token = {
+        "name": "confirmation_token",
+        "type": "string",
+        "required": False,
+        "description": "From CONFIRMATION_REQUIRED, once somebody else has agreed",
+    }
+    assert stay == {
+        "name": "book_stay",
+        "semantic_category": "EXECUTE",
+        "endpoint": "execute",
+        "mcpTool": "mcp_aql_execute",
+        "description": "Book a room.\nRuns on its own: get_execution_status tells how it goes, and gives its Stay.",
+        "permissions": {"readOnly": False, "destructive": True},
+        "parameters": [
+            {"name": "room", "type": "string", "required": True, "description": "Which room", "minLength": 1},
+            {"name": "guests", "type": "array", "required": True, "items": {"type": "Guest"}},
+            {"name": "mood", "type": "string", "required": False, "default": "calm", "enum": ["calm", "loud"]},
+            {"name": "nights", "type": "integer", "required": False, "default": 1, "minimum": 1, "maximum": 30},
+            {"name": "price", "type": "number", "required": False, "default": None, "description": "above 0"},
+            token,
+        ],
+        "returns": {
+            "name": "ExecutionInfo",
+            "kind": "object",
+            "description": "Where an execution is (MCP-AQL 8.4.3).",
+        },
+        "lifecycle": {
+            "states": ["pending", "running", "completed", "failed", "cancelled"],
+            "supports_cancel": True,
+            "supports_retry": True,
+            "progress_reporting": True,
+        },
+    }
+    assert guests == {
+        "name": "Guest",
+        "kind": "object",
+        "description": "Somebody who stays.",
+        "fields": [
+            {"name": "name", "type": "string", "required": True},
+            {"name": "age", "type": "integer", "required": False, "default": 30, "minimum": 0, "maximum": 120},
+        ],
+    }
+    assert guess["parameters"] == [{"name": "hints", "type": "Hints", "required": True, "description": "Any"}]
+    assert sorted(choice["members"]) == ["array", "integer"]
+    assert [each["name"] for each in parcel["parameters"]] == ["parcel_id", "x_trace", "p_2nd"]
+    assert closing["description"].endswith("Danger: destructive; somebody else may have to confirm it.")
+    assert (closing["returns"]["name"], guess["returns"]["name"]) == ("Null", "GuessRoomRoom")
+    # The items of the site keep their name; a structure of the same name gets that of its operation.
+    assert {"beds", "schema_type", "_etag"} <= {each["name"] for each in room["fields"]}
+    assert [each["name"] for each in other["fields"]] == ["number"]
+
+
+async def test_what_there_is_not_is_null_and_another_query_is_refused(visit: Visit) -> None:
+    async with visit() as guest:
+        assert await introspect(guest, "operations", "fly_away") == {"operation": None}
+        assert await introspect(guest, "types", "Dragon") == {"type": None}
+        refused = await guest.say({"operation": "introspect", "params": {"query": "weather"}})
+
+    assert refused["error"]["code"] == "VALIDATION_INVALID_TYPE"
+    assert "query" in refused["error"]["message"]
+    assert refused.keys() == {"success", "error"}
+
+
+async def test_the_protocol_is_told_with_its_limits_and_the_bounds_of_the_loop(visit: Visit) -> None:
+    aql = {"profile": "publish", "depth": 16, "page": 5, "most": 50, "batch": 7}
+    safety = {"mode": "monitoring", "steps": 9, "tolerance": "conservative", "deny": ["boil_*"], "auto": []}
+    async with visit(aql=aql, safety=safety) as guest:
+        told = (await introspect(guest, "operations"))["_protocol"]
+
+    assert told == {
+        "version": "1.0.0-draft",
+        "conformance": "level-2",
+        "mode": "all",
+        "profile": "publish",
+        "endpoint_modes": ["publish", "single"],
+        "capabilities": {
+            "batch": True,
+            "field_selection": True,
+            "aggregations": True,
+            "computed_fields": True,
+            "pagination": True,
+            "relationship_queries": True,
+            "warnings": True,
+            "confirmation": True,
+            "dangerous_operations": True,
+            "execution_safety_loop": "monitoring",
+        },
+        "limits": {
+            "max_request_size": 1_048_576,
+            "max_response_size": 10_485_760,
+            "max_string_length": 1_048_576,
+            "max_array_elements": 10_000,
+            "max_nesting_depth": 16,
+            "max_batch_size": 7,
+            "default_page_size": 5,
+            "max_page_size": 50,
+        },
+        "concurrency": "resource-locked",
+        "supports_etag": True,
+        "max_concurrent_requests": 2000,
+        "safety": {
+            "max_autonomous_steps": 9,
+            "window_seconds": 3600.0,
+            "risk_tolerance": "conservative",
+            "tiers": ["advisory", "confirm", "verify", "danger_zone"],
+            "patterns": {"deny": 1, "requires_approval": 8, "auto_approve": 0},
+        },
+        "extensions": ["batch", "queries", "paused", "aliases", "schema_names", "etags", "separate_approval"],
+    }
+
+
+async def test_policies_quotas_and_conventions_have_queries_of_their_own(visit: Visit) -> None:
+    rules = [
+        {"operation": "delete_*", "decision": "confirm", "reason": "Rooms are dear"},
+        {"operation": "create_room", "decision": "deny", "when": {"id": "13"}},
+    ]
+    async with visit(safety={"policy": rules}, limits={"keys_per_minute": 20}) as guest:
+        policies = {each["operation"]: each for each in (await introspect(guest, "policies"))["policies"]}
+        quota = (await introspect(guest, "quota_status"))["quota_status"]
+        adapter = (await introspect(guest, "adapter_info"))["adapter"]
+
+    assert policies["delete_room"] == {
+        "operation": "delete_room",
+        "danger": "destructive",
+        "permitted": True,
+        "rules": [{"decision": "confirm", "reason": "Rooms are dear", "conditional": False}],
+    }
+    assert policies["create_room"]["rules"] == [{"decision": "deny", "reason": "", "conditional": True}]
+    assert policies["get_room"] == {"operation": "get_room", "danger": "safe", "permitted": True, "rules": []}
+    assert (quota["status"], quota["limit"], quota["remaining"]) == ("ok", 20, 18)
+    assert {"dates", "numbers", "binary", "null"} <= adapter["conventions"].keys()
+
+
+async def test_the_loop_is_told_only_where_there_is_one(visit: Visit) -> None:
+    async with visit(safety={"mode": "disabled"}) as guest:
+        told = await introspect(guest, "operations")
+
+    names = {each["name"] for each in told["operations"]}
+    assert names.isdisjoint({"execute_agent", "record_execution_step", "complete_execution", "abort_execution"})
+    assert told["_protocol"]["capabilities"]["execution_safety_loop"] == "disabled"

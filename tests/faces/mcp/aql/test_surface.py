@@ -1,0 +1,303 @@
+"""Which operations MCP-AQL offers to whom, in which tool, and what becomes of those of the catalog."""
+
+import re
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from tests.faces.conftest import Inn, key_of
+from tests.faces.mcp.aql.conftest import Guest, Visit
+from tests.faces.mcp.conftest import visiting
+
+from portico.budget import tokenizer
+from portico.calls import Caller
+from portico.catalog import Danger
+from portico.config import Aql
+from portico.faces.mcp.aql.surface import PROFILES, Surface
+from portico.server import Parts
+
+DOINGS = """
+import msgspec
+
+from portico.errors import Conflict
+from portico.operations import Context, operation
+
+
+@operation(kind="update")
+async def move_guest(context: Context, guest: str, toRoom: str, luggage: int = 1) -> dict[str, object]:
+    "Move a guest."
+    return {"guest": guest, "room": toRoom, "luggage": luggage}
+
+
+@operation(kind="execute", long=True)
+async def clean(context: Context, room: str) -> str:
+    "Clean a room."
+    if room == "locked":
+        raise Conflict("The room is locked")
+    return f"{room} is clean"
+"""
+EVERYTHING = Caller("key:owner", "owner", frozenset({"ask", "*:*"}), danger=Danger.DANGEROUS)
+LOOP = {
+    "execute_agent",
+    "record_execution_step",
+    "complete_execution",
+    "abort_execution",
+    "confirm_operation",
+    "verify_challenge",
+    "get_execution_status",
+}
+
+
+def surface(parts: Parts, **settings: Any) -> Surface:
+    aql = msgspec.convert(settings, Aql)
+    return Surface(parts.site, msgspec.structs.replace(parts.config, aql=aql))
+
+
+def unfolded(said: str) -> set[str]:
+    """The names in a description, with {a,b}_{c,d} written out."""
+    return {name for told in said.split(", ") for name in _written_out(told)}
+
+
+def _written_out(told: str) -> Iterator[str]:
+    parts = [
+        part[1:-1].split(",") if part.startswith("{") else [part] for part in re.findall(r"\{[^}]*\}|[^{}]+", told)
+    ]
+    return map("".join, product(*parts))
+
+
+async def listed(guest: Guest) -> dict[str, Any]:
+    said = await guest.say({"operation": "introspect", "params": {"query": "operations"}})
+    return {each["name"]: each for each in said["data"]["operations"]}
+
+
+# Families and tools
+
+
+async def test_in_every_profile_each_operation_is_in_one_family_whose_tool_names_it(parts: Parts) -> None:
+    for profile in PROFILES:
+        shown = surface(parts, profile=profile)
+        offered = shown.offered(EVERYTHING)
+        said = shown.described(EVERYTHING)
+        named = {
+            family: unfolded(said[shown.tool_of(family)].split(": ", 1)[1].split(". ")[0])
+            for family in shown.families()
+        }
+
+        assert list(said) == [*map(shown.tool_of, shown.families()), "mcp_aql"]
+        assert sum(map(len, named.values())) == len(offered)
+        assert set().union(*named.values()) == offered.keys()
+        assert all(each.name in named[shown.family_of(each)] for each in offered.values())
+        assert all(each.kind in shown.kinds_of(shown.family_of(each)) for each in offered.values())
+        assert unfolded(said["mcp_aql"].split(": ", 1)[1].split(". ")[0]) == offered.keys()
+
+
+async def test_profiles_spread_the_operations_as_their_names_say(parts: Parts) -> None:
+    some = (
+        "introspect",
+        "query_relationships",
+        "list_rooms",
+        "create_room",
+        "update_room",
+        "delete_room",
+        "run_workflow",
+    )
+    spread = {
+        profile: [shown.family_of(shown.offered(EVERYTHING)[name]) for name in some]
+        for profile in PROFILES
+        for shown in [surface(parts, profile=profile)]
+    }
+
+    assert spread == {
+        "crude": ["read", "read", "read", "create", "update", "delete", "execute"],
+        "operate": ["discover", "discover", "query", "manage", "manage", "manage", "operate"],
+        "publish": ["search", "search", "search", "curate", "curate", "publish", "publish"],
+    }
+
+
+async def test_every_tool_tells_how_to_begin(parts: Parts) -> None:
+    said = surface(parts, prefix="inn_").described()
+
+    start = '{"operation":"introspect","params":{"query":"operations"}}'
+    assert {name for name, text in said.items() if start in text} == {"inn_read", "inn"}
+    others = {name: text for name, text in said.items() if name not in {"inn_read", "inn"}}
+    assert all("introspect (via inn_read)" in text for text in others.values())
+    assert said["inn_delete"].endswith('Example: {"operation":"delete_room","params":{"id":"…"}}')
+
+
+async def test_modes_say_which_tools_there_are_and_where_an_operation_is_called(visit: Visit, parts: Parts) -> None:
+    assert list(surface(parts, mode="semantic").described()) == [
+        f"mcp_aql_{each}" for each in ("create", "read", "update", "delete", "execute")
+    ]
+    assert list(surface(parts, mode="single").described()) == ["mcp_aql"]
+    assert surface(parts, mode="none").described() == {}
+    async with visit(aql={"mode": "single"}) as guest:
+        wanted = {"query": "operations", "name": "get_room"}
+        told = (await guest.say({"operation": "introspect", "params": wanted}))["data"]["operation"]
+
+    assert (told["endpoint"], told["mcpTool"]) == ("read", "mcp_aql")
+
+
+# Who is offered what
+
+
+async def test_a_caller_is_offered_what_it_has_the_scope_for_whatever_it_may_risk(parts: Parts, visit: Visit) -> None:
+    shown = surface(parts)
+    reader = shown.offered(Caller(scopes=frozenset({"read:rooms"})))
+    nobody = shown.offered(Caller(scopes=frozenset({"read:cellars"})))
+    cleaner = shown.offered(Caller(scopes=frozenset({"delete:rooms"}), danger=Danger.SAFE))
+
+    assert {name for name in reader if "room" in name} == {"list_rooms", "search_rooms", "get_room", "count_rooms"}
+    assert reader.keys() - nobody.keys() == {*(name for name in reader if "room" in name), "query_relationships"}
+    assert "delete_room" in cleaner
+    assert shown.everything().keys() > reader.keys() | cleaner.keys()
+    async with visit(as_owner=False) as guest:
+        guest.key = await key_of(guest.parts, "delete:rooms")
+        refused = await guest.error({"operation": "delete_room", "params": {"id": "attic"}})
+    assert refused["code"] == "PERMISSION_DANGER_LEVEL_DENIED"
+
+
+async def test_what_is_offered_follows_the_catalog(parts: Parts) -> None:
+    shown = surface(parts)
+    before = shown.offered(EVERYTHING)
+
+    assert shown.offered(EVERYTHING) is before
+    await parts.store.declare(parts.config.collection("Bar-Stools"))
+
+    new = {"list_bar_stools", "search_bar_stools", "count_bar_stools"}
+    new |= {f"{verb}_bar_stool" for verb in ("get", "create", "update", "delete")}
+    assert shown.offered(EVERYTHING).keys() - before.keys() == new
+    assert list(shown.offered(EVERYTHING)) == sorted(shown.offered(EVERYTHING))
+
+
+async def test_as_a_safety_layer_only_the_loop_is_offered(visit: Visit) -> None:
+    async with visit(aql={"offers": "safety"}) as guest:
+        assert (await listed(guest)).keys() == LOOP | {"introspect", "cancel_execution", "retry_execution"}
+
+
+# What becomes of operations of the catalog
+
+
+async def test_an_item_carries_its_etag_and_an_update_with_an_old_one_is_refused(visit: Visit) -> None:
+    async with visit() as guest:
+        made = (
+            await guest.say(
+                {"operation": "create_room", "params": {"input": {"schema_type": "Suite", "name": "Tower"}}}
+            )
+        )["data"]
+        update = {
+            "operation": "update_room",
+            "params": {"id": made["id"], "input": {"beds": 3}, "fields": ["beds", "_etag"]},
+        }
+        update["params"]["if_match"] = made["_etag"]
+        once = await guest.say(update)
+        again = await guest.say(update)
+        update["params"]["if_match"] = once["data"]["_etag"].removeprefix('W/"').removesuffix('"')
+        plain = await guest.say(update)
+        stored = await guest.parts.store.get("rooms", made["id"])
+
+    assert made == {
+        "id": made["id"],
+        "schema_type": "Suite",
+        "name": "Tower",
+        "_version": made["_version"],
+        "_etag": f'W/"{made["_version"]}"',
+    }
+    assert once["data"].keys() == {"id", "beds", "_etag"}
+    assert (again["success"], again["error"]["code"]) == (False, "CONFLICT_VERSION_MISMATCH")
+    assert plain["success"]
+    assert stored is not None
+    assert stored.data == {"@type": "Suite", "name": "Tower", "beds": 3}
+
+
+async def test_fields_that_are_not_there_are_refused_before_anything_is_written(visit: Visit) -> None:
+    async with visit() as guest:
+        wanted = {"id": "attic", "input": {"beds": 9}, "fields": ["dragons"]}
+        refused = await guest.error({"operation": "update_room", "params": wanted})
+        stored = await guest.parts.store.get("rooms", "attic")
+
+    assert "dragons" in refused["message"]
+    assert stored is not None
+    assert stored.data["beds"] == 2
+
+
+async def test_an_update_of_the_sites_own_takes_what_changes_in_input(visit: Visit, tmp_path: Path) -> None:
+    (tmp_path / "doings.py").write_text(DOINGS)
+    async with visit(operations=["doings.py"]) as guest:
+        moved = await guest.say({"operation": "move_guest", "params": {"guest": "Ann", "input": {"to_room": "attic"}}})
+        flat = await guest.error({"operation": "move_guest", "params": {"guest": "Ann", "to_room": "attic"}})
+        wrong = await guest.error({"operation": "move_guest", "params": {"guest": "Ann", "input": {"to": "attic"}}})
+
+    assert moved["data"] == {"guest": "Ann", "room": "attic", "luggage": 1}
+    assert (flat["code"], flat["details"]["valid_params"]) == (
+        "VALIDATION_UNKNOWN_PARAM",
+        ["input", "guest", "confirmation_token"],
+    )
+    assert (wrong["code"], wrong["details"]["valid"]) == ("VALIDATION_UNKNOWN_FIELD", ["to_room", "luggage"])
+
+
+async def test_long_work_is_an_execution_that_ends_with_its_result_or_an_error_of_this_protocol(
+    visit: Visit, tmp_path: Path
+) -> None:
+    (tmp_path / "doings.py").write_text(DOINGS)
+
+    async def ended(guest: Guest, room: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        begun = (await guest.say({"operation": "clean", "params": {"room": room}}))["data"]
+        (task,) = [each for each in await guest.parts.store.tasks() if each.id == begun["execution_id"]]
+        await guest.parts.site.tasks.wait(task.id, task.caller, 20)
+        asked = {"operation": "get_execution_status", "params": {"execution_id": task.id}}
+        return begun, (await guest.say(asked))["data"]
+
+    async with visit(operations=["doings.py"]) as guest:
+        begun, done = await ended(guest, "attic")
+        _, failed = await ended(guest, "locked")
+
+    assert begun["status"] in {"pending", "running"}
+    assert {"execution_id", "started_at", "progress"} <= begun.keys()
+    assert (done["status"], done["result"]) == ("completed", "attic is clean")
+    assert failed["status"] == "failed"
+    assert {"code", "message"} <= failed["error"].keys()
+
+
+# What tools cost
+
+
+async def test_with_fifty_operations_five_tools_cost_a_seventh_and_one_a_twenty_fifth(inn: Inn) -> None:
+    params = {
+        "title": {"description": "What it is called, in a line"},
+        "amount": {"type": "number", "description": "In the currency of the account", "required": False},
+        "due_date": {"description": "The day it is due, as in 2026-12-05", "required": False},
+        "notify": {"type": "boolean", "description": "Whether to tell everybody", "required": False},
+    }
+    kinds = {"create": "create", "get": "read", "list": "read", "update": "update", "archive": "execute"}
+    things = ("invoice", "order", "ticket", "contract", "supplier", "payment", "campaign", "asset", "shift", "audit")
+    operations = [
+        {
+            "name": f"{verb}_{thing}",
+            "url": f"https://company.example/{thing}/{verb}",
+            "kind": kind,
+            "description": f"{verb.capitalize()} one {thing} of the company, and tell when and by whom.",
+            "params": params,
+        }
+        for (verb, kind), thing in product(kinds.items(), things)
+    ]
+    counter = tokenizer("o200k_base")
+    assert counter is not None
+    anonymous = {"scopes": ["ask", "*:*"], "danger": "reversible"}
+    cost: dict[str, int] = {}
+    async with (
+        inn(operation=operations, anonymous=anonymous, mcp={"operations": "all"}) as parts,
+        visiting(parts) as client,
+    ):
+        for tool in (await client.list_tools()).tools:
+            told = {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
+            cost[tool.name] = counter.count(msgspec.json.encode(told).decode())
+
+    five = {name: each for name, each in cost.items() if name.startswith("mcp_aql_")}
+    discrete = {
+        name: each for name, each in cost.items() if not name.startswith("mcp_aql") and name not in {"ask", "await"}
+    }
+    assert (len(five), len(discrete) > 50) == (5, True)
+    assert sum(five.values()) <= 0.15 * sum(discrete.values())
+    assert cost["mcp_aql"] <= 0.04 * sum(discrete.values())

@@ -1,0 +1,260 @@
+"""The operator's desk as a person with a key uses it, and as everybody else finds it."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from tests.faces.conftest import Inn, asking, listening
+
+from portico.calls import Call, Caller
+from portico.catalog import Danger
+from portico.errors import AgentBlocked, ConfirmationNeeded
+from portico.identity import Credentials, make_key
+from portico.server import Parts
+
+HINT = "drop_table rooms"
+
+
+@dataclass
+class Desk:
+    """An inn with an agent that may risk much, and a person who may approve."""
+
+    parts: Parts
+    http: httpx.AsyncClient
+    agent: Caller
+    agent_key: str  # of an agent that, by mistake, may approve too
+    person: str  # the person's key
+
+    async def get(self, path: str, **headers: str) -> httpx.Response:
+        return await self.http.get(f"/desk/api/{path}", headers={**_bearer(self.person), **headers})
+
+    async def post(self, path: str, said: Any = None, **headers: str) -> httpx.Response:
+        return await self.http.post(f"/desk/api/{path}", json=said or {}, headers={**_bearer(self.person), **headers})
+
+    async def do(self, operation: str, **params: Any) -> Any:
+        return (await self.parts.site.call(Call(operation, params), self.agent)).result
+
+    async def wants(self, room: str) -> str:
+        """The token under which the agent waits to delete a room."""
+        with pytest.raises(ConfirmationNeeded) as waiting:
+            await self.do("delete_room", id=room)
+        return waiting.value.details["token"]
+
+    async def goes_too_far(self) -> str:
+        """The id of the challenge that an agent has brought on itself."""
+        await self.do("execute_agent", element_name="bot")
+        told = await self.do("record_execution_step", element_name="bot", next_action_hint=HINT)
+        assert msgspec.to_builtins(told)["autonomy"]["stopped"]
+        [challenge] = (await self.get("pending")).json()["challenges"]
+        return challenge["id"]
+
+
+def _bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+async def _key(parts: Parts, *scopes: str, danger: Danger = Danger.SAFE) -> str:
+    token, key = make_key("somebody", scopes, danger, 1)
+    await parts.store.add_key(key)
+    return token
+
+
+@asynccontextmanager
+async def seated(inn: Inn, **said: Any) -> AsyncIterator[Desk]:
+    async with inn(safety={"start": "allow", **said.pop("safety", {})}, **said) as parts, asking(parts) as http:
+        agent = await _key(parts, "*:*", "approve", danger=Danger.DANGEROUS)
+        caller = await parts.site.identity.caller(Credentials(agent))
+        yield Desk(parts, http, caller, agent, await _key(parts, "approve"))
+
+
+@pytest.fixture
+async def desk(inn: Inn) -> AsyncIterator[Desk]:
+    async with seated(inn) as desk:
+        yield desk
+
+
+# Agreeing
+
+
+async def test_what_waits_is_shown_and_what_is_agreed_to_runs_once(desk: Desk) -> None:
+    token = await desk.wants("attic")
+
+    shown = await desk.get("pending")
+    said = await desk.post(f"confirmations/{token}", {"decision": "approve", "note": "Ann asked for it"})
+    await desk.do("delete_room", id="attic")
+
+    [waiting] = shown.json()["confirmations"]
+    about = {name: waiting[name] for name in ("token", "caller", "operation", "params", "danger")}
+    assert about == {
+        "token": token,
+        "caller": desk.agent.id,
+        "operation": "delete_room",
+        "params": {"id": "attic"},
+        "danger": "destructive",
+    }
+    assert (said.status_code, said.json()["operation"]) == (200, "delete_room")
+    assert {answer.headers["cache-control"] for answer in (shown, said)} == {"no-store"}
+    assert (await desk.get("pending")).json()["confirmations"] == []
+    assert [each["body"].get("note") for each in (await desk.get("audit")).json()["lines"]].count(
+        "Ann asked for it"
+    ) == 1
+
+
+async def test_what_is_refused_does_not_run(desk: Desk) -> None:
+    token = await desk.wants("attic")
+
+    said = await desk.post(f"confirmations/{token}", {"decision": "reject"})
+    again = await desk.post(f"confirmations/{token}", {"decision": "approve"})
+
+    assert (said.status_code, again.status_code, again.json()["title"]) == (200, 403, "Token used")
+    assert await desk.wants("attic") != token
+
+
+async def test_nobody_agrees_to_their_own(desk: Desk) -> None:
+    token, challenge = await desk.wants("attic"), await desk.goes_too_far()
+    own = _bearer(desk.agent_key)
+
+    refused = [
+        await desk.post(f"confirmations/{token}", {"decision": "approve"}, **own),
+        await desk.post(f"challenges/{challenge}/code", **own),
+        await desk.post(f"challenges/{challenge}/verify", {"code": "x"}, **own),
+        await desk.post("agents/unblock", {"caller": desk.agent.id}, **own),
+    ]
+
+    assert [(each.status_code, each.json()["title"]) for each in refused] == [(403, "Forbidden")] * 4
+
+
+# Codes
+
+
+async def test_a_code_is_said_to_the_person_who_asks_and_releases_the_agent(desk: Desk) -> None:
+    challenge = await desk.goes_too_far()
+
+    issued = await desk.post(f"challenges/{challenge}/code")
+    code = issued.json()["code"]
+    verified = await desk.post(f"challenges/{challenge}/verify", {"code": code})
+    elsewhere = [await desk.get("pending"), await desk.get("audit"), verified]
+
+    assert (issued.status_code, issued.headers["cache-control"]) == (200, "no-store")
+    assert issued.json()["challenge"]["hint"] == HINT
+    assert (verified.status_code, verified.json()["id"]) == (200, challenge)
+    assert [each for each in elsewhere if code in each.text] == []
+    assert (await desk.do("execute_agent", element_name="bot")) is not None
+
+
+async def test_a_wrong_code_releases_nobody(desk: Desk) -> None:
+    challenge = await desk.goes_too_far()
+    code = (await desk.post(f"challenges/{challenge}/code")).json()["code"]
+
+    wrong = await desk.post(f"challenges/{challenge}/verify", {"code": code[::-1]})
+    late = await desk.post(f"challenges/{challenge}/verify", {"code": code})
+
+    assert (wrong.status_code, late.status_code) == (403, 403)
+    with pytest.raises(AgentBlocked):
+        await desk.do("execute_agent", element_name="other")
+
+
+async def test_a_person_can_let_a_caller_go_on_without_a_code(desk: Desk) -> None:
+    await desk.goes_too_far()
+    [block] = (await desk.get("pending")).json()["blocks"]
+
+    said = await desk.post("agents/unblock", {"caller": block["caller"], "note": "a drill"})
+    again = await desk.post("agents/unblock", {"caller": block["caller"]})
+
+    assert (said.status_code, again.status_code) == (200, 404)
+    assert (await desk.get("pending")).json()["blocks"] == []
+    assert (await desk.get("audit?limit=1000")).json()["lines"][-1]["body"]["note"] == "a drill"
+
+
+async def test_the_trail_is_read_piece_by_piece(desk: Desk) -> None:
+    for room in ("attic", "cellar", "garden"):
+        await desk.wants(room)
+
+    whole = (await desk.get("audit")).json()["lines"]
+    part = (await desk.get("audit?after=1&limit=1")).json()["lines"]
+
+    assert [each["seq"] for each in whole] == list(range(1, len(whole) + 1))
+    assert part == whole[1:2]
+    assert (await desk.get("audit?after=-1")).status_code == 400
+
+
+# Everybody else
+
+
+async def test_the_desk_is_closed_to_everybody_else(inn: Inn) -> None:
+    async with seated(inn, server={"origins": ["*"]}) as desk:
+        token, reader = await desk.wants("attic"), await _key(desk.parts, "ask", "*:*")
+        elsewhere = httpx.ASGITransport(desk.http._transport.app, client=("203.0.113.9", 1))
+        agree = {"decision": "approve"}
+
+        async with httpx.AsyncClient(transport=elsewhere, base_url="http://127.0.0.1") as foreign:
+            answers = {
+                "nobody": await desk.http.get("/desk/api/pending"),
+                "a wrong key": await desk.get("pending", authorization="Bearer pk_wrong"),
+                "no scope": await desk.get("pending", authorization=f"Bearer {reader}"),
+                "a page elsewhere": await desk.post(f"confirmations/{token}", agree, origin="https://evil.example"),
+                "passed on": await desk.get("pending", **{"x-forwarded-for": "127.0.0.1"}),
+                "another machine": await foreign.get("/desk/api/pending", headers=_bearer(desk.person)),
+                "a look from there": await foreign.get("/desk"),
+                "a look": await desk.http.get("/desk"),
+                "by GET": await desk.get(f"confirmations/{token}"),
+                "no JSON": await desk.http.post(
+                    f"/desk/api/confirmations/{token}", content=json.dumps(agree), headers=_bearer(desk.person)
+                ),
+                "no text": await desk.post("challenges/%00/code"),
+                "no text inside": await desk.post(f"confirmations/{token}", {**agree, "note": "a\0b"}),
+                "no decision": await desk.post(f"confirmations/{token}", {"decision": "maybe"}),
+                "more than that": await desk.post(f"confirmations/{token}", {**agree, "caller": "key:1"}),
+            }
+
+        assert {who: answer.status_code for who, answer in answers.items()} == {
+            "nobody": 401,
+            "a wrong key": 401,
+            "no scope": 403,
+            "a page elsewhere": 403,
+            "passed on": 403,
+            "another machine": 403,
+            "a look from there": 403,
+            "a look": 200,
+            "by GET": 405,
+            "no JSON": 400,
+            "no text": 400,
+            "no text inside": 422,
+            "no decision": 422,
+            "more than that": 422,
+        }
+        assert {answer.headers["cache-control"] for answer in answers.values()} == {"no-store"}
+        assert len((await desk.get("pending")).json()["confirmations"]) == 1
+
+
+async def test_a_desk_that_is_open_anywhere_still_wants_a_key(inn: Inn) -> None:
+    async with seated(inn, safety={"desk": "anywhere"}) as desk:
+        elsewhere = httpx.ASGITransport(desk.http._transport.app, client=("203.0.113.9", 1))
+        async with httpx.AsyncClient(transport=elsewhere, base_url="http://127.0.0.1") as foreign:
+            known = await foreign.get("/desk/api/pending", headers=_bearer(desk.person))
+            unknown = await foreign.get("/desk/api/pending")
+
+    assert (known.status_code, unknown.status_code) == (200, 401)
+
+
+async def test_keys_cannot_be_tried_out(inn: Inn) -> None:
+    async with seated(inn, limits={"anonymous_per_minute": 3}) as desk:
+        tried = [await desk.get("pending", authorization=f"Bearer pk_{number}") for number in range(5)]
+
+    assert [each.status_code for each in tried] == [401, 401, 401, 429, 429]
+
+
+async def test_over_a_real_connection_only_this_machine_is_let_in(desk: Desk) -> None:
+    async with listening(desk.parts) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        known = _bearer(desk.person)
+        answers = [
+            await client.get("/desk/api/pending", headers={**known, **passed})
+            for passed in ({}, {"x-forwarded-for": "203.0.113.9"}, {"x-forwarded-for": "127.0.0.1"})
+        ]
+
+    assert [each.status_code for each in answers] == [200, 403, 403]
