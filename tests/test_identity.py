@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from portico.calls import Caller, Warrant
-from portico.catalog import Danger, Kind
+from portico.catalog import Danger, Kind, Trust
 from portico.errors import ConfigError, Unauthenticated
 from portico.identity import (
     Agent,
@@ -181,4 +181,6 @@ def test_a_scope_on_nothing_in_particular_does_not_open_everything() -> None:
 
 
 def test_whoever_sits_at_the_machine_may_do_what_is_not_forbidden_to_all() -> None:
-    assert local_operator() == Caller("operator:operator", "operator", frozenset({"ask", "*:*"}), Danger.DANGEROUS)
+    scopes = frozenset({"ask", "approve", "*:*"})
+
+    assert local_operator() == Caller("operator:operator", "operator", scopes, Danger.DANGEROUS, trust=Trust.CERTIFIED)

@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import StoreUrl
 
 from portico.calls import Call, Caller, Outcome, Task
-from portico.catalog import Danger
+from portico.catalog import Danger, Trust
 from portico.config import Config, parse_config
 from portico.identity import Credentials, local_operator, make_key
 from portico.server import Parts, opened_site
@@ -116,9 +116,15 @@ def call(site: Site) -> Calling:
     return Calling(site)
 
 
-async def key_holder(parts: Parts, *scopes: str, danger: Danger = Danger.SAFE, days: float | None = 1) -> Caller:
+async def key_holder(
+    parts: Parts,
+    *scopes: str,
+    danger: Danger = Danger.SAFE,
+    days: float | None = 1,
+    trust: Trust = Trust.VALIDATED,
+) -> Caller:
     """Somebody with a key of these scopes, known as a face would know them."""
-    token, key = make_key("somebody", scopes, danger, days)
+    token, key = make_key("somebody", scopes, danger, days, trust=trust)
     await parts.store.add_key(key)
     return await parts.site.identity.caller(Credentials(token))
 

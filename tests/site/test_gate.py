@@ -9,9 +9,10 @@ from tests.site.conftest import OPERATOR, Open, config, furnish, key_holder
 
 from portico.ask.events import Understood
 from portico.calls import Ask, Call, Caller, Watch
-from portico.catalog import Danger
+from portico.catalog import Danger, Trust
 from portico.errors import (
     BadRequest,
+    ConfirmationNeeded,
     Forbidden,
     RateLimited,
     SiteError,
@@ -79,12 +80,24 @@ async def test_anybody_may_read_and_ask_but_not_write(parts: Parts) -> None:
 async def test_a_key_opens_what_its_scopes_and_its_danger_say(
     parts: Parts, scopes: list[str], danger: Danger, call: Call, refused: type[SiteError] | None
 ) -> None:
-    somebody = await key_holder(parts, *scopes, danger=danger)
+    somebody = await key_holder(parts, *scopes, danger=danger, trust=Trust.CERTIFIED)
     if refused is None:
         await parts.site.call(call, somebody)
         return
     with pytest.raises(refused):
         await parts.site.call(call, somebody)
+
+
+async def test_a_key_that_is_not_certified_deletes_nothing_until_somebody_else_has_agreed(parts: Parts) -> None:
+    somebody = await key_holder(parts, "*:*", danger=Danger.DESTRUCTIVE)
+
+    with pytest.raises(ConfirmationNeeded) as refusal:
+        await parts.site.call(DELETE, somebody)
+    assert await parts.store.get("rooms", "attic")
+
+    await parts.site.guard.confirm(refusal.value.details["token"], "approve", "", OPERATOR)
+    await parts.site.call(DELETE, somebody)
+    assert await parts.store.get("rooms", "attic") is None
 
 
 async def test_a_key_reads_only_its_collections_through_every_door(parts: Parts) -> None:

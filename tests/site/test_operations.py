@@ -27,7 +27,7 @@ def bare(item: dict) -> dict:
     return {name: value for name, value in item.items() if name not in ("_version", "_score")}
 
 
-async def test_a_collection_has_its_seven_operations(site: Site) -> None:
+async def test_a_collection_has_its_seven_operations_beside_those_of_every_site(site: Site) -> None:
     found = {name: (each.kind.value, each.danger.name) for name, each in site.catalog.operations.items()}
 
     assert found == {
@@ -44,6 +44,15 @@ async def test_a_collection_has_its_seven_operations(site: Site) -> None:
         "get_task": ("read", "SAFE"),
         "cancel_task": ("execute", "SAFE"),
         "run_workflow": ("execute", "SAFE"),
+        "execute_agent": ("execute", "REVERSIBLE"),
+        "record_execution_step": ("create", "SAFE"),
+        "complete_execution": ("execute", "SAFE"),
+        "abort_execution": ("execute", "SAFE"),
+        "get_execution_status": ("read", "SAFE"),
+        "cancel_execution": ("execute", "SAFE"),
+        "retry_execution": ("execute", "SAFE"),
+        "confirm_operation": ("execute", "SAFE"),
+        "verify_challenge": ("create", "SAFE"),
     }
 
 

@@ -175,6 +175,8 @@ async def test_a_store_of_an_older_portico_is_brought_up_to_date_with_its_tasks(
     left = Task("left", Call("export"), Caller("key:ann"), TaskState.PENDING, now, now)
     await store.add_task(left)
     await session.execute(f"ALTER TABLE {schema_of(url)}.tasks DROP COLUMN rank")
+    await session.execute(f"DROP TABLE {schema_of(url)}.cases, {schema_of(url)}.trail")
+    await session.execute(f"DROP FUNCTION {schema_of(url)}.refuse_change")
     await session.execute(f"UPDATE {schema_of(url)}.meta SET version = 1")
 
     newer = await opening(url)

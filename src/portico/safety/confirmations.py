@@ -173,7 +173,7 @@ class Confirmations:
             danger=found.danger,
             reasons=list(found.reasons),
             expires_at=found.expires,
-            hint="Tell a person who may approve. When they have, send the same again with the token.",
+            hint="Have a person approve it, then send the same again.",
         )
 
     # For those who agree

@@ -78,7 +78,7 @@ class Policies:
     def verdict(self, operation: Operation, params: Mapping[str, Any], caller: Caller) -> Verdict:
         found = [_by_trust(operation, caller), *self._told(operation.name, params)]
         if operation.name == START and self._start == "confirm" and caller.trust < Trust.CERTIFIED:
-            found.append(Verdict(Decision.CONFIRM, ("Somebody else has to agree that an agent starts",)))
+            found.append(Verdict(Decision.CONFIRM, ("An agent starts only with the word of somebody else",)))
         strictest = max(each.decision for each in found)
         holding = [each for each in found if each.decision == strictest]
         reasons = tuple(reason for each in holding for reason in each.reasons)

@@ -217,7 +217,7 @@ class Statement:
     def order(self, order: Sequence[Order]) -> list["SortTerm"]:
         """The terms to sort by, down to the id, so that every item has one place."""
         terms = [term for key in order for term in self._terms(key)]
-        return [*terms, SortTerm("id", False)]
+        return terms if order and order[-1].field == ID else [*terms, SortTerm("id", False)]
 
     def kinds(self, order: Sequence[Order]) -> str:
         """How the sorted fields are stored: a position among them means nothing once that has changed."""
@@ -231,11 +231,12 @@ class Statement:
         if column is not None:
             if known.name == ID:
                 return [SortTerm(column, key.descending)]
-            return [SortTerm(f"({column} IS NULL)", False, implied=True), SortTerm(column, key.descending)]
+            absent = SortTerm(f"({column} IS NULL)", key.absent_first, implied=True)
+            return [absent, SortTerm(column, key.descending, absent_first=key.absent_first)]
         path = segments(known.where)
         rank = self.dialect.json_rank(path)
         return [
-            SortTerm(f"({rank} = 3)", False),
+            SortTerm(f"({rank} = 3)", key.absent_first),
             SortTerm(rank, key.descending),
             *(SortTerm(each, key.descending) for each in self.dialect.json_scalars(path)),
         ]
@@ -287,9 +288,10 @@ class SortTerm:
     sql: str
     descending: bool
     implied: bool = False  # the term behind it says the same in an ORDER BY, in words that an index fits
+    absent_first: bool = False
 
     def __str__(self) -> str:
-        return f"{self.sql}{' DESC' if self.descending else ''} NULLS LAST"
+        return f"{self.sql}{' DESC' if self.descending else ''} NULLS {'FIRST' if self.absent_first else 'LAST'}"
 
 
 def ordering(terms: Sequence[SortTerm]) -> str:

@@ -17,7 +17,8 @@ import asyncpg
 from portico.catalog import Collection, FieldType, check_collection_name
 from portico.errors import SiteError, Unavailable, UnknownCollection, UnknownField
 from portico.items import Change, Item, problem_with
-from portico.query import Aggregate, Filter, Near, Page, Query, checked, finish_rows, make_cursor, project
+from portico.query import Aggregate, Filter, Near, Page, Query, checked, make_cursor, project
+from portico.rows import finish_rows
 from portico.store import Load, Put, Record, VectorRow, Write, Written
 from portico.store.ledger import micros
 from portico.store.nearest import nearest, page_of_nearest, part_shown

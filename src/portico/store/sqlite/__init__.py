@@ -14,7 +14,8 @@ import numpy as np
 
 from portico.catalog import Collection, Field, FieldType, check_collection_name
 from portico.items import Change, Item, problem_with
-from portico.query import Aggregate, Filter, Near, Page, Query, checked, finish_rows, make_cursor, project
+from portico.query import Aggregate, Filter, Near, Page, Query, checked, make_cursor, project
+from portico.rows import finish_rows
 from portico.store import Load, Put, Record, VectorRow, Write, Written
 from portico.store.ledger import micros, moment
 from portico.store.nearest import nearest, page_of_nearest, part_shown

@@ -33,7 +33,14 @@ BOOKS: Mapping[str, Mapping[str, Any]] = {
         "author": {"@type": "Person", "name": "Bo"},
         "dateModified": "2020-01-01",
     },
-    "mosses": {"@type": "Book", "name": "Mosses", "genre": "nature", "pages": 120, "isPartOf": "ferns"},
+    "mosses": {
+        "@type": "Book",
+        "name": "Mosses",
+        "genre": "nature",
+        "pages": 120,
+        "isPartOf": "ferns",
+        "sameAs": "mosses",
+    },
     "atlas": {"@type": "Book", "name": "Atlas", "pages": 200, "price": 40.0, "isPartOf": {"url": "/shelf/maps"}},
 }
 PEOPLE: Mapping[str, Mapping[str, Any]] = {

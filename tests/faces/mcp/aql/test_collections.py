@@ -168,6 +168,7 @@ async def test_presets_and_paths_pick_fields_and_together_give_both(parts: Parts
     assert await data(get, id="dunes", fields="minimal") == minimal
     assert await data(get, id="dunes", preset="standard") == {**scalars, **tags}
     assert await data(get, id="dunes") == {"id": "dunes", "schema_type": "Book", **whole, **tags}
+    assert await data(get, id="dunes", fields=["name"], preset="full") == await data(get, id="dunes")
     assert await data(get, id="dunes", fields=["offers.price", "schema_type", "dateModified"]) == {
         "id": "dunes",
         "offers": {"price": 12.0},

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.faces.conftest import Inn, asking
+from tests.faces.conftest import Inn, asking, key_of
 from tests.faces.mcp.aql.conftest import Visit
 
 from portico import errors
@@ -89,6 +90,30 @@ async def test_the_status_tells_what_the_code_tells(visit: Visit) -> None:
         "message": body["error"]["message"],
         "reasons": details["reasons"],
     }
+
+
+async def test_what_somebody_else_has_approved_is_done_once_with_the_token(visit: Visit) -> None:
+    delete: dict[str, Any] = {"operation": "delete_room", "params": {"id": "attic"}}
+    async with visit() as guest:
+        token = (await guest.say(delete))["confirmation"]["token"]
+        early = await guest.error({**delete, "confirmation_token": token})
+        own = await guest.error(_approval(token))
+        approver = replace(guest, key=await key_of(guest.parts, "approve"))
+        approved = await approver.say(_approval(token))
+        done = await guest.say({**delete, "_confirmation": token})
+        again = await guest.error({**delete, "params": {"id": "attic", "confirmation_token": token}})
+
+    assert [early["code"], own["code"], again["code"]] == [
+        "CONFIRMATION_REQUIRED",
+        "PERMISSION_DENIED",
+        "TOKEN_ALREADY_USED",
+    ]
+    assert (approved["success"], done["success"], done["data"]) == (True, True, {"id": "attic", "deleted": True})
+    assert again["details"]["token"] == token[:10]
+
+
+def _approval(token: str) -> dict[str, Any]:
+    return {"operation": "confirm_operation", "params": {"confirmation_token": token, "decision": "approve"}}
 
 
 # What is told
@@ -234,4 +259,4 @@ def _slowed(offered: Offered, clock: list[float]) -> Offered:
         clock[0] += 3.0
         return answered
 
-    return Offered(**{name: getattr(offered, name) for name in offered.__slots__} | {"run": run})
+    return replace(offered, run=run)

@@ -160,14 +160,12 @@ async def introspect(guest: Guest, query: str, name: str = "") -> dict[str, Any]
     return said["data"]
 
 
-async def all_details(guest: Guest) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
-    """Every operation and every type in full, by name."""
-    operations = (await introspect(guest, "operations"))["operations"]
-    types = (await introspect(guest, "types"))["types"]
-    return (
-        {each["name"]: (await introspect(guest, "operations", each["name"]))["operation"] for each in operations},
-        {each["name"]: (await introspect(guest, "types", each["name"]))["type"] for each in types},
-    )
+async def all_details(guest: Guest, query: str, key: str) -> dict[str, dict[str, Any]]:
+    """Everything that a list names, in full, by name."""
+    names = [each["name"] for each in (await introspect(guest, query))[query]]
+    batch = [{"operation": "introspect", "params": {"query": query, "name": name}} for name in names]
+    said = await guest.say({"operations": batch})
+    return dict(zip(names, (each["result"]["data"][key] for each in said["results"]), strict=True))
 
 
 def named_types(parameters: list[dict[str, Any]]) -> set[str]:
@@ -177,10 +175,11 @@ def named_types(parameters: list[dict[str, Any]]) -> set[str]:
 
 async def test_lists_and_details_are_closed_and_every_type_they_name_is_told(visit: Visit, tmp_path: Path) -> None:
     (tmp_path / "doings.py").write_text(DOINGS)
-    async with visit(operations=["doings.py"], operation=[ELSEWHERE]) as guest:
+    async with visit(operations=["doings.py"], operation=[ELSEWHERE], aql={"batch": 1000}) as guest:
         listed = await introspect(guest, "operations")
         types_listed = await introspect(guest, "types")
-        operations, types = await all_details(guest)
+        operations = await all_details(guest, "operations", "operation")
+        types = await all_details(guest, "types", "type")
         catalog = guest.parts.site.catalog
 
     jsonschema.validate(listed, closed({"_protocol": {"type": "object"}, "operations": many(INFO)}))

@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from mcp import Client
 from tests.faces.conftest import Inn, key_of
 from tests.faces.mcp.aql.conftest import Guest, Visit
-from tests.faces.mcp.conftest import visiting
 
 from portico.budget import tokenizer
 from portico.calls import Caller
 from portico.catalog import Danger
 from portico.config import Aql
 from portico.faces.mcp.aql.surface import PROFILES, Surface
+from portico.faces.mcp.server import made
+from portico.identity import Credentials
 from portico.server import Parts
 
 DOINGS = """
@@ -26,9 +28,9 @@ from portico.operations import Context, operation
 
 
 @operation(kind="update")
-async def move_guest(context: Context, guest: str, toRoom: str, luggage: int = 1) -> dict[str, object]:
+async def move_guest(context: Context, guest: str, toRoom: str, luggage: int = 1) -> dict[str, str]:
     "Move a guest."
-    return {"guest": guest, "room": toRoom, "luggage": luggage}
+    return {"guest": guest, "room": toRoom, "luggage": str(luggage)}
 
 
 @operation(kind="execute", long=True)
@@ -37,6 +39,33 @@ async def clean(context: Context, room: str) -> str:
     if room == "locked":
         raise Conflict("The room is locked")
     return f"{room} is clean"
+"""
+COMPANY = """
+from typing import Annotated
+
+from msgspec import Meta
+
+from portico.operations import Context, operation
+
+KINDS = {"create": "create", "get": "read", "list": "read", "update": "update", "archive": "execute"}
+THINGS = "invoice order ticket contract supplier payment campaign asset shift audit".split()
+
+
+def made(verb, thing):
+    async def run(
+        context: Context,
+        title: Annotated[str, Meta(description="What it is called, in a line")],
+        amount: Annotated[float, Meta(description="In the currency of the account")] = 0.0,
+        due_date: Annotated[str, Meta(description="The day it is due, as in 2026-12-05")] = "",
+        notify: Annotated[bool, Meta(description="Whether to tell everybody")] = False,
+    ) -> str:
+        return title
+
+    run.__doc__ = f"{verb.capitalize()} one {thing} of the company, and tell when and by whom."
+    return operation(kind=KINDS[verb], name=f"{verb}_{thing}")(run)
+
+
+globals().update({f"{verb}_{thing}": made(verb, thing) for verb in KINDS for thing in THINGS})
 """
 EVERYTHING = Caller("key:owner", "owner", frozenset({"ask", "*:*"}), danger=Danger.DANGEROUS)
 LOOP = {
@@ -55,15 +84,14 @@ def surface(parts: Parts, **settings: Any) -> Surface:
     return Surface(parts.site, msgspec.structs.replace(parts.config, aql=aql))
 
 
-def unfolded(said: str) -> set[str]:
-    """The names in a description, with {a,b}_{c,d} written out."""
-    return {name for told in said.split(", ") for name in _written_out(told)}
+def named(said: str) -> set[str]:
+    """The names of operations in a description, with {a,b}_{c,d} written out."""
+    names = said.split(": ", 1)[1].split(". ", maxsplit=1)[0]
+    return {name for told in names.split(", ") for name in _written_out(told)}
 
 
 def _written_out(told: str) -> Iterator[str]:
-    parts = [
-        part[1:-1].split(",") if part.startswith("{") else [part] for part in re.findall(r"\{[^}]*\}|[^{}]+", told)
-    ]
+    parts = [part.strip("{}").split(",") for part in re.findall(r"\{[^}]*\}|[^{}]+", told)]
     return map("".join, product(*parts))
 
 
@@ -80,29 +108,18 @@ async def test_in_every_profile_each_operation_is_in_one_family_whose_tool_names
         shown = surface(parts, profile=profile)
         offered = shown.offered(EVERYTHING)
         said = shown.described(EVERYTHING)
-        named = {
-            family: unfolded(said[shown.tool_of(family)].split(": ", 1)[1].split(". ")[0])
-            for family in shown.families()
-        }
+        by_family = {family: named(said[shown.tool_of(family)]) for family in shown.families()}
 
         assert list(said) == [*map(shown.tool_of, shown.families()), "mcp_aql"]
-        assert sum(map(len, named.values())) == len(offered)
-        assert set().union(*named.values()) == offered.keys()
-        assert all(each.name in named[shown.family_of(each)] for each in offered.values())
+        assert sum(map(len, by_family.values())) == len(offered)
+        assert all(each.name in by_family[shown.family_of(each)] for each in offered.values())
         assert all(each.kind in shown.kinds_of(shown.family_of(each)) for each in offered.values())
-        assert unfolded(said["mcp_aql"].split(": ", 1)[1].split(". ")[0]) == offered.keys()
+        assert named(said["mcp_aql"]) == offered.keys()
 
 
 async def test_profiles_spread_the_operations_as_their_names_say(parts: Parts) -> None:
-    some = (
-        "introspect",
-        "query_relationships",
-        "list_rooms",
-        "create_room",
-        "update_room",
-        "delete_room",
-        "run_workflow",
-    )
+    verbs = ("list_rooms", "create_room", "update_room", "delete_room", "run_workflow")
+    some = ("introspect", "query_relationships", *verbs)
     spread = {
         profile: [shown.family_of(shown.offered(EVERYTHING)[name]) for name in some]
         for profile in PROFILES
@@ -181,19 +198,13 @@ async def test_as_a_safety_layer_only_the_loop_is_offered(visit: Visit) -> None:
 
 async def test_an_item_carries_its_etag_and_an_update_with_an_old_one_is_refused(visit: Visit) -> None:
     async with visit() as guest:
-        made = (
-            await guest.say(
-                {"operation": "create_room", "params": {"input": {"schema_type": "Suite", "name": "Tower"}}}
-            )
-        )["data"]
-        update = {
-            "operation": "update_room",
-            "params": {"id": made["id"], "input": {"beds": 3}, "fields": ["beds", "_etag"]},
-        }
-        update["params"]["if_match"] = made["_etag"]
+        given = {"schema_type": "Suite", "name": "Tower"}
+        made = (await guest.say({"operation": "create_room", "params": {"input": given}}))["data"]
+        params = {"id": made["id"], "input": {"beds": 3}, "fields": ["beds", "_etag"], "if_match": made["_etag"]}
+        update = {"operation": "update_room", "params": params}
         once = await guest.say(update)
         again = await guest.say(update)
-        update["params"]["if_match"] = once["data"]["_etag"].removeprefix('W/"').removesuffix('"')
+        params["if_match"] = once["data"]["_etag"].removeprefix('W/"').removesuffix('"')
         plain = await guest.say(update)
         stored = await guest.parts.store.get("rooms", made["id"])
 
@@ -223,13 +234,13 @@ async def test_fields_that_are_not_there_are_refused_before_anything_is_written(
 
 
 async def test_an_update_of_the_sites_own_takes_what_changes_in_input(visit: Visit, tmp_path: Path) -> None:
-    (tmp_path / "doings.py").write_text(DOINGS)
-    async with visit(operations=["doings.py"]) as guest:
+    (tmp_path / "housework.py").write_text(DOINGS)
+    async with visit(operations=["housework.py"]) as guest:
         moved = await guest.say({"operation": "move_guest", "params": {"guest": "Ann", "input": {"to_room": "attic"}}})
         flat = await guest.error({"operation": "move_guest", "params": {"guest": "Ann", "to_room": "attic"}})
         wrong = await guest.error({"operation": "move_guest", "params": {"guest": "Ann", "input": {"to": "attic"}}})
 
-    assert moved["data"] == {"guest": "Ann", "room": "attic", "luggage": 1}
+    assert moved["data"] == {"guest": "Ann", "room": "attic", "luggage": "1"}
     assert (flat["code"], flat["details"]["valid_params"]) == (
         "VALIDATION_UNKNOWN_PARAM",
         ["input", "guest", "confirmation_token"],
@@ -240,64 +251,44 @@ async def test_an_update_of_the_sites_own_takes_what_changes_in_input(visit: Vis
 async def test_long_work_is_an_execution_that_ends_with_its_result_or_an_error_of_this_protocol(
     visit: Visit, tmp_path: Path
 ) -> None:
-    (tmp_path / "doings.py").write_text(DOINGS)
+    (tmp_path / "housework.py").write_text(DOINGS)
 
     async def ended(guest: Guest, room: str) -> tuple[dict[str, Any], dict[str, Any]]:
         begun = (await guest.say({"operation": "clean", "params": {"room": room}}))["data"]
-        (task,) = [each for each in await guest.parts.store.tasks() if each.id == begun["execution_id"]]
-        await guest.parts.site.tasks.wait(task.id, task.caller, 20)
-        asked = {"operation": "get_execution_status", "params": {"execution_id": task.id}}
+        owner = await guest.parts.site.caller(Credentials(guest.key))
+        await guest.parts.site.tasks.wait(begun["execution_id"], owner, 20)
+        asked = {"operation": "get_execution_status", "params": {"execution_id": begun["execution_id"]}}
         return begun, (await guest.say(asked))["data"]
 
-    async with visit(operations=["doings.py"]) as guest:
+    async with visit(operations=["housework.py"]) as guest:
         begun, done = await ended(guest, "attic")
         _, failed = await ended(guest, "locked")
 
     assert begun["status"] in {"pending", "running"}
     assert {"execution_id", "started_at", "progress"} <= begun.keys()
     assert (done["status"], done["result"]) == ("completed", "attic is clean")
-    assert failed["status"] == "failed"
-    assert {"code", "message"} <= failed["error"].keys()
+    assert (failed["status"], failed["error"]["message"]) == ("failed", "The room is locked")
+    assert failed["error"]["code"].startswith("CONFLICT_")
 
 
 # What tools cost
 
 
-async def test_with_fifty_operations_five_tools_cost_a_seventh_and_one_a_twenty_fifth(inn: Inn) -> None:
-    params = {
-        "title": {"description": "What it is called, in a line"},
-        "amount": {"type": "number", "description": "In the currency of the account", "required": False},
-        "due_date": {"description": "The day it is due, as in 2026-12-05", "required": False},
-        "notify": {"type": "boolean", "description": "Whether to tell everybody", "required": False},
-    }
-    kinds = {"create": "create", "get": "read", "list": "read", "update": "update", "archive": "execute"}
-    things = ("invoice", "order", "ticket", "contract", "supplier", "payment", "campaign", "asset", "shift", "audit")
-    operations = [
-        {
-            "name": f"{verb}_{thing}",
-            "url": f"https://company.example/{thing}/{verb}",
-            "kind": kind,
-            "description": f"{verb.capitalize()} one {thing} of the company, and tell when and by whom.",
-            "params": params,
-        }
-        for (verb, kind), thing in product(kinds.items(), things)
-    ]
+async def test_with_fifty_operations_five_tools_cost_a_seventh_and_one_a_twenty_fifth(inn: Inn, tmp_path: Path) -> None:
+    (tmp_path / "company.py").write_text(COMPANY)
     counter = tokenizer("o200k_base")
     assert counter is not None
-    anonymous = {"scopes": ["ask", "*:*"], "danger": "reversible"}
     cost: dict[str, int] = {}
-    async with (
-        inn(operation=operations, anonymous=anonymous, mcp={"operations": "all"}) as parts,
-        visiting(parts) as client,
-    ):
-        for tool in (await client.list_tools()).tools:
-            told = {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
-            cost[tool.name] = counter.count(msgspec.json.encode(told).decode())
+    async with inn(operations=["company.py"], mcp={"operations": "all"}) as parts:
+        server = made(parts.site, parts.config, parts.observe, EVERYTHING)
+        async with Client(server, cache=None) as client:
+            tools = (await client.list_tools()).tools
+    for tool in tools:
+        told = {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
+        cost[tool.name] = counter.count(msgspec.json.encode(told).decode())
 
     five = {name: each for name, each in cost.items() if name.startswith("mcp_aql_")}
-    discrete = {
-        name: each for name, each in cost.items() if not name.startswith("mcp_aql") and name not in {"ask", "await"}
-    }
+    discrete = {name: each for name, each in cost.items() if name not in {*five, "mcp_aql", "ask", "await"}}
     assert (len(five), len(discrete) > 50) == (5, True)
     assert sum(five.values()) <= 0.15 * sum(discrete.values())
     assert cost["mcp_aql"] <= 0.04 * sum(discrete.values())

@@ -63,10 +63,12 @@ def given(request: Mapping[str, Any]) -> Given:
     if not isinstance(inside, Mapping | None):
         raise wrong_type(PARAMS, "object", type_name(inside))
     beside = {key: value for key, value in request.items() if key not in {OPERATION, PARAMS}}
-    return Given(name, {**beside, **cast("Mapping[str, Any]", inside or {})}, _label(request))
+    params = {**beside, **cast("Mapping[str, Any]", inside or {})}
+    return Given(name, params, label(params))
 
 
-def _label(request: Mapping[str, Any]) -> str:
+def label(request: Mapping[str, Any]) -> str:
+    """What the caller calls a request."""
     said = request.get("_request_id")
     return said[:MAX_LABEL] if isinstance(said, str) else ""
 

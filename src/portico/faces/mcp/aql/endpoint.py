@@ -16,7 +16,7 @@ from msgspec import UNSET
 from portico.calls import Call, Caller
 from portico.config import Config
 from portico.errors import SiteError, Unavailable, UnknownOperation
-from portico.faces.mcp.aql.checking import LABELS, OPERATION, OPERATIONS, Given, checked, given
+from portico.faces.mcp.aql.checking import LABELS, OPERATION, OPERATIONS, Given, checked, given, label
 from portico.faces.mcp.aql.envelopes import (
     BATCH_INVALID,
     CONFIRMATION_REQUIRED,
@@ -78,15 +78,12 @@ class Endpoint:
     ) -> Envelope:
         async with self._site.gate.charging(asking.caller):
             request = read(raw, self._limits)
-            if OPERATIONS in request:
-                batch = _batch(request, self._limits.batch)
-                wanted = None
-            else:
-                batch, wanted = (), given(request)
-        if wanted is None:
-            return Envelope(await self._all(batch, family, asking, hear))
+            wanted = _batch(request, self._limits.batch) if OPERATIONS in request else given(request)
+        named = replace(asking, request_id=label(request))
+        if not isinstance(wanted, Given):
+            return Envelope(await self._all(wanted, family, named, hear))
         await hear(BEGUN, f"Running {wanted.operation[:80]}")
-        return Envelope(await self._one(wanted, family, asking))
+        return Envelope(await self._one(wanted, family, named))
 
     def _sized(self, envelope: Envelope) -> Envelope:
         if len(envelope.encoded) > self._limits.response_bytes:
@@ -100,7 +97,8 @@ class Endpoint:
         named = replace(asking, request_id=wanted.request_id or asking.request_id)
         is_brief = wanted.operation == INTROSPECT
         try:
-            data, warnings = await self._ran(wanted, family, named)
+            with Contained(self._observe):
+                data, warnings = await self._ran(wanted, family, named)
         except SiteError as error:
             return failure(error, named, brief=is_brief)
         if is_brief:

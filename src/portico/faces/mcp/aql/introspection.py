@@ -1,4 +1,4 @@
-"""`introspect`: what MCP-AQL offers a caller, in structures that have nothing besides what they must (notes of 7)."""
+"""`introspect`: what MCP-AQL offers a caller, in structures that are closed: nothing is told beside what they have."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -116,7 +116,7 @@ class Introspection:
             case "quota_status":
                 data = self._quota(asking)
             case "policies":
-                data = {"policies": [self._policy(each, asking) for each in self._known(asking).values()]}
+                data = self._policies(name, asking)
             case other:
                 raise InvalidParams(
                     f"introspect: query: expected one of {', '.join(QUERIES)}",
@@ -250,6 +250,11 @@ class Introspection:
                 "resets_in_seconds": round(left.reset, 1),
             }
         }
+
+    def _policies(self, name: str, asking: Asking) -> dict[str, Any]:
+        known = self._known(asking)
+        wanted = [known[name]] if name in known else [] if name else known.values()
+        return {"policies": [self._policy(each, asking) for each in wanted]}
 
     def _policy(self, offered: Offered, asking: Asking) -> dict[str, Any]:
         danger = danger_of(offered)

@@ -17,20 +17,17 @@ from portico.faces.mcp.aql.envelopes import INVALID_ENCODING, INVALID_TYPE, Faul
 MAX_LOCATION = 120  # characters
 MAX_NUMBER = 1.7976931348623157e308
 
-_REQUEST: dict[str, Any] = {
-    "operation": {"type": "string", "description": "The operation to run"},
-    "params": {"type": "object", "description": "Its parameters", "additionalProperties": True},
-}
 # Either `operation` or `operations`: that it is one of them is checked where they are read, so that no client which
-# goes by this schema refuses a batch.
+# goes by this schema refuses a batch. Every tool has it, and a model pays for each word.
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
-        **_REQUEST,
+        "operation": {"type": "string"},
+        "params": {"type": "object"},
         "operations": {
             "type": "array",
-            "description": "Instead: several requests, run in this order",
-            "items": {"type": "object", "properties": _REQUEST, "required": ["operation"]},
+            "items": {"type": "object"},
+            "description": "Instead: a batch of {operation, params}, run in order",
         },
     },
     "additionalProperties": True,

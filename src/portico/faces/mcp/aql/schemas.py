@@ -26,7 +26,15 @@ _SAID = {
     "minItems": "{} or more elements",
     "maxItems": "{} or fewer elements",
 }
-_TYPES = {type(None): "null", str: "string", bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}
+_TYPES = {
+    type(None): "null",
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    dict: "object",
+    list: "array",
+}
 
 
 def scalar(name: str, description: str) -> TypeDetails:

@@ -146,8 +146,8 @@ class Surface:
     def _known(self) -> Mapping[str, Entry]:
         catalog = self._site.catalog
         if catalog is not self._catalog:
-            self._catalog, self._views = catalog, {}
             self._entries = self._made(catalog)
+            self._catalog, self._views = catalog, {}
         return self._entries
 
     def _made(self, catalog: Catalog) -> dict[str, Entry]:
