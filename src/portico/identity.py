@@ -63,7 +63,7 @@ def _digest(text: str) -> str:
 
 
 def check_scope(scope: str) -> str:
-    """A scope is `ask`, `approve`, or a kind and a collection or operation: `read:recipes`, `execute:book_table`, `*:*`."""
+    """A scope is `ask`, `approve`, or a kind and a collection or operation: `read:recipes`, `execute:book_table`."""
     if is_scope(scope):
         return scope
     raise ConfigError(

@@ -301,7 +301,11 @@ def test_every_error_has_its_status() -> None:
             "BudgetExceeded",
         },
         401: {"Unauthenticated", "CertificateExpired", "CertificateRevoked", "UntrustedIssuer"},
-        403: {"Denied", "Forbidden", "ConfirmationNeeded", "CapabilityMissing", "OutOfScope"},
+        403: {
+            *("Denied", "Forbidden", "CapabilityMissing", "OutOfScope", "DangerDenied", "TrustInsufficient"),
+            *("AgentBlocked", "StepNeeded", "ConfirmationNeeded"),
+            *("InvalidToken", "TokenExpired", "TokenUsed", "TokenMismatch"),
+        },
         404: {"NotFound", "UnknownCollection", "UnknownOperation", "UnknownItem", "UnknownTask"},
         409: {"Conflict", "AlreadyExists", "KeyInUse", "TaskFinished", "TaskCancelled"},
         410: {"FeedExpired"},

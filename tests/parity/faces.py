@@ -3,13 +3,13 @@
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
 import httpx
 from mcp.shared.exceptions import MCPError
-from tests.faces.a2a.conftest import request, sent, text
+from tests.faces.a2a.conftest import data, request, sent, text
 from tests.faces.conftest import frames_of
 from tests.faces.mcp.conftest import Era, connected
 from websockets.asyncio.client import connect
@@ -17,7 +17,7 @@ from websockets.asyncio.client import connect
 
 @dataclass(frozen=True)
 class Heard:
-    """The items of an answer, or what its failure is called there."""
+    """The items of an answer or what was done, or what its failure is called there."""
 
     ids: tuple[str, ...] = ()
     code: str | int = ""
@@ -25,18 +25,26 @@ class Heard:
 
 
 Ask: TypeAlias = Callable[[str], Awaitable[tuple[Heard, str]]]  # what was heard, and every word of it
-Face: TypeAlias = Callable[[int], AbstractAsyncContextManager[Ask]]  # of a server on a port
+Face: TypeAlias = Callable[..., AbstractAsyncContextManager[Ask]]  # of a server on a port, with a key or without
+
+
+def visitor(port: int, key: str, **headers: str) -> httpx.AsyncClient:
+    known = {"x-api-key": key} if key else {}
+    return httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers={**known, **headers})
 
 
 def answered(body: Mapping[str, Any], status: int = 200) -> Heard:
     """An answer of NLWeb, or an event of one."""
     items = [*body.get("results", ()), *([body["item"]] if "item" in body else ())]
-    return Heard(tuple(item["@id"] for item in items), body.get("error", {}).get("code", ""), status)
+    # What was done has no id.
+    return Heard(
+        tuple(item.get("@id") or item["name"] for item in items), body.get("error", {}).get("code", ""), status
+    )
 
 
 @asynccontextmanager
-async def over_http(port: int) -> AsyncGenerator[Ask]:
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+async def over_http(port: int, key: str = "") -> AsyncGenerator[Ask]:
+    async with visitor(port, key) as http:
 
         async def ask(question: str) -> tuple[Heard, str]:
             got = await http.post("/ask", json={"query": {"text": question}})
@@ -46,8 +54,8 @@ async def over_http(port: int) -> AsyncGenerator[Ask]:
 
 
 @asynccontextmanager
-async def over_events(port: int) -> AsyncGenerator[Ask]:
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+async def over_events(port: int, key: str = "") -> AsyncGenerator[Ask]:
+    async with visitor(port, key) as http:
 
         async def ask(question: str) -> tuple[Heard, str]:
             got = await http.post("/ask", json={"query": {"text": question}, "prefer": {"streaming": True}})
@@ -60,9 +68,9 @@ async def over_events(port: int) -> AsyncGenerator[Ask]:
 
 
 @asynccontextmanager
-async def over_link(port: int) -> AsyncGenerator[Ask]:
+async def over_link(port: int, key: str = "") -> AsyncGenerator[Ask]:
     """A question in a URL, in the flat dialect."""
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+    async with visitor(port, key) as http:
 
         async def ask(question: str) -> tuple[Heard, str]:
             got = await http.get("/ask", params={"query": question, "streaming": "false"})
@@ -72,8 +80,9 @@ async def over_link(port: int) -> AsyncGenerator[Ask]:
 
 
 @asynccontextmanager
-async def over_socket(port: int) -> AsyncGenerator[Ask]:
-    async with connect(f"ws://127.0.0.1:{port}/ask") as socket:
+async def over_socket(port: int, key: str = "") -> AsyncGenerator[Ask]:
+    headers = {"x-api-key": key} if key else {}
+    async with connect(f"ws://127.0.0.1:{port}/ask", additional_headers=headers) as socket:
 
         async def ask(question: str) -> tuple[Heard, str]:
             await socket.send(json.dumps({"query": {"text": question}, "prefer": {"streaming": False}}))
@@ -84,8 +93,8 @@ async def over_socket(port: int) -> AsyncGenerator[Ask]:
 
 
 @asynccontextmanager
-async def over_mcp(era: Era, port: int) -> AsyncGenerator[Ask]:
-    async with connected(port, era) as client:
+async def over_mcp(era: Era, port: int, key: str = "") -> AsyncGenerator[Ask]:
+    async with connected(port, era, key) as client:
 
         async def ask(question: str) -> tuple[Heard, str]:
             try:
@@ -100,24 +109,23 @@ async def over_mcp(era: Era, port: int) -> AsyncGenerator[Ask]:
 
 
 @asynccontextmanager
-async def over_a2a(version: str, port: int) -> AsyncGenerator[Ask]:
-    headers = {"a2a-version": version}
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=headers) as http:
+async def over_a2a(version: str, port: int, key: str = "") -> AsyncGenerator[Ask]:
+    async with visitor(port, key, **{"a2a-version": version}) as http:
 
         async def ask(question: str) -> tuple[Heard, str]:
-            got = await http.post("/a2a", json=MESSAGES[version](question))
+            got = await http.post("/a2a", json=MESSAGES[version](text(question)))
             return _of_task(got.json(), got.status_code), got.text
 
         yield ask
 
 
-def _earlier(question: str) -> dict[str, Any]:
-    parts = [{"kind": "text", "text": question}]
+def _earlier(part: dict[str, Any]) -> dict[str, Any]:
+    parts = [{"kind": "text" if "text" in part else "data", **part}]
     return request("message/send", {"message": {"messageId": "m1", "role": "user", "parts": parts}})
 
 
-def _newest(question: str) -> dict[str, Any]:
-    return request("SendMessage", sent(text(question)))
+def _newest(part: dict[str, Any]) -> dict[str, Any]:
+    return request("SendMessage", sent(part))
 
 
 MESSAGES = {"1.0": _newest, "0.3": _earlier}
@@ -137,8 +145,8 @@ def _of_task(body: dict[str, Any], status: int) -> Heard:
 
 
 @asynccontextmanager
-async def over_operation(port: int) -> AsyncGenerator[Ask]:
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+async def over_operation(port: int, key: str = "") -> AsyncGenerator[Ask]:
+    async with visitor(port, key) as http:
 
         async def ask(question: str) -> tuple[Heard, str]:
             got = await http.post("/operations/ask", json={"text": question})
@@ -152,8 +160,8 @@ async def over_operation(port: int) -> AsyncGenerator[Ask]:
 
 
 @asynccontextmanager
-async def over_nwp(port: int) -> AsyncGenerator[Ask]:
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+async def over_nwp(port: int, key: str = "") -> AsyncGenerator[Ask]:
+    async with visitor(port, key) as http:
 
         async def ask(question: str) -> tuple[Heard, str]:
             frame = {"action_id": "site.ask", "params": {"text": question}}
@@ -183,3 +191,81 @@ NLWEB: Mapping[str, Face] = {
 A2A: Mapping[str, Face] = {f"a2a {version}": partial(over_a2a, version) for version in MESSAGES}
 OPERATION: Mapping[str, Face] = {"operation": over_operation}
 NWP: Mapping[str, Face] = {"nwp": over_nwp}
+
+
+# Operations by their names, with a key
+
+Do: TypeAlias = Callable[[str, str], Awaitable[Heard]]  # delete something of a collection
+Door: TypeAlias = Callable[[int, str], AbstractAsyncContextManager[Do]]  # of a server on a port, with a key
+
+
+@asynccontextmanager
+async def through_operations(port: int, key: str) -> AsyncGenerator[Do]:
+    async with visitor(port, key) as http:
+
+        async def delete(one: str, id: str) -> Heard:
+            got = await http.post(f"/operations/delete_{one}", json={"id": id})
+            return Heard(code=got.json().get("type", ""), status=got.status_code)
+
+        yield delete
+
+
+@asynccontextmanager
+async def through_mcp(era: Era, port: int, key: str) -> AsyncGenerator[Do]:
+    async with connected(port, era, key) as client:
+
+        async def delete(one: str, id: str) -> Heard:
+            result = await client.call_tool(f"delete_{one}", {"id": id})
+            said = result.structured_content or {}
+            assert result.is_error == ("error" in said)
+            return Heard(code=said.get("error", {}).get("error", ""))
+
+        yield delete
+
+
+@asynccontextmanager
+async def through_aql(port: int, key: str) -> AsyncGenerator[Do]:
+    async with connected(port, key=key) as client:
+
+        async def delete(one: str, id: str) -> Heard:
+            wanted = {"operation": f"delete_{one}", "params": {"id": id}}
+            said = (await client.call_tool("mcp_aql_delete", wanted)).structured_content or {}
+            return Heard(code=said.get("error", {}).get("code", ""))
+
+        yield delete
+
+
+@asynccontextmanager
+async def through_a2a(version: str, port: int, key: str) -> AsyncGenerator[Do]:
+    async with visitor(port, key, **{"a2a-version": version}) as http:
+
+        async def delete(one: str, id: str) -> Heard:
+            wanted = data(operation=f"delete_{one}", params={"id": id})
+            got = await http.post("/a2a", json=MESSAGES[version](wanted))
+            body = got.json()
+            assert "result" in body, body
+            return replace(_of_task(body, got.status_code), ids=())
+
+        yield delete
+
+
+@asynccontextmanager
+async def through_nwp(port: int, key: str) -> AsyncGenerator[Do]:
+    async with visitor(port, key) as http:
+
+        async def delete(one: str, id: str) -> Heard:
+            frame = {"action_id": f"{one}s.delete", "params": {"id": id}}
+            got = await http.post(f"/nwp/{one}s-operations/invoke", json=frame)
+            return Heard(code=got.json().get("error", ""), status=got.status_code)
+
+        yield delete
+
+
+NAMED: Mapping[str, Door] = {
+    "operation": through_operations,
+    "mcp 2026": partial(through_mcp, "2026-07-28"),
+    "mcp before": partial(through_mcp, "legacy"),
+    "aql": through_aql,
+    **{f"a2a {version}": partial(through_a2a, version) for version in MESSAGES},
+    "nwp": through_nwp,
+}

@@ -8,21 +8,24 @@ import httpx
 import pytest
 import pytest_asyncio
 from tests.faces.conftest import listening
-from tests.parity.faces import A2A, NLWEB, NWP, OPERATION, Face, Heard
+from tests.parity.faces import A2A, NAMED, NLWEB, NWP, OPERATION, Face, Heard, visitor
 
 from portico import errors
 from portico.ask.events import Event, Failed, Understood
 from portico.calls import Ask, Call, Caller, Outcome, Task
+from portico.catalog import Danger
 from portico.config import parse_config
 from portico.errors import SiteError
 from portico.http import application
-from portico.server import opened_site
+from portico.identity import local_operator, make_key
+from portico.server import Parts, opened_site
 from portico.site import Site
 from portico.store import Put
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 INTERNAL = -32603  # of JSON-RPC
+OPERATOR = local_operator()
 SECRET = "postgres://admin:hunter2@db"
 SETTINGS = {
     "search": {"embedder": "none:"},
@@ -36,6 +39,22 @@ ROOMS = {
     "harbour": {"name": "Harbour room", "beds": 2, "price": 80.0, "description": "A view of the boats, and a stove."},
     "loft": {"name": "The loft", "beds": 4, "price": 70.0, "description": "Wide, quiet, with a stove."},
     "tower": {"name": "Tower room", "beds": 1, "price": 95.0, "description": "A view over the garden."},
+}
+OWN = '''
+from portico.operations import Context, operation
+
+@operation(kind="execute", danger="safe")
+async def ring_bell(context: Context) -> str:
+    """Ring the bell of the house."""
+    return "ding"
+'''
+# Words delete nothing, so a policy makes them wait. Visitors without a key see the rooms alone.
+WATCHED = {
+    **SETTINGS,
+    "operations": ["own.py"],
+    "anonymous": {"scopes": ["ask", "read:rooms"]},
+    "mcp": {"operations": "all"},
+    "safety": {"policy": [{"operation": "ring_bell", "decision": "confirm"}]},
 }
 QUESTIONS = {
     "a quiet room": 3,
@@ -76,17 +95,37 @@ class Troubled:
 class House:
     site: Troubled
     port: int
+    guest: str  # a key that may do everything, but not everything alone
+    host: str  # a key that may do nothing but approve
+
+    async def approve(self, operation: str) -> None:
+        """Have somebody else agree to the one thing that waits."""
+        async with visitor(self.port, self.host) as http:
+            [waiting] = (await http.get("/desk/api/pending")).json()["confirmations"]
+            said = await http.post(f"/desk/api/confirmations/{waiting['token']}", json={"decision": "approve"})
+        assert (said.status_code, waiting["operation"]) == (200, operation)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def opened() -> AsyncIterator[House]:
-    async with opened_site(parse_config(SETTINGS)) as parts:
+async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    folder = tmp_path_factory.mktemp("house")
+    (folder / "own.py").write_text(OWN)
+    async with opened_site(parse_config({**WATCHED, "folder": str(folder)})) as parts:
         await parts.store.declare(parts.config.collection("rooms"))
         await parts.store.write("rooms", [Put(id, {"@type": "HotelRoom", **room}) for id, room in ROOMS.items()])
+        await parts.store.declare(parts.config.collection("letters"))
+        await parts.store.write("letters", [Put(door, {"name": f"To {door}"}) for door in NAMED])
         await parts.index.sync(await parts.store.head())
+        guest, host = await key_of(parts, "ask", "*:*"), await key_of(parts, "approve")
         site = Troubled(parts.site)
         async with listening(replace(parts, site=site)) as port:
-            yield House(site, port)
+            yield House(site, port, guest, host)
+
+
+async def key_of(parts: Parts, *scopes: str) -> str:
+    token, key = make_key("somebody", scopes, Danger.DESTRUCTIVE, 1)
+    await parts.store.add_key(key)
+    return token
 
 
 @pytest.fixture
@@ -239,6 +278,43 @@ async def test_of_what_should_not_happen_nobody_hears_more_than_that_it_did(face
 
     assert heard.code in {"INTERNAL_ERROR", INTERNAL, "about:blank", "NWP-NODE-UNAVAILABLE"}
     assert "hunter2" not in said
+
+
+# What somebody else has to agree to
+
+ASKED_FIRST = {
+    "operation": Heard(code="urn:portico:error:ConfirmationNeeded", status=403),
+    "mcp 2026": Heard(code="ConfirmationNeeded"),
+    "mcp before": Heard(code="ConfirmationNeeded"),
+    "aql": Heard(code="CONFIRMATION_REQUIRED"),
+    "a2a 1.0": Heard(code="CONFIRMATION_NEEDED"),
+    "a2a 0.3": Heard(code="CONFIRMATION_NEEDED"),
+    "nwp": Heard(code="NWP-AUTH-NID-SCOPE-VIOLATION", status=403),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+async def test_what_cannot_be_undone_waits_at_every_door_until_somebody_else_has_agreed(
+    name: str, house: House
+) -> None:
+    async with NAMED[name](house.port, house.guest) as delete:
+        assert [await delete("letter", name) for _ in range(2)] == [ASKED_FIRST[name]] * 2
+        assert await house.site.item(name, OPERATOR)
+
+        await house.approve("delete_letter")
+        assert await delete("letter", name) == Heard()
+    with pytest.raises(errors.UnknownItem):
+        await house.site.item(name, OPERATOR)
+
+
+@each({name: face for name, face in NLWEB.items() if name != "link"}, A2A)  # a link does nothing but ask
+async def test_a_command_in_words_waits_like_any_other_call(face: Face, house: House) -> None:
+    async with face(house.port, house.guest) as ask:
+        refused, _ = await ask("Ring the bell")
+        await house.approve("ring_bell")
+        done, _ = await ask("Ring the bell")
+
+    assert [refused, done] == [Heard(code="CONFIRMATION_NEEDED"), Heard(("ring_bell",))]
 
 
 @pytest.mark.parametrize("path", ["/ask", "/await", "/mcp", "/a2a", "/operations/ask", "/nwp/rooms/query"])

@@ -1,7 +1,6 @@
 """Codes that only people see: what stops an agent, what releases it, and what guessing is worth."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from uuid import UUID
 
 import pytest
@@ -54,9 +53,10 @@ async def guesses(who: Person, challenge: str, times: int) -> list[type[SiteErro
     return [type(await verifies(who, challenge)) for _ in range(times)]
 
 
-@pytest.fixture(params=("sqlite",))
-async def url(request: pytest.FixtureRequest, store_url: StoreUrl) -> AsyncIterator[str]:
-    yield store_url(request.param)
+@pytest.fixture
+def url(store_url: StoreUrl) -> str:
+    """Of a store that can be opened again."""
+    return store_url("sqlite")
 
 
 @requirement(
@@ -228,9 +228,8 @@ async def test_a_code_is_good_for_five_minutes_and_a_block_for_good(eager: Parts
     assert isinstance(await later(eager.site, 10 * 365 * 86_400).refuses(Call("set_table", {}), bot), AgentBlocked)
     assert [each.verification_id for each in (await late.guard.pending(boss.caller)).blocks] == [challenge]
 
-    assert await late.guard.verify(
-        challenge, (await late.guard.reissue(challenge, boss.caller))[1].revealed(), boss.caller
-    )
+    _, fresh = await late.guard.reissue(challenge, boss.caller)
+    assert await late.guard.verify(challenge, fresh.revealed(), boss.caller)
 
 
 @requirement("aql:block:restart", "aql:block:new-execution", "aql:attack:renamed-agent", "aql:attack:store-deleted")
@@ -242,11 +241,7 @@ async def test_neither_a_restart_nor_another_name_gets_around_a_block(kitchen: O
         bot, boss = await again(bot, parts), await again(boss, parts)
         for name in ("bot", "BOT", "ｂｏｔ", "b\u200bot", "bo\u0442", " bot ", "somebody else"):
             told = await bot.refused("execute_agent", element_name=name)
-            assert (type(told), told.details.get("verification_id")) in (
-                (AgentBlocked, challenge),
-                (told.__class__, None),
-            )
-            assert isinstance(told, AgentBlocked)
+            assert (type(told), told.details.get("verification_id")) == (AgentBlocked, challenge)
         assert isinstance(await bot.refused("set_table"), AgentBlocked)
 
         assert await verifies(boss, challenge, await fresh_code(parts.site, challenge, boss)) is None
@@ -315,7 +310,7 @@ async def test_a_verification_holds_an_agent_up_until_it_is_given_or_the_site_st
     async with kitchen(url, safety=ALLOWED) as parts:
         bot, boss = await again(bot, parts), await boss_of(parts)
         assert (await bot.steps())["continue"] is True
-        anew = (await bot.steps(**RISKY))["notifications"][0]["metadata"]["verificationId"]
+        anew = (await bot.steps(**RISKY))["notifications"][-1]["metadata"]["verificationId"]
         assert anew != challenge
 
         assert await verifies(boss, anew, await fresh_code(parts.site, anew, boss)) is None

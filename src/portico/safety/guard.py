@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from portico.calls import Call, Caller
 from portico.catalog import Danger, Kind, Operation
 from portico.config import Safety
-from portico.errors import Forbidden, SiteError, StepNeeded, TrustInsufficient
+from portico.errors import Forbidden, SiteError, StepNeeded, TrustInsufficient, Unsupported
 from portico.observe import Observe
 from portico.oversight import About, Challenged, Code, Decision, Notification, Pending, Waiting
 from portico.safety import policy
@@ -37,6 +37,7 @@ LOOP = frozenset(
         "get_execution_status",
     }
 )
+VERIFY = "verify_challenge"
 SPARED = LOOP - {policy.START}  # what these do they check by themselves
 STOPS = frozenset({"cancel_task", "cancel_execution"})  # nobody has to be asked to do less
 MAX_TRAIL = 1000
@@ -80,6 +81,9 @@ class Guard:
 
     async def clear(self, call: Call, operation: Operation, caller: Caller) -> Taken | None:
         """Let a call run that was admitted, or say why not. What it uses up is used up before this returns."""
+        if operation.name == VERIFY and call.run == "later":
+            # A task is written down with its parameters.
+            raise Unsupported("A code is looked at in its own call, not put away for later", operation=operation.name)
         if caller.is_operator or self._is_harmless(operation):
             return None
         if call.session:

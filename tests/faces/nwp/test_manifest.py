@@ -56,6 +56,10 @@ async def tell_time(context: Context) -> dict[str, object]:
 '''
 SETTINGS: dict[str, Any] = {"operations": ["own.py"], "anonymous": {"scopes": ["ask", "read:*", "execute:*"]}}
 ADDRESS = "nwp://inn.example:17433"
+SUPERVISION = {
+    *("execute_agent", "record_execution_step", "complete_execution", "abort_execution"),
+    *("get_execution_status", "cancel_execution", "retry_execution", "confirm_operation", "verify_challenge"),
+}
 
 
 @pytest.fixture
@@ -173,6 +177,7 @@ async def test_every_action_that_is_listed_can_be_invoked_and_no_other(client: h
         "site.tell_time",
         "site.find_rooms",
         "site.fill_jug",
+        *(f"site.{name}" for name in SUPERVISION),
     }
     rooms = {f"rooms.{verb}" for verb in ("list", "get", "search", "create", "update", "delete", "count")}
     system = {"system.task.status", "system.task.cancel"}

@@ -1,5 +1,6 @@
 """MCP-AQL over plain HTTP: routes, statuses, and what no message may look like."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -211,16 +212,23 @@ async def test_no_message_of_a_real_request_looks_like_a_trace(visit: Visit) -> 
 async def test_what_breaks_is_an_envelope_and_the_operator_hears_of_it(inn: Inn) -> None:
     heard: list[Any] = []
 
+    async def broken(_: Mapping[str, Any], __: Asking) -> Answered:
+        raise RuntimeError("secret")
+
     class Breaking(Surface):
         def offered(self, caller: Caller) -> Mapping[str, Offered]:
-            raise RuntimeError("secret")
+            found = super().offered(caller)
+            return {**found, "get_room": replace(found["get_room"], run=broken)}
 
     async with inn() as parts:
         endpoint = Endpoint(Breaking(parts.site, parts.config), parts.site, parts.config, heard.append)
-        said = await endpoint.answer({"operation": "get_room"}, None, Asking(Caller()))
+        nobody = Asking(parts.site.identity.nobody())
+        alone = await endpoint.answer(ATTIC, None, nobody)
+        among = await endpoint.answer({"operations": [ATTIC, {"operation": "list_rooms"}]}, None, nobody)
 
-    assert (said.code, said.status, b"secret" in said.encoded) == ("INTERNAL_ERROR", 500, False)
-    assert heard == [Broke("aql", "RuntimeError")]
+    assert (alone.code, alone.status, b"secret" in alone.encoded) == ("INTERNAL_ERROR", 500, False)
+    assert json.loads(among.encoded)["summary"] == {"total": 2, "succeeded": 1, "failed": 1}
+    assert heard == [Broke("aql", "RuntimeError")] * 2
 
 
 # Warnings

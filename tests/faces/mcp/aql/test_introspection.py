@@ -7,7 +7,10 @@ from typing import Any
 import jsonschema
 from tests.faces.mcp.aql.conftest import Guest, Visit
 
+from portico.calls import Caller
 from portico.faces.mcp.aql.schemas import snake
+from portico.faces.mcp.aql.shapes import Asking
+from portico.faces.mcp.aql.surface import Surface
 from portico.operations import schema_of
 
 DOINGS = '''
@@ -285,7 +288,10 @@ async def test_the_protocol_is_told_with_its_limits_and_the_bounds_of_the_loop(v
     safety = {"mode": "monitoring", "steps": 9, "tolerance": "conservative", "deny": ["boil_*"], "auto": []}
     async with visit(aql=aql, safety=safety) as guest:
         told = (await introspect(guest, "operations"))["_protocol"]
+        asked = Surface(guest.parts.site, guest.parts.config).everything()["introspect"]
+        in_session = await asked.run({"query": "operations"}, Asking(Caller(), session="s1"))
 
+    assert in_session.data["_protocol"] == {**told, "session_id": "s1"}
     assert told == {
         "version": "1.0.0-draft",
         "conformance": "level-2",
@@ -335,6 +341,7 @@ async def test_policies_quotas_and_conventions_have_queries_of_their_own(visit: 
     ]
     async with visit(safety={"policy": rules}, limits={"keys_per_minute": 20}) as guest:
         policies = {each["operation"]: each for each in (await introspect(guest, "policies"))["policies"]}
+        one = (await introspect(guest, "policies", "get_room"))["policies"]
         quota = (await introspect(guest, "quota_status"))["quota_status"]
         adapter = (await introspect(guest, "adapter_info"))["adapter"]
 
@@ -346,7 +353,8 @@ async def test_policies_quotas_and_conventions_have_queries_of_their_own(visit: 
     }
     assert policies["create_room"]["rules"] == [{"decision": "deny", "reason": "", "conditional": True}]
     assert policies["get_room"] == {"operation": "get_room", "danger": "safe", "permitted": True, "rules": []}
-    assert (quota["status"], quota["limit"], quota["remaining"]) == ("ok", 20, 18)
+    assert one == [policies["get_room"]]
+    assert (quota["status"], quota["limit"], quota["remaining"]) == ("ok", 20, 17)
     assert {"dates", "numbers", "binary", "null"} <= adapter["conventions"].keys()
 
 

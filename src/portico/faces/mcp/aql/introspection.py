@@ -258,7 +258,8 @@ class Introspection:
 
     def _policy(self, offered: Offered, asking: Asking) -> dict[str, Any]:
         danger = danger_of(offered)
-        rules = [each for each in self.config.safety.policy if fnmatchcase(offered.name, each.operation)]
+        own = offered.operation.name if offered.operation else offered.name
+        rules = [each for each in self.config.safety.policy if fnmatchcase(own, each.operation)]
         return {
             "operation": offered.name,
             "danger": danger.name.lower(),

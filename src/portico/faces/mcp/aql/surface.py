@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from portico.calls import Caller
-from portico.catalog import Catalog, Collection, Kind
+from portico.catalog import Catalog, Kind
 from portico.config import Config
 from portico.faces.mcp.aql import collections, relationships
 from portico.faces.mcp.aql.catalogued import Catalogued
 from portico.faces.mcp.aql.introspection import INTROSPECT, Introspection
 from portico.faces.mcp.aql.schemas import Names, snaked
-from portico.faces.mcp.aql.shapes import Example, Offered
+from portico.faces.mcp.aql.shapes import Offered
 from portico.faces.mcp.aql.types import PROTOCOL, input_type, item_type
 from portico.identity import allows
 from portico.operations import CountParams, GetParams, ListParams, SearchParams
@@ -66,40 +66,6 @@ PROFILES: Mapping[str, tuple[Family, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """An operation, and the collection that it reads or changes."""
-
-    offered: Offered
-    collection: str = ""
-
-    def is_for(self, caller: Caller) -> bool:
-        """Whether the caller has the scope. What it may risk is decided when it calls: then it is told why not."""
-        operation = self.offered.operation
-        if operation is not None:
-            return operation.open or allows(caller.scopes, operation.kind, operation.collection, operation.name)
-        return not self.collection or allows(caller.scopes, self.offered.kind, self.collection)
-
-    def named(self, name: str) -> "Entry":
-        """The same under another name."""
-        if name == self.offered.name:
-            return self
-        told = (msgspec.structs.replace(each, request={**each.request, "operation": name}) for each in self.examples)
-        return replace(self, offered=replace(self.offered, name=name, examples=tuple(told)))
-
-    @property
-    def examples(self) -> tuple[Example, ...]:
-        return self.offered.examples
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """What there is for callers of the same scopes."""
-
-    entries: tuple[Entry, ...]
-    offered: Mapping[str, Offered]
-
-
 class Surface:
     """What there is, for everybody and for one caller. Made anew when the catalog changes."""
 
@@ -109,71 +75,56 @@ class Surface:
         self._families = PROFILES[config.aql.profile]
         self._introspect = Introspection(site, config, self).offered()
         self._catalog: Catalog | None = None
-        self._entries: Mapping[str, Entry] = {}
-        self._views: dict[frozenset[str], View] = {}
+        self._made: Mapping[str, Offered] = {}
+        self._views: dict[frozenset[str], Mapping[str, Offered]] = {}
 
     # Operations
 
     def everything(self) -> Mapping[str, Offered]:
         """All operations, also those that somebody has no scope for."""
-        return self._all().offered
+        return self._with_links(self._known(), [each.name for each in self._site.catalog.public])
 
     def offered(self, caller: Caller) -> Mapping[str, Offered]:
         """The operations that this caller has the scope for, by name."""
-        return self._view(caller).offered
-
-    def _view(self, caller: Caller) -> View:
-        known = self._known().values()
+        known = self._known()
         if caller.scopes not in self._views:
             if len(self._views) >= MAX_VIEWS:
                 self._views.clear()
-            found = [each for each in known if each.is_for(caller)]
-            self._views[caller.scopes] = self._viewed(found, self._site.gate.readable(caller))
+            found = {name: each for name, each in known.items() if _is_for(each, caller)}
+            self._views[caller.scopes] = self._with_links(found, self._site.gate.readable(caller))
         return self._views[caller.scopes]
 
-    def _all(self) -> View:
-        return self._viewed(self._known().values(), [each.name for each in self._site.catalog.public])
-
-    def _viewed(self, entries: Iterable[Entry], readable: Sequence[str]) -> View:
-        """With what is there across collections: that depends on which of them can be read."""
-        found = {each.offered.name: each for each in entries}
-        across = None if self._is_safety else relationships.offered(self._site, self._config, readable)
-        if across is not None:
-            found.setdefault(across.name, Entry(across))
-        every = dict(sorted(found.items()))
-        return View(tuple(every.values()), {name: each.offered for name, each in every.items()})
-
-    def _known(self) -> Mapping[str, Entry]:
+    def _known(self) -> Mapping[str, Offered]:
         catalog = self._site.catalog
         if catalog is not self._catalog:
-            self._entries = self._made(catalog)
+            self._made = {**_named(self._all(catalog)), INTROSPECT: self._introspect}
             self._catalog, self._views = catalog, {}
-        return self._entries
+        return self._made
 
-    def _made(self, catalog: Catalog) -> dict[str, Entry]:
-        read = [] if self._is_safety else [each for known in catalog.public for each in self._read(known)]
-        own = self._catalogued(catalog, read)
-        every = {each.offered.name: each for each in (*read, *own)}
-        named = {name: every[known].named(name) for name, known in snaked(every).items()}
-        return {**named, INTROSPECT: Entry(self._introspect)}
+    def _all(self, catalog: Catalog) -> list[Offered]:
+        if self._is_safety:
+            return list(self._catalogued(catalog, ()))
+        read = [each for known in catalog.public for each in collections.offered(self._site, self._config, known)]
+        return [*read, *self._catalogued(catalog, read)]
 
-    @property
-    def _is_safety(self) -> bool:
-        return self._config.aql.offers == "safety"
-
-    def _read(self, collection: Collection) -> Iterator[Entry]:
-        for offered in collections.offered(self._site, self._config, collection):
-            yield Entry(offered, collection.name)
-
-    def _catalogued(self, catalog: Catalog, read: Iterable[Entry]) -> Iterator[Entry]:
+    def _catalogued(self, catalog: Catalog, read: Iterable[Offered]) -> Iterator[Offered]:
         """Operations of the catalog, but for what is offered in another way."""
-        taken = [each for entry in read for each in entry.offered.types]
+        taken = [each for offered in read for each in offered.types]
         written = [each for known in catalog.public for each in (item_type(known), input_type(known))]
         making = Catalogued(self._site, Names((*PROTOCOL, *taken, *written)))
         for name, operation in sorted(catalog.operations.items()):
             is_told = name in _TOLD or (bool(operation.collection) and operation.params in _READ_HERE)
             if not is_told and (name in LOOP or not self._is_safety):
-                yield Entry(making.offered(operation), operation.collection)
+                yield making.offered(operation)
+
+    def _with_links(self, found: Mapping[str, Offered], readable: Sequence[str]) -> dict[str, Offered]:
+        """With what leads from one collection to another: that depends on which of them can be read."""
+        links = None if self._is_safety else relationships.offered(self._site, self._config, readable)
+        return dict(sorted({**({links.name: links} if links else {}), **found}.items()))
+
+    @property
+    def _is_safety(self) -> bool:
+        return self._config.aql.offers == "safety"
 
     # Tools
 
@@ -201,20 +152,19 @@ class Surface:
 
     def described(self, caller: Caller | None = None) -> dict[str, str]:
         """What each tool says of itself: to everybody the same, or to a caller what it has the scope for."""
-        entries = (self._all() if caller is None else self._view(caller)).entries
+        offered = list((self.everything() if caller is None else self.offered(caller)).values())
         said: dict[str, str] = {}
         if self._config.aql.mode in {"semantic", "all"}:
             for family in self._families:
-                of_family = [each for each in entries if self.family_of(each.offered) == family.name]
+                of_family = [each for each in offered if self.family_of(each) == family.name]
                 said[self.tool_of(family.name)] = self._says(family.does, of_family)
         if self._config.aql.mode in {"single", "all"}:
-            said[self.single] = self._says("Read, change and do things", entries)
+            said[self.single] = self._says("Read, change and do things", offered)
         return said
 
-    def _says(self, does: str, entries: Sequence[Entry]) -> str:
-        names = folded(each.offered.name for each in entries) or "nothing for now"
-        has_introspect = any(each.offered.name == INTROSPECT for each in entries)
-        start = _START if has_introspect else _elsewhere(self._introspecting, entries)
+    def _says(self, does: str, offered: Sequence[Offered]) -> str:
+        names = folded(each.name for each in offered) or "nothing for now"
+        start = _START if self._introspect in offered else _elsewhere(self._introspecting, offered)
         return f"{does} at {self._site.name}: {names}. {start}"
 
     @property
@@ -228,33 +178,47 @@ _START = (
 )
 
 
-def _elsewhere(tool: str, entries: Iterable[Entry]) -> str:
+def _elsewhere(tool: str, offered: Iterable[Offered]) -> str:
     begin = f"For parameters: introspect (via {tool})."
-    typical = sorted(entries, key=lambda each: each.offered.name in LOOP)
+    typical = sorted(offered, key=lambda each: each.name in LOOP)
     shown = next((example.request for each in typical for example in each.examples), None)
     return f"{begin} Example: {msgspec.json.encode(shown).decode()}" if shown else begin
 
 
-# Names, in few words
+def _is_for(offered: Offered, caller: Caller) -> bool:
+    """Whether the caller has the scope. What it may risk is decided when it calls: then it is told why not."""
+    known = offered.operation
+    return known is None or known.open or allows(caller.scopes, known.kind, known.collection, known.name)
+
+
+# Names
+
+
+def _named(offered: Iterable[Offered]) -> dict[str, Offered]:
+    """Operations by name, under another one where theirs cannot be one of MCP-AQL."""
+    every = {each.name: each for each in offered}
+    return {name: _renamed(every[own], name) for name, own in snaked(every).items()}
+
+
+def _renamed(offered: Offered, name: str) -> Offered:
+    if name == offered.name:
+        return offered
+    told = (msgspec.structs.replace(each, request={**each.request, "operation": name}) for each in offered.examples)
+    return replace(offered, name=name, examples=tuple(told))
 
 
 def folded(names: Iterable[str]) -> str:
     """Names of operations, where those that differ in one part are told as {list,search}_{books,plays}."""
+    every = list(names)
     verbs: dict[str, list[str]] = {}
-    for name in names:
-        verb, _, thing = name.partition("_")
+    for verb, _, thing in (name.partition("_") for name in every if "_" in name):
         verbs.setdefault(thing, []).append(verb)
     things: dict[tuple[str, ...], list[str]] = {}
     for thing, several in verbs.items():
         things.setdefault(tuple(several), []).append(thing)
     most = sorted(things.items(), key=lambda each: (-len(each[0]) * len(each[1]), each))
-    return ", ".join(_cut([_crossed(*each) for each in most]))
-
-
-def _crossed(verbs: Sequence[str], things: Sequence[str]) -> str:
-    if things == [""]:
-        return ", ".join(verbs)
-    return f"{_braced(verbs)}_{_braced(_cut(things))}"
+    alone = [name for name in every if "_" not in name]
+    return ", ".join(_cut([*alone, *(f"{_braced(several)}_{_braced(_cut(those))}" for several, those in most)]))
 
 
 def _braced(names: Sequence[str]) -> str:
