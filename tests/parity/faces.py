@@ -195,27 +195,27 @@ NWP: Mapping[str, Face] = {"nwp": over_nwp}
 
 # Operations by their names, with a key
 
-Do: TypeAlias = Callable[[str, str], Awaitable[Heard]]  # delete something of a collection
-Door: TypeAlias = Callable[[int, str], AbstractAsyncContextManager[Do]]  # of a server on a port, with a key
+Delete: TypeAlias = Callable[[str], Awaitable[Heard]]  # a letter
+Door: TypeAlias = Callable[[int, str], AbstractAsyncContextManager[Delete]]  # of a server on a port, with a key
 
 
 @asynccontextmanager
-async def through_operations(port: int, key: str) -> AsyncGenerator[Do]:
+async def through_operations(port: int, key: str) -> AsyncGenerator[Delete]:
     async with visitor(port, key) as http:
 
-        async def delete(one: str, id: str) -> Heard:
-            got = await http.post(f"/operations/delete_{one}", json={"id": id})
+        async def delete(id: str) -> Heard:
+            got = await http.post("/operations/delete_letter", json={"id": id})
             return Heard(code=got.json().get("type", ""), status=got.status_code)
 
         yield delete
 
 
 @asynccontextmanager
-async def through_mcp(era: Era, port: int, key: str) -> AsyncGenerator[Do]:
+async def through_mcp(era: Era, port: int, key: str) -> AsyncGenerator[Delete]:
     async with connected(port, era, key) as client:
 
-        async def delete(one: str, id: str) -> Heard:
-            result = await client.call_tool(f"delete_{one}", {"id": id})
+        async def delete(id: str) -> Heard:
+            result = await client.call_tool("delete_letter", {"id": id})
             said = result.structured_content or {}
             assert result.is_error == ("error" in said)
             return Heard(code=said.get("error", {}).get("error", ""))
@@ -224,11 +224,11 @@ async def through_mcp(era: Era, port: int, key: str) -> AsyncGenerator[Do]:
 
 
 @asynccontextmanager
-async def through_aql(port: int, key: str) -> AsyncGenerator[Do]:
+async def through_aql(port: int, key: str) -> AsyncGenerator[Delete]:
     async with connected(port, key=key) as client:
 
-        async def delete(one: str, id: str) -> Heard:
-            wanted = {"operation": f"delete_{one}", "params": {"id": id}}
+        async def delete(id: str) -> Heard:
+            wanted = {"operation": "delete_letter", "params": {"id": id}}
             said = (await client.call_tool("mcp_aql_delete", wanted)).structured_content or {}
             return Heard(code=said.get("error", {}).get("code", ""))
 
@@ -236,11 +236,11 @@ async def through_aql(port: int, key: str) -> AsyncGenerator[Do]:
 
 
 @asynccontextmanager
-async def through_a2a(version: str, port: int, key: str) -> AsyncGenerator[Do]:
+async def through_a2a(version: str, port: int, key: str) -> AsyncGenerator[Delete]:
     async with visitor(port, key, **{"a2a-version": version}) as http:
 
-        async def delete(one: str, id: str) -> Heard:
-            wanted = data(operation=f"delete_{one}", params={"id": id})
+        async def delete(id: str) -> Heard:
+            wanted = data(operation="delete_letter", params={"id": id})
             got = await http.post("/a2a", json=MESSAGES[version](wanted))
             body = got.json()
             assert "result" in body, body
@@ -250,12 +250,12 @@ async def through_a2a(version: str, port: int, key: str) -> AsyncGenerator[Do]:
 
 
 @asynccontextmanager
-async def through_nwp(port: int, key: str) -> AsyncGenerator[Do]:
+async def through_nwp(node: str, port: int, key: str) -> AsyncGenerator[Delete]:
     async with visitor(port, key) as http:
 
-        async def delete(one: str, id: str) -> Heard:
-            frame = {"action_id": f"{one}s.delete", "params": {"id": id}}
-            got = await http.post(f"/nwp/{one}s-operations/invoke", json=frame)
+        async def delete(id: str) -> Heard:
+            frame = {"action_id": "letters.delete", "params": {"id": id}}
+            got = await http.post(f"/nwp/{node}/invoke", json=frame)
             return Heard(code=got.json().get("error", ""), status=got.status_code)
 
         yield delete
@@ -267,5 +267,6 @@ NAMED: Mapping[str, Door] = {
     "mcp before": partial(through_mcp, "legacy"),
     "aql": through_aql,
     **{f"a2a {version}": partial(through_a2a, version) for version in MESSAGES},
-    "nwp": through_nwp,
+    "nwp": partial(through_nwp, "letters-operations"),
+    "nwp gateway": partial(through_nwp, "gateway"),
 }

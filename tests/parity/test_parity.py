@@ -186,6 +186,8 @@ FAILURES: dict[type[SiteError], Told] = {
     errors.ConfirmationNeeded: Told(
         "CONFIRMATION_NEEDED", 200, (-32043, 403), 403, ("NWP-AUTH-NID-SCOPE-VIOLATION", 403)
     ),
+    errors.AgentBlocked: Told("FORBIDDEN", 403, (-32043, 403), 403, ("NWP-AUTH-NID-SCOPE-VIOLATION", 403)),
+    errors.InvalidToken: Told("FORBIDDEN", 403, (-32043, 403), 403, ("NWP-AUTH-NID-SCOPE-VIOLATION", 403)),
     errors.Conflict: Told("CONFLICT", 200, None, 409, ("NWP-ACTION-PARAMS-INVALID", 409)),
     errors.TaskCancelled: Told("CANCELLED", 200, None, 409, ("NWP-TASK-ALREADY-CANCELLED", 410)),
     errors.RateLimited: Told("RATE_LIMITED", 429, (-32029, 429), 429, ("NWP-RATE-LIMIT-EXCEEDED", 429)),
@@ -290,6 +292,7 @@ ASKED_FIRST = {
     "a2a 1.0": Heard(code="CONFIRMATION_NEEDED"),
     "a2a 0.3": Heard(code="CONFIRMATION_NEEDED"),
     "nwp": Heard(code="NWP-AUTH-NID-SCOPE-VIOLATION", status=403),
+    "nwp gateway": Heard(code="NWP-AUTH-NID-SCOPE-VIOLATION", status=403),
 }
 
 
@@ -298,11 +301,11 @@ async def test_what_cannot_be_undone_waits_at_every_door_until_somebody_else_has
     name: str, house: House
 ) -> None:
     async with NAMED[name](house.port, house.guest) as delete:
-        assert [await delete("letter", name) for _ in range(2)] == [ASKED_FIRST[name]] * 2
+        assert [await delete(name) for _ in range(2)] == [ASKED_FIRST[name]] * 2
         assert await house.site.item(name, OPERATOR)
 
         await house.approve("delete_letter")
-        assert await delete("letter", name) == Heard()
+        assert await delete(name) == Heard()
     with pytest.raises(errors.UnknownItem):
         await house.site.item(name, OPERATOR)
 

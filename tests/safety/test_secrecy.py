@@ -118,7 +118,7 @@ async def blocked_and_verified(parts: Parts, port: int, phone: Phone, ears: Ears
         code = await phone.code(challenge)
         await does(agent, "verify_challenge", challenge_id=challenge, code=MARK)
         await does(agent, "execute_agent", element_name="bot")
-        await does(approver, "verify_challenge", challenge_id=challenge, code=f"{MARK}")
+        await does(approver, "verify_challenge", challenge_id=challenge, code=MARK)
         fresh, shown = await parts.site.guard.reissue(challenge, boss.caller)
         phone.codes.append(shown.revealed())
         assert str(shown) == f"{shown!r}" == "Code(…)"

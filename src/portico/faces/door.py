@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -31,6 +32,8 @@ class WrongKind(BadRequest):
 
 class Unreadable(BadRequest):
     """A body that is no JSON, or nested too deeply."""
+
+    body = b""  # as it was sent
 
 
 class NoMessage(BadRequest):
@@ -59,6 +62,7 @@ class Door:
         refused: Callable[[SiteError, str | int | None], Response],
         reading: Callable[[Request, Any, bytes], Read] = as_it_is,
         values: int = MAX_VALUES,
+        around: int = 0,
     ) -> None:
         self._site = site
         self._config = config
@@ -66,6 +70,8 @@ class Door:
         self._refused = refused
         self._reading = reading
         self._values = values
+        # What is sent may lie so many levels deep in a message around it.
+        self._limits = msgspec.structs.replace(site.limits, depth=site.limits.depth + around)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # RFC 9110, 5.5: white space around a value is no part of it. The server before leaves what follows.
@@ -117,11 +123,13 @@ class Door:
             raise WrongKind("Requests are JSON", hint="Send `content-type: application/json`.")
         body = await read_body(request, self._site.limits.payload_bytes)
         try:
-            said = decode(body, self._site.limits, self._values)
+            said = decode(body, self._limits, self._values)
         except TooLarge:
             raise
         except BadRequest as error:
-            raise Unreadable(error.message, hint=error.hint, **error.details) from error
+            unreadable = Unreadable(error.message, hint=error.hint, **error.details)
+            unreadable.body = body
+            raise unreadable from error
         read = self._reading(request, said, body)
         return replace(read, id=_id_of(said))
 

@@ -13,11 +13,14 @@ from typing import Any
 import msgspec
 from starlette.datastructures import Headers
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from portico.config import Config
-from portico.faces.door import Door, NoMessage, Read
+from portico.errors import SiteError
+from portico.faces.door import Door, NoMessage, Read, Unreadable
+from portico.faces.mcp.aql import misread
 from portico.faces.mcp.failures import refusal
 from portico.faces.nlweb.shapes import members
 from portico.faces.wire import Late
@@ -28,6 +31,7 @@ PATH = "/mcp"
 NAME = "portico"  # of the server, to programs
 MAX_VALUES = 20_000  # of a message: an item that is made or changed may be long
 MAX_METHOD = 200  # characters
+AROUND = 2  # levels of a message around the arguments of a tool
 
 
 def routes(site: Site, config: Config, observe: Observe) -> tuple[list[BaseRoute], Late]:
@@ -43,7 +47,12 @@ def routes(site: Site, config: Config, observe: Observe) -> tuple[list[BaseRoute
 
 
 def door(site: Site, config: Config, inside: ASGIApp) -> Door:
-    return Door(site, config, inside, refusal, read, MAX_VALUES)
+    def refused(error: SiteError, id: str | int | None) -> Response:
+        # What a tool of MCP-AQL cannot read it says itself, in its own words.
+        said = misread.answer(error.body, config.aql) if isinstance(error, Unreadable) else None
+        return said or refusal(error, id)
+
+    return Door(site, config, inside, refused, read, MAX_VALUES, AROUND)
 
 
 def read(request: Request, said: Any, body: bytes) -> Read:
