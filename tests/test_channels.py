@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conformance.requirements import requirement
 from tests.faces.conftest import soon
 from tests.test_callbacks import receiver
 
@@ -76,6 +77,7 @@ async def channels(observed: Observed | None = None, **said: Any) -> AsyncIterat
         await opened.close()
 
 
+@requirement("aql:oob:channels", "aql:oob:channel")
 async def test_a_command_reads_the_code_from_its_input_and_it_is_seen_nowhere_else(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -99,6 +101,7 @@ async def test_a_command_reads_the_code_from_its_input_and_it_is_seen_nowhere_el
     assert SECRET not in observed.text.getvalue() + "".join(capfd.readouterr())
 
 
+@requirement("aql:oob:channels")
 async def test_a_webhook_on_this_machine_is_posted_the_code_and_its_redirect_is_a_failure() -> None:
     heard: list[bytes] = []
     observed = Observed()
@@ -159,6 +162,7 @@ async def test_a_command_that_runs_ends_when_the_channels_close() -> None:
         await soon(ended)
 
 
+@requirement("aql:oob:channels")
 async def test_a_dialog_is_told_on_its_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program, shown = tmp_path / "zenity", tmp_path / "shown"
     os.mkfifo(shown)

@@ -8,6 +8,7 @@ from ipaddress import ip_network
 from typing import Any, Literal, TypeAlias
 
 from portico.catalog import Danger, Trust
+from portico.items import Item
 from portico.query import EVERYTHING, Filter
 
 Run: TypeAlias = Literal["auto", "now", "later"]
@@ -85,6 +86,7 @@ class Outcome:
 
 
 Mode: TypeAlias = Literal["list", "summarize", "generate"]
+Retrieval: TypeAlias = Literal["hybrid", "vectors", "text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,8 @@ class Ask:
     key: str = ""  # of what it has done: the same again is not done twice
     may_act: bool = True  # whether it may have operations run; not if a page elsewhere could have sent it unasked
     remember: bool = False  # keep what was asked and said of the person, for the next time
+    retrieval: Retrieval = "hybrid"  # what finds items: words, meaning, or both
+    attached: tuple[Item, ...] = ()  # passages that came with the question: the answer may rely on them
 
 
 @dataclass(frozen=True, slots=True)

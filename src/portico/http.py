@@ -30,8 +30,9 @@ from portico.catalog import OPERATIONS
 from portico.config import Config, tls_of
 from portico.connections import Connection
 from portico.errors import ConfigError, SiteError, Unavailable
-from portico.faces import desk, items, operations
+from portico.faces import desk, inspect, items, operations
 from portico.faces.a2a import routes as a2a
+from portico.faces.chat import routes as chat
 from portico.faces.discovery import authority, llms, openapi, sitemap, wellknown
 from portico.faces.mcp import routes as mcp
 from portico.faces.mcp.aql import routes as aql
@@ -46,6 +47,7 @@ from portico.faces.nwp.overlay import Front, Overlay
 from portico.faces.wire import Challenges, Cors, Late
 from portico.observe import Broke, Observe
 from portico.server import Parts, opened_site
+from portico.web import assets
 from portico.workers import Work, Workers
 
 PING_SECONDS = 20.0  # between signs of life on a WebSocket
@@ -127,9 +129,12 @@ def application(parts: Parts) -> Application:
         Route("/readyz", readyz),
         Route("/metrics", metrics),
         *nlweb.routes(parts.site, parts.config, parts.observe),
+        *chat.routes(parts.site, parts.config),
         *operations.routes(parts.site, parts.config),
-        *desk.routes(parts.site, parts.config),
+        *desk.routes(parts.site, parts.config, parts.sources, parts.traffic),
+        *inspect.routes(parts.site),
         *items.routes(parts.site, parts.config, counts),
+        *assets.routes(),
         *sitemap.routes(parts.site, parts.config, counts),
         *llms.routes(parts.site, parts.config, counts),
         *openapi.routes(parts.site, parts.config),
@@ -142,7 +147,7 @@ def application(parts: Parts) -> Application:
     if parts.config.site.images:
         folder = _image_folder(parts.config)
         routes.append(Mount("/images", Images(directory=folder, check_dir=False)))
-    app = Starlette(routes=routes, exception_handlers=_handlers(parts.site.name, parts.observe))
+    app = Starlette(routes=routes, exception_handlers=_handlers(parts.config, parts.observe))
     actions = Actions(exchange, callbacks, delegation(parts.observe))
     answering = Answering(exchange, actions, Feeds(exchange))
     front = Front(app, Overlay(exchange, actions, answering.feeds, parts.config), parts.observe)
@@ -160,7 +165,7 @@ def _signed(authority: Callable[[], Any], body: bytes) -> str:
     return authority().sign(body)
 
 
-def _handlers(site: str, observe: Observe) -> dict[Any, Any]:
+def _handlers(config: Config, observe: Observe) -> dict[Any, Any]:
     """What to say of errors that no face has told."""
 
     async def failed(_: Request, error: Exception) -> Response:
@@ -171,11 +176,15 @@ def _handlers(site: str, observe: Observe) -> dict[Any, Any]:
     async def refused(request: Request, error: HTTPException) -> Response:
         if request.scope["path"] in nlweb.PATHS:
             return nlweb.refusal(error)
+        if chat.is_here(request.scope["path"], config):
+            return chat.refused(error, config)
         told = operations.refusal(HTTPStatus(error.status_code), error.detail, error.headers)
-        return items.as_page(site, request, told, error.detail)
+        return items.as_page(config.site.name, request, told, error.detail)
 
     async def broke(request: Request, error: Exception) -> Response:
         observe(Broke(request.scope["path"][:100], type(error).__name__))
+        if chat.is_here(request.scope["path"], config):
+            return chat.breakdown(config)
         return nlweb.breakdown(request) if request.scope["path"] in nlweb.PATHS else await failed(request, error)
 
     async def left(_: Request, __: ClientDisconnect) -> Response:

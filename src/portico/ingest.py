@@ -5,12 +5,14 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
 from portico.catalog import Collection
 from portico.config import Config, SourceSettings, located
+from portico.freshness import Freshness, State, remember
 from portico.items import content_hash, problem_with
 from portico.observe import Loaded, Observe
 from portico.sources import BadRecord, Entry, Record, Source, SourceOptions, open_source
@@ -166,9 +168,29 @@ async def load_sources(
     """Bring the store up to date with every [[source]] of the site file."""
     reports: list[Report] = []
     for each in config.source:
-        source = described_source(each, config)
-        name = each.collection or collection_for(each.url)
-        report = await ingest(store, source, name, declared=config.collection, told=told)
-        observe(Loaded(each.url, name, report.added, report.changed, report.removed, report.failed))
-        reports.append(replace(report, source=each.url))
+        reports.append(report := await load_source(each, config, store, observe, told))
+        await remember(store, each, freshness_of(report))
     return reports
+
+
+async def load_source(said: SourceSettings, config: Config, store: Store, observe: Observe, told: Told) -> Report:
+    """Bring the store up to date with one [[source]]."""
+    source, name = described_source(said, config), said.collection or collection_for(said.url)
+    report = await ingest(store, source, name, declared=config.collection, told=told)
+    observe(Loaded(said.url, name, report.added, report.changed, report.removed, report.failed))
+    return replace(report, source=said.url)
+
+
+def freshness_of(report: Report, state: State = "loaded") -> Freshness:
+    """What is worth remembering of a load."""
+    return Freshness(
+        state=state,
+        at=datetime.now(UTC),
+        items=report.read - report.failed,
+        added=report.added,
+        changed=report.changed,
+        removed=report.removed,
+        failed=report.failed,
+        seconds=round(report.seconds, 3),
+        share=report.share,
+    )

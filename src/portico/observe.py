@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from bisect import bisect_left
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -140,6 +140,8 @@ def _shown(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
 
 
+MINUTES = 60  # that traffic is remembered
+DOORS = ("ask", "query", "call")
 _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _SHOWN_BOUNDS = (*(str(float(each)) for each in _BOUNDS), "+Inf")
 
@@ -194,6 +196,69 @@ class Metrics(Collector):
                 _counter("portico_calls", "Calls", ["operation", "error"], self._calls),
                 _histogram("portico_seconds", "Time taken", "door", self._seconds),
             ]
+
+
+class Pace(msgspec.Struct):
+    """What one door had to do in a minute."""
+
+    count: int = 0
+    errors: int = 0
+    ms: float = 0.0  # all of it together
+    slowest: float = 0.0
+
+
+class Minute(msgspec.Struct, frozen=True):
+    at: datetime
+    doors: dict[str, Pace]
+    refused: int  # by the gate
+    broke: int
+
+
+class Traffic:
+    """The last hour of this process, minute by minute, for people to look at. Minutes without anything are left out."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._minutes: deque[tuple[int, defaultdict[str, Pace]]] = deque(maxlen=MINUTES)
+
+    def __call__(self, seen: Observation) -> None:
+        match seen:
+            case Asked(ms=ms):
+                self._add("ask", ms)
+            case Queried(ms=ms):
+                self._add("query", ms)
+            case Called(ms=ms, error=error):
+                self._add("call", ms, failed=bool(error))
+            case Refused():
+                self._add("refused")
+            case Broke():
+                self._add("broke")
+            case TaskMoved() | Delegated() | Loaded() | Audited():
+                pass
+
+    def _add(self, what: str, ms: float = 0.0, *, failed: bool = False) -> None:
+        minute = int(self._clock() // 60)
+        with self._lock:
+            if not self._minutes or self._minutes[-1][0] != minute:
+                self._minutes.append((minute, defaultdict(Pace)))
+            pace = self._minutes[-1][1][what]
+            pace.count += 1
+            pace.errors += failed
+            pace.ms += ms
+            pace.slowest = max(pace.slowest, ms)
+
+    def minutes(self) -> list[Minute]:
+        """The oldest first."""
+        oldest = int(self._clock() // 60) - MINUTES
+        with self._lock:
+            return [_minute(number, paces) for number, paces in self._minutes if number > oldest]
+
+
+def _minute(number: int, paces: Mapping[str, Pace]) -> Minute:
+    doors = {name: msgspec.structs.replace(paces[name]) for name in DOORS if name in paces}
+    refused, broke = (paces[name].count if name in paces else 0 for name in ("refused", "broke"))
+    return Minute(datetime.fromtimestamp(number * 60, UTC), doors, refused, broke)
 
 
 def _counter(name: str, help: str, labels: list[str], tallies: Mapping[tuple[str, ...], Tally]) -> Metric:

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from portico.calls import Retrieval
 from portico.catalog import ID, Collection, Field, scalar_at
 from portico.errors import InvalidCursor, Unavailable, UnknownCollection, UnknownField, Unsupported
 from portico.index import DEPTH, TEXT_SHARE, Index, Ranked, Search
@@ -293,6 +294,7 @@ class Finder:
         *,
         meaning: str = "",
         context: str = "",
+        by: Retrieval = "hybrid",
     ) -> tuple[list[Hit], tuple[str, ...]]:
         """The best items of several collections on one scale. `meaning` is embedded in place of the text, if given.
 
@@ -301,9 +303,10 @@ class Finder:
         """
         if self.index is None:
             raise Unsupported("This process has no search index", hint="Ask a server.")
-        asked = [(await self._checked(Query(w.collection, text=text, where=w.where)), w.without) for w in wishes]
+        vector, notes = await self._vector("" if by == "text" else meaning or text)
+        said = "" if by == "vectors" and vector is not None else text
+        asked = [(await self._checked(Query(w.collection, text=said, where=w.where)), w.without) for w in wishes]
         await self._in_step(self.index, seen)
-        vector, notes = await self._vector(meaning or text)
         searches = [
             (
                 query,

@@ -21,8 +21,9 @@ from portico.config import Config, secret
 from portico.errors import ConfigError
 from portico.identity import Agent, FindAgent, Holder, Identity
 from portico.index.memory import MemoryIndex
+from portico.loading import Sources
 from portico.models import Embedder, LanguageModel, open_embedder, open_language_model
-from portico.observe import Metrics, Observe, both, nowhere
+from portico.observe import Metrics, Observe, Traffic, both, nowhere
 from portico.operations import collection_operations, marked_operations
 from portico.search import Finder
 from portico.site import RESERVED, Show, Site
@@ -38,6 +39,8 @@ class Parts:
     index: MemoryIndex
     site: Site
     metrics: Metrics
+    traffic: Traffic
+    sources: Sources
     observe: Observe  # tells the metrics and whoever else wants to know
 
 
@@ -62,12 +65,13 @@ async def opened_site(
 
     One that serves also makes vectors and takes up tasks that others left; one that does not runs only its own.
     """
-    metrics = Metrics()
+    metrics, traffic = Metrics(), Traffic()
+    observe = both(metrics, traffic, observe)
     async with contextlib.AsyncExitStack() as closing:
         store = await _opened_store(config)
         closing.push_async_callback(store.close)
         embedder = open_models(config)
-        index = MemoryIndex(store, embedder, both(metrics, observe))
+        index = MemoryIndex(store, embedder, observe)
         closing.push_async_callback(index.close)
         if background:
             index.run(embed=serves)
@@ -76,17 +80,19 @@ async def opened_site(
         model = open_answering_model(config)
         if model:
             closing.push_async_callback(model.close)
-        channels = Channels(config.safety, config.allow_hosts, both(metrics, observe))
+        channels = Channels(config.safety, config.allow_hosts, observe)
         closing.push_async_callback(channels.close)
         finder = Finder(store, index, embedder)
-        site = await _site(config, finder, both(metrics, observe), model, channels.show)
+        site = await _site(config, finder, observe, model, channels.show)
         closing.push_async_callback(site.close_subscriptions)
         if serves:
             await site.guard.begin()
         if background:
             site.tasks.open(only_own=not serves)
             closing.push_async_callback(site.tasks.close)
-        yield Parts(config, store, index, site, metrics, both(metrics, observe))
+        sources = Sources(config, store, observe)
+        closing.push_async_callback(sources.close)
+        yield Parts(config, store, index, site, metrics, traffic, sources, observe)
 
 
 @asynccontextmanager
@@ -97,7 +103,8 @@ async def opened_store_only(config: Config) -> AsyncGenerator[Parts]:
         closing.push_async_callback(store.close)
         site = await _site(config, Finder(store), nowhere)
         closing.push_async_callback(site.close_subscriptions)
-        yield Parts(config, store, MemoryIndex(store, None), site, Metrics(), nowhere)
+        sources = Sources(config, store, nowhere)
+        yield Parts(config, store, MemoryIndex(store, None), site, Metrics(), Traffic(), sources, nowhere)
 
 
 async def _opened_store(config: Config) -> Store:

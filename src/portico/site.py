@@ -16,7 +16,8 @@ from portico import errors
 from portico.ask.events import Did, Event, Failed, Finished, Promised, Understood
 from portico.ask.pipeline import Asker, Manners, Pipeline
 from portico.ask.record import recorded, replayed
-from portico.calls import Ask, Call, Caller, Mode, Outcome, Task, TaskState, Watch
+from portico.attachments import File, read_files
+from portico.calls import Ask, Call, Caller, Mode, Outcome, Retrieval, Task, TaskState, Watch
 from portico.catalog import Catalog, Collection, Danger, FieldType, Kind, Operation
 from portico.config import Safety
 from portico.errors import (
@@ -31,6 +32,7 @@ from portico.errors import (
     UnknownField,
     UnknownItem,
 )
+from portico.feedback import Feedback
 from portico.identity import Credentials, Identity
 from portico.items import Change, Item, content_hash, text_problem
 from portico.limits import Limits, Rates
@@ -48,6 +50,7 @@ from portico.subscriptions import Following, Subscribe, Subscriptions
 from portico.supervision import LOOP, supervision
 from portico.tasks import Handle, Tasks
 from portico.tokens import seal, unseal
+from portico.transcripts import Transcripts
 from portico.workflows import RUN, Ran, Workflow, Workflows
 
 KEY_HOURS = 24
@@ -55,6 +58,8 @@ NOTES_PER_MINUTE = 120  # that one caller may have put away
 RESERVED = LOOP | {"ask", "get_task", "cancel_task", "list_memories", "forget_memories", RUN}
 WATCH_SECONDS = 15.0
 MAX_TIMEOUT = 300.0
+READERS = 2  # of files that come with questions, at once
+READING_SECONDS = 15.0
 
 T = TypeVar("T")
 Later: TypeAlias = Callable[[Ask, Caller], Awaitable[Task]]
@@ -89,6 +94,9 @@ class Site:
         self.gate = Gate(lambda: self.catalog, self._refresh, self.limits, rates, observe, self.guard)
         self.tasks = Tasks(finder.store, self.gate, self._run_task, self.limits, observe)
         self.memories = Memories(finder.store)
+        self.transcripts = Transcripts(finder.store)
+        self.feedback = Feedback(finder.store)
+        self._readers = asyncio.Semaphore(READERS)
         self._subscriptions = Subscriptions(finder.store, lambda: self.catalog)
         self.workflows = Workflows(lambda: self.catalog, self.gate, self.call)
         self._pipeline = Pipeline(finder, lambda: self.catalog, manners or Manners(), model)
@@ -183,6 +191,14 @@ class Site:
         found = await self.finder.store.kept(f"site\n{name}")
         return found.result if found and found.result else None
 
+    async def read(self, files: Sequence[File], question: str) -> tuple[Item, ...]:
+        """Passages of files that came with a question, to answer it from."""
+        try:
+            async with self._readers, asyncio.timeout(READING_SECONDS):
+                return await asyncio.to_thread(read_files, files, question)
+        except TimeoutError as error:
+            raise BadRequest("It takes too long to read these files", hint="Send smaller ones.") from error
+
     def vectors(self, collection: str) -> tuple[str, ...]:
         """The fields of a collection that hold vectors; an empty name for those made of whole items."""
         known = self.catalog.collection(collection)
@@ -204,8 +220,8 @@ class Site:
             await self.gate.settled(lambda: self._fitting(ask, caller)),
             lambda operation: self.gate.may(operation, caller),
             lambda call: self.call(call, caller),
-            # A filter of a face's own cannot be told to a task, which may run in another process.
-            partial(later, ask, caller) if later and ask.where == EVERYTHING else None,
+            # A filter of a face's own, and files, cannot be told to a task, which may run in another process.
+            partial(later, ask, caller) if later and ask.where == EVERYTHING and not ask.attached else None,
             partial(self._may_use_model, caller),
             self._acknowledged,
         )
@@ -238,7 +254,7 @@ class Site:
 
     async def _answer_later(self, ask: Ask, caller: Caller) -> Task:
         """The same question as a task."""
-        said = {name: value for name, value in asdict(ask).items() if name not in {"where", "key"}}
+        said = {name: value for name, value in asdict(ask).items() if name not in {"where", "key", "attached"}}
         params = msgspec.to_builtins({**said, "modes": sorted(ask.modes)})
         return cast("Task", await self.call(Call("ask", params, run="later"), caller))
 
@@ -533,6 +549,7 @@ class AskParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     may_clarify: bool = False
     may_act: bool = False
     remember: bool = False
+    retrieval: Retrieval = "hybrid"
 
 
 class ForgetParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -135,6 +135,10 @@ class Tasks:
         self._observe(TaskMoved(shown_id(id), call.operation, task.state))
         return task
 
+    async def recent(self, limit: int) -> list[Task]:
+        """The newest tasks of all callers, for whoever runs the site."""
+        return await self._store.recent_tasks(limit)
+
     async def get(self, id: str, caller: Caller) -> Task:
         task = None if text_problem(id) else await self._store.get_task(id)
         if task is None or not _owns(caller, task):
@@ -157,9 +161,11 @@ class Tasks:
     async def retry(self, id: str, caller: Caller) -> Task:
         """Have a task that failed tried again, if repeating it is harmless."""
         task = await self.get(id, caller)
-        permit = await self._gate.resume(task)
+        # What was confirmed was confirmed once: whoever wants it again has to ask again.
+        permit = await self._gate.resume(replace(task, call=replace(task.call, confirmation="")))
         if permit.operation is None or not is_retried(permit.operation):
             raise Unsupported(f"{task.call.operation} is not tried again", task=id, operation=task.call.operation)
+        await self._gate.clear(permit)
         again = await self._store.retry_task(id) if task.state == TaskState.FAILED else None
         if again is None:
             raise TaskFinished(f"Only what has failed is tried again; this is {task.state}", task=id, state=task.state)

@@ -44,7 +44,7 @@ ANONYMOUS_SECONDS = 60.0  # nobody in particular holds a place among the tasks f
 AT_ONCE = 8  # calls of one run, all levels together
 
 # A step that looks after tasks could wait for the very run that it is a step of.
-REFUSED = frozenset({"get_task", "cancel_task"})
+REFUSED = frozenset({"get_task", "cancel_task", "verify_challenge"})
 
 _ID = r"[A-Za-z0-9_.-]{1,64}"
 _IS_ID = re.compile(_ID)

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.cli.conftest import ENVIRONMENT, SCRIPT, Portico
+from tests.conformance.requirements import requirement
 
 from portico.calls import Call
 from portico.catalog import Danger
@@ -124,6 +125,7 @@ def test_what_cannot_be_done_is_said(portico: Portico, args: tuple[str, ...], co
     assert (done.code, says in done.err) == (code, True), done.err
 
 
+@requirement("aql:oob:channels", "aql:oob:channel")
 def test_a_code_is_shown_on_a_terminal_alone_unless_that_is_meant(inn: Inn) -> None:
     challenge = inn.goes_too_far()
 
@@ -160,6 +162,7 @@ def test_a_caller_is_let_work_again_without_the_step_that_it_was_stopped_at(inn:
     assert inn.goes_too_far()  # the same again stops it again
 
 
+@requirement("aql:gate:audit-chain")
 def test_a_trail_that_somebody_has_altered_is_noticed(inn: Inn) -> None:
     inn.do("delete_room", id="attic")
     inn.do("delete_room", id="cellar")

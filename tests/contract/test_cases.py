@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 import pytest
+from tests.conformance.requirements import requirement
 from tests.conftest import Opening
 
 from portico.errors import Conflict
@@ -91,6 +92,7 @@ async def test_a_case_is_kept_whole_and_its_version_counts_its_changes(store: St
     assert await store.case("block", "ann") == Case("block", "ann", b"new", 2)
 
 
+@requirement("aql:gate:audit-chain")
 async def test_what_was_told_is_a_chain_of_lines_that_a_reopened_store_has_as_they_were(
     url: str, opening: Opening
 ) -> None:
@@ -205,6 +207,7 @@ async def test_an_expired_case_is_none_and_is_swept_with_a_later_decision(store:
     ]
 
 
+@requirement("aql:gate:audit-chain")
 async def test_no_line_is_changed_or_removed_not_even_by_hand(url: str, opening: Opening) -> None:
     store = await opening(url)
     lines = await store.decide([], [("first", {"a": 1}), ("second", {}), ("third", {})])

@@ -83,6 +83,7 @@ async def test_a_caller_sees_their_own_tasks_newest_first(store: Store) -> None:
     assert [t.id for t in await store.tasks("key:ann")] == ["t2", "t1", "t0"]
     assert [t.id for t in await store.tasks("key:ann", limit=2)] == ["t2", "t1"]
     assert await store.tasks("key:eve") == []
+    assert [t.id for t in await store.recent_tasks(3)] == ["t2", "t1", "bobs"]
 
 
 async def test_the_oldest_pending_task_is_claimed_first(store: Store) -> None:

@@ -1,20 +1,27 @@
 """The operator's desk as a person with a key uses it, and as everybody else finds it."""
 
+import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
 import msgspec
 import pytest
+from tests.conformance.requirements import requirement
 from tests.faces.conftest import Inn, asking, listening
 
 from portico.calls import Call, Caller
 from portico.catalog import Danger
-from portico.errors import AgentBlocked, ConfirmationNeeded
+from portico.errors import AgentBlocked, ConfirmationNeeded, Forbidden
+from portico.feedback import Opinion
 from portico.identity import Credentials, make_key
+from portico.observe import Asked, Broke, Called, Minute, Pace, Queried, Refused, Traffic
 from portico.server import Parts
 
 HINT = "drop_table rooms"
@@ -136,6 +143,7 @@ async def test_nobody_agrees_to_their_own(desk: Desk) -> None:
 # Codes
 
 
+@requirement("aql:oob:channels", "aql:oob:verified")
 async def test_a_code_is_said_to_the_person_who_asks_and_releases_the_agent(desk: Desk) -> None:
     challenge = await desk.goes_too_far()
 
@@ -187,9 +195,169 @@ async def test_the_trail_is_read_piece_by_piece(desk: Desk) -> None:
     assert (await desk.get("audit?after=-1")).status_code == 400
 
 
+async def test_the_whole_trail_is_checked(desk: Desk) -> None:
+    await desk.wants("attic")
+
+    assert (await desk.get("audit/check")).json() == {"problems": []}
+
+
+# Looking on
+
+
+async def test_agents_at_work_are_shown_until_they_are_done(desk: Desk) -> None:
+    await desk.do("execute_agent", element_name="bot")
+    await desk.do("record_execution_step", element_name="bot", next_action_hint="calling count_rooms")
+
+    [shown] = (await desk.get("executions")).json()["executions"]
+    await desk.do("complete_execution", element_name="bot")
+
+    about = {name: shown["execution"][name] for name in ("element_name", "status")}
+    assert (shown["caller"], about) == (desk.agent.id, {"element_name": "bot", "status": "running"})
+    assert shown["execution"]["progress"]["current"] == 1
+    assert (await desk.get("executions")).json() == {"executions": []}
+    with pytest.raises(Forbidden):
+        await desk.parts.site.guard.executions(Caller("key:reader", scopes=frozenset({"*:*"})))
+
+
+async def test_tasks_are_shown_without_what_they_were_given_or_gave(desk: Desk) -> None:
+    began = [await desk.parts.site.call(Call("get_room", {"id": id}, run="later"), desk.agent) for id in ("attic", "x")]
+    async with asyncio.timeout(10):
+        while {each["state"] for each in (await desk.get("tasks")).json()["tasks"]} & {"pending", "running"}:
+            await asyncio.sleep(0.01)
+
+    found = await desk.get("tasks")
+    [newest] = (await desk.get("tasks?limit=1")).json()["tasks"]
+
+    shown = [(each["operation"], each["state"], each["caller"]) for each in found.json()["tasks"]]
+    assert shown == [("get_room", "failed", desk.agent.id), ("get_room", "completed", desk.agent.id)]
+    assert newest == found.json()["tasks"][0]
+    assert newest["error"]
+    assert [each.id for each in began if each.id in found.text] == []
+    assert "The attic" not in found.text
+
+
+async def test_what_people_say_of_answers_is_shown(desk: Desk) -> None:
+    await desk.parts.site.feedback.give(Opinion("down", "Too short"), desk.agent)
+
+    [said] = (await desk.get("feedback")).json()["feedback"]
+
+    assert (said["caller"], said["opinion"]["comment"]) == (desk.agent.id, "Too short")
+
+
+async def test_traffic_is_shown(desk: Desk) -> None:
+    await desk.do("count_rooms")
+    await desk.wants("attic")
+
+    minutes = (await desk.get("traffic")).json()["minutes"]
+
+    calls = [each["doors"]["call"] for each in minutes if each["doors"]]
+    assert [sum(each[name] for each in calls) for name in ("count", "errors")] == [2, 1]
+
+
+def test_of_traffic_an_hour_is_remembered() -> None:
+    now = [0.0]
+    traffic = Traffic(lambda: now[0])
+
+    traffic(Asked(900.0, 1, "anonymous"))
+    now[0] = 3599.0
+    for ms in (10.0, 30.0):
+        traffic(Queried("rooms", ms, 1, "anonymous"))
+    traffic(Called("get_room", 5.0, "anonymous", "NotFound"))
+    before = traffic.minutes()
+    now[0] = 3600.0
+    traffic(Refused("rooms", "anonymous", "Forbidden"))
+    traffic(Broke("somewhere", "ValueError"))
+
+    paces = {"query": Pace(2, 0, 40.0, 30.0), "call": Pace(1, 1, 5.0, 5.0)}
+    busy = Minute(datetime(1970, 1, 1, 0, 59, tzinfo=UTC), paces, 0, 0)
+    assert before == [Minute(datetime(1970, 1, 1, tzinfo=UTC), {"ask": Pace(1, 0, 900.0, 900.0)}, 0, 0), busy]
+    assert traffic.minutes() == [busy, Minute(datetime(1970, 1, 1, 1, tzinfo=UTC), {}, 1, 1)]
+
+
+# Loading again
+
+
+async def test_a_source_is_loaded_again_one_at_a_time(inn: Inn, tmp_path: Path) -> None:
+    (tmp_path / "rooms.jsonl").write_text('{"@id": "shed", "name": "The shed"}\n')
+    there, gone = {"url": "rooms.jsonl", "collection": "rooms"}, {"url": "nothing.jsonl", "collection": "rooms"}
+    async with seated(inn, source=[there, gone]) as desk:
+        before = (await desk.get("sources")).json()["sources"]
+        begun, busy = await desk.post("sources/1/reload"), await desk.post("sources/2/reload")
+        [loaded, _] = await _settled(desk)
+        again = await desk.post("sources/2/reload")
+        [_, failed] = await _settled(desk)
+        refused = [(await desk.post(f"sources/{number}/reload")).status_code for number in ("0", "3", "x", "-1")]
+        shed = await desk.parts.store.get("rooms", "shed")
+
+    assert [each["state"] for each in before] == ["never", "never"]
+    assert (begun.status_code, begun.json()["state"], busy.status_code) == (202, "loading", 409)
+    told = {name: loaded[name] for name in ("number", "url", "collection", "state", "items", "added")}
+    assert told == {
+        "number": 1,
+        "url": "rooms.jsonl",
+        "collection": "rooms",
+        "state": "loaded",
+        "items": 1,
+        "added": 1,
+    }
+    assert shed is not None
+    assert (again.status_code, failed["state"]) == (202, "failed")
+    assert "nothing.jsonl" in failed["error"]
+    assert refused == [404, 404, 400, 400]
+
+
+async def _settled(desk: Desk) -> list[dict[str, Any]]:
+    """The sources, once none of them is being loaded."""
+    async with asyncio.timeout(20):
+        while True:
+            sources = (await desk.get("sources")).json()["sources"]
+            if "loading" not in {each["state"] for each in sources}:
+                return sources
+            await asyncio.sleep(0.01)
+
+
+# The page
+
+
+async def test_the_page_holds_nothing_and_may_do_little(desk: Desk) -> None:
+    token = await desk.wants("attic")
+
+    page = await desk.http.get("/desk")
+    assets = {name: await desk.http.get(name) for name in re.findall(r'(?:src|href)="(/assets/[^"]+)"', page.text)}
+
+    policy = page.headers["content-security-policy"]
+    assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert [each for each in ("default-src 'none'", "frame-ancestors 'none'") if each not in policy] == []
+    assert "unsafe" not in policy
+    assert [each for each in (token, desk.agent.id, "style=", "onclick=") if each in page.text] == []
+    assert {name for name, answer in assets.items() if answer.status_code != 200} == set()
+    assert {"/assets/desk.js", "/assets/desk.css"} <= assets.keys()
+
+
 # Everybody else
 
 
+READ = ("pending", "executions", "tasks", "sources", "traffic", "feedback", "audit", "audit/check")
+
+
+async def test_nothing_is_read_without_the_scope(desk: Desk) -> None:
+    reader = await _key(desk.parts, "ask", "*:*")
+
+    codes = {
+        path: (
+            (await desk.http.get(f"/desk/api/{path}")).status_code,
+            (await desk.get(path, authorization=f"Bearer {reader}")).status_code,
+            (await desk.get(path, **{"x-forwarded-for": "127.0.0.1"})).status_code,
+            (await desk.get(path)).status_code,
+        )
+        for path in READ
+    }
+
+    assert codes == dict.fromkeys(READ, (401, 403, 403, 200))
+    assert (await desk.get("sources/1/reload")).status_code == 405
+
+
+@requirement("aql:attack:desk-forged")
 async def test_the_desk_is_closed_to_everybody_else(inn: Inn) -> None:
     async with seated(inn, server={"origins": ["*"]}) as desk:
         token, reader = await desk.wants("attic"), await _key(desk.parts, "ask", "*:*")

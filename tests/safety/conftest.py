@@ -15,7 +15,7 @@ from portico.config import parse_config
 from portico.errors import SiteError
 from portico.identity import Credentials, make_key
 from portico.observe import Observe, nowhere
-from portico.oversight import Code
+from portico.oversight import Challenged, Code
 from portico.safety.guard import Guard, Taken
 from portico.safety.loop import Report, Reported
 from portico.server import Parts, opened_site
@@ -40,6 +40,11 @@ async def set_table(context: Context, seats: int = 1) -> dict[str, int]:
 async def close_kitchen(context: Context, why: str = "") -> dict[str, str]:
     """Close the kitchen."""
     return {"why": why}
+
+@operation(kind="read", danger="destructive")
+async def taste_soup(context: Context) -> dict[str, str]:
+    """Taste the soup, of which less is left then."""
+    return {}
 
 @operation(kind="execute", danger="dangerous")
 async def burn_kitchen(context: Context) -> dict[str, str]:
@@ -175,6 +180,7 @@ class Later:
 
     guard: Guard
     site: Site
+    shown: list[Code]
 
     async def clears(self, call: Call, who: Person) -> Taken | None:
         return await self.guard.clear(call, self.site.catalog.operation(call.operation), who.caller)
@@ -195,4 +201,9 @@ def later(site: Site, seconds: float) -> Later:
     def clock() -> datetime:
         return datetime.now(UTC) + timedelta(seconds=seconds)
 
-    return Later(Guard(site.finder.store, site.guard.settings, operations, nowhere, clock=clock), site)
+    shown: list[Code] = []
+
+    def show(_: Challenged, code: Code) -> None:
+        shown.append(code)
+
+    return Later(Guard(site.finder.store, site.guard.settings, operations, nowhere, show, clock), site, shown)

@@ -37,7 +37,7 @@ class Worker:
     async def works(self) -> tuple[str, str]:
         """Its execution, and the reason why it could not go on."""
         name = self.who.caller.name
-        execution = await self.who.starts(name, **{key: self.start[key] for key in self.start if key != "element_name"})
+        execution = (await self.who.does("execute_agent", **self.start))["execution_id"]
         for number in range(1, self.steps + 1):
             said = await self.who.steps(f"calling set_table for {number} guests", name)
             assert said["stepsRemaining"] == self.limit - number
@@ -48,7 +48,7 @@ class Worker:
         return execution, last["reason"]
 
 
-@requirement("aql:gate:audit-chain", "aql:stage:step-limit")
+@requirement("aql:gate:audit-chain", "aql:stage:step-limit", "aql:concurrency:agents")
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 async def test_fifty_agents_at_once_are_each_held_to_their_own_limit(
     kitchen: Open, store_url: StoreUrl, kind: str

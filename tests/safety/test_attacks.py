@@ -11,8 +11,10 @@ import pytest
 from tests.conformance.requirements import requirement
 from tests.faces.conftest import listening
 from tests.faces.mcp.conftest import ERAS, connected
-from tests.safety.conftest import ADDING, Open, Person, blocked, boss_of, fresh_code, person
+from tests.safety.conftest import ADDING, Open, Person, blocked, boss_of, events, fresh_code, person
 
+from portico.calls import Call
+from portico.errors import AgentBlocked, InvalidToken
 from portico.server import Parts
 
 Tried: TypeAlias = tuple[bool, str]  # whether it was done, and what was said
@@ -176,6 +178,59 @@ async def test_no_door_lets_an_agent_do_what_it_did_not_report_or_anything_while
 
         await boss.does("verify_challenge", challenge_id=challenge, code=code)
         assert await tried(visit, "set_table", seats=2) == dict.fromkeys(DOORS, True)
+
+
+@requirement("aql:session:executions-end", "aql:session:tokens-end")
+async def test_what_was_begun_over_mcp_ends_when_the_client_leaves(served: tuple[Parts, int]) -> None:
+    parts, port = served
+    bot, boss = await person(parts), await boss_of(parts)
+    async with connected(port, "legacy", bot.key) as client:
+        wanted = {"operation": "close_kitchen", "params": {"why": "late"}}
+        refused = (await client.call_tool("mcp_aql", wanted)).structured_content
+        token = refused["error"]["details"]["confirmation_token"]
+        await boss.agrees(token)
+        wanted = {"operation": "execute_agent", "params": {"element_name": "bot"}}
+        started = (await client.call_tool("mcp_aql", wanted)).structured_content["data"]
+        assert started["status"] == "running"
+
+    async with asyncio.timeout(10):
+        while "TOKEN_REVOKED" not in await events(parts, boss):
+            await asyncio.sleep(0.01)
+    status = await bot.does("get_execution_status", execution_id=started["execution_id"])
+    assert status["status"] == "cancelled"
+    told = await bot.hears(Call("close_kitchen", {"why": "late"}, confirmation=token))
+    assert type(told) is InvalidToken
+
+
+@requirement("aql:attack:unicode-hint", "aql:attack:many-steps-hint", "aql:stage:pattern-examples")
+@pytest.mark.parametrize(
+    "hint",
+    [
+        "EXECUTING SHELL COMMAND: RM -RF /",
+        "executing shell command: \uff52\uff4d \uff0d\uff52\uff46 /",
+        "executing shell command: r\u200bm\u00a0\u00a0-r\u00adf /",
+        "read_recipe r1 then rm -rf /",
+        "get_recipe; rm\t-rf /; list_recipes",
+        "get_recipe\nrm -rf /",
+    ],
+)
+async def test_a_denied_step_is_known_in_every_dress(eager: Parts, hint: str) -> None:
+    bot = await person(eager)
+    await bot.starts()
+
+    said = await bot.steps(hint, risk_score=0)
+
+    assert (said["continue"], said["stopped"]) == (False, True)
+    assert isinstance(await bot.refused("set_table"), AgentBlocked)
+
+
+@requirement("aql:attack:vague-hint", "aql:attack:long-hint")
+@pytest.mark.parametrize("hint", ["do it", "continue", "next step", "stir the soup " * 200])
+async def test_who_says_too_little_or_too_much_is_paused(eager: Parts, hint: str) -> None:
+    bot = await person(eager)
+    await bot.starts()
+
+    assert (await bot.steps(hint))["continue"] is False
 
 
 @requirement("aql:attack:spoofed-identity", "aql:session:meta-label", "aql:attack:claimed-agent")

@@ -1,6 +1,9 @@
 """Codes that only people see: what stops an agent, what releases it, and what guessing is worth."""
 
 import asyncio
+import json
+import sqlite3
+from contextlib import closing
 from uuid import UUID
 
 import pytest
@@ -39,6 +42,10 @@ WRONG = "A" * 26
 NOWHERE = "00000000-0000-4000-8000-000000000000"
 RISKY = {"hint": "calling set_table for two", "risk_score": 70}
 ALLOWED = {"start": "allow"}
+REPORTED = {
+    "execute_agent": {"element_name": "bot"},
+    "record_execution_step": {"element_name": "bot", "next_action_hint": ADDING},
+}
 
 
 async def verifies(who: Person, challenge: str, code: str = WRONG) -> SiteError | None:
@@ -232,7 +239,40 @@ async def test_a_code_is_good_for_five_minutes_and_a_block_for_good(eager: Parts
     assert await late.guard.verify(challenge, fresh.revealed(), boss.caller)
 
 
-@requirement("aql:block:restart", "aql:block:new-execution", "aql:attack:renamed-agent", "aql:attack:store-deleted")
+@requirement("aql:oob:reissue", "aql:attack:flood")
+async def test_people_are_shown_a_fresh_code_when_the_old_one_has_expired_and_not_more_often(eager: Parts) -> None:
+    bot, boss = await person(eager), await boss_of(eager)
+    challenge = await blocked(bot)
+    soon, late = later(eager.site, 290), later(eager.site, 301)
+
+    for _ in range(3):
+        await soon.refuses(Call("set_table", {}), bot)
+        await late.refuses(Call("set_table", {}), bot)
+
+    assert soon.shown == []
+    (code,) = late.shown
+    assert await late.guard.verify(challenge, code.revealed(), boss.caller)
+
+
+@requirement("aql:attack:store-deleted")
+async def test_a_block_is_on_disk_when_it_is_told_and_without_the_disk_nothing_goes_on(kitchen: Open, url: str) -> None:
+    async with kitchen(url, safety=ALLOWED) as parts:
+        bot, other = await person(parts), await person(parts)
+        await other.starts()
+        challenge = await blocked(bot)
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file:
+            kept = file.execute("SELECT data FROM cases WHERE kind = 'Agent' AND id = ?", (bot.caller.id,)).fetchone()
+            assert json.loads(kept[0])["block"]["challenge"] == challenge
+            file.execute("DROP TABLE cases")
+            file.commit()
+
+        for operation in ("set_table", "execute_agent", "record_execution_step"):
+            for who in (bot, other):
+                with pytest.raises(SiteError, match="The store is not whole"):
+                    await who.does(operation, **REPORTED.get(operation, {}))
+
+
+@requirement("aql:block:restart", "aql:block:new-execution", "aql:attack:renamed-agent")
 async def test_neither_a_restart_nor_another_name_gets_around_a_block(kitchen: Open, url: str) -> None:
     async with kitchen(url, safety=ALLOWED) as parts:
         bot, boss = await person(parts), await boss_of(parts)

@@ -361,7 +361,7 @@ POLICIES = [
     {"operation": "set_table", "decision": "deny", "when": {"seats": {"$gt": 8}}, "reason": "Too large"},
     {"operation": "*", "decision": "allow"},
     {"operation": "close_kitchen", "decision": "allow"},
-    {"operation": "get_recipe", "decision": "deny", "when": {"id": {"$eq": "r4"}}, "reason": "A secret"},
+    {"operation": "close_kitchen", "decision": "deny", "when": {"why": {"$eq": ""}}, "reason": "Say why"},
 ]
 
 
@@ -377,8 +377,10 @@ async def test_of_all_policies_the_strictest_holds(kitchen: Open) -> None:
         for who in (bot, sure):
             too_large = await who.refused("set_table", seats=9)
             assert (type(too_large), too_large.message) == (Forbidden, "Too large")
-        assert isinstance(await bot.refused("close_kitchen"), ConfirmationNeeded)  # allowing takes nothing away
-        assert isinstance(await bot.refused("get_recipe", id="r4"), Forbidden)
+        for said in ({}, {"why": ""}):  # what is left out counts as its default
+            assert (await sure.refused("close_kitchen", **said)).message == "Say why"
+        asked = await bot.refused("close_kitchen", why="late")
+        assert isinstance(asked, ConfirmationNeeded)  # allowing takes nothing away
         await boss.agrees(large.details["token"])
         assert await bot.does("set_table", seats=5) == {"seats": 5}
 
@@ -386,6 +388,12 @@ async def test_of_all_policies_the_strictest_holds(kitchen: Open) -> None:
         assert await bot.does("get_recipe", id="r1")  # to read needs no step, though a policy speaks of it
         assert (await bot.steps(DENIED))["stopped"] is True
         assert await bot.does("get_recipe", id="r1")  # nor a release
+
+
+async def test_reading_that_is_declared_destructive_waits_like_all_that_is(parts: Parts) -> None:
+    bot = await person(parts)
+
+    assert isinstance(await bot.refused("taste_soup"), ConfirmationNeeded)
 
 
 @requirement("aql:attack:limits-raised")

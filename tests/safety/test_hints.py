@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.conformance.requirements import requirement
 
 from portico.catalog import Danger
 from portico.config import APPROVED, DENIED, HARMLESS
@@ -81,6 +82,7 @@ DISGUISED = {
 }
 
 
+@requirement("aql:attack:unicode-hint", "aql:attack:encoded-hint", "aql:stage:pattern-examples")
 @pytest.mark.parametrize("disguise", DISGUISED)
 def test_a_denied_action_is_seen_under_every_disguise(disguise: str) -> None:
     reading = read(DISGUISED[disguise])
@@ -182,6 +184,14 @@ SCORES = {
 }
 
 
+@requirement(
+    "aql:attack:vague-hint",
+    "aql:attack:long-hint",
+    "aql:attack:encoded-hint",
+    "aql:attack:many-steps-hint",
+    "aql:stage:danger-baseline",
+    "aql:loop:foreign-actions",
+)
 @pytest.mark.parametrize("hint", SCORES)
 def test_a_hint_is_as_risky_as_the_worst_it_says(hint: str) -> None:
     assert read(hint).score == SCORES[hint]
@@ -226,6 +236,7 @@ AUTO = {
 }
 
 
+@requirement("aql:stage:pattern-order", "aql:stage:auto-approve-whole")
 @pytest.mark.parametrize("hint", AUTO)
 def test_the_strictest_list_counts_and_only_the_bare_name_of_an_action_needs_no_look(hint: str) -> None:
     reading = read(hint)
@@ -275,6 +286,7 @@ def test_the_digest_is_that_of_what_a_person_sees() -> None:
     assert same.isdisjoint(others)
 
 
+@requirement("aql:attack:pattern-bomb")
 @pytest.mark.parametrize(
     "patterns", [("x" * 201,), ("delete_*",) * 201, ("",), ("--",)], ids=["long", "many", "empty", "no words"]
 )
@@ -309,7 +321,7 @@ def test_patterns_are_globs_of_words(pattern: str, hint: str, found: bool) -> No
 
 
 PAYLOADS = """rm -rf /|rm -fr /home|rm -r -f x|drop table users|drop_database|delete_all_users|delete all files
-truncate table logs|destroy_cluster now|wipe disk|format_disk sda|mkfs.ext4 /dev/sda|dd if=/dev/zero of=/dev/sda"""
+truncate table logs|drop schema public|mkfs.ext4 /dev/sda|dd if=/dev/zero of=/dev/sda"""
 BEFORE = ("", "reading the menu, ", "get_recipe for r1 and then ", "I need a ", "step 1: x; ", "please: ")
 AFTER = ("", " and report back", "; get_recipe", ", a soup", " (as planned)", "\nlist_recipes")
 ALIKE = {"a": "аａᴀ", "c": "сｃ", "d": "ԁ𝐝ᴅ", "e": "еｅ", "f": "ｆ𝕗", "i": "іɪ", "l": "ӏʟ", "m": "ᴍ𝓂", "o": "оοᴏ"}
@@ -361,6 +373,7 @@ def _disguised(text: str, chance: random.Random) -> str:
     )()
 
 
+@requirement("aql:stage:fuzz")
 def test_a_thousand_denied_hints_in_random_disguises_are_all_seen() -> None:
     chance = random.Random(20260728)
     payloads = PAYLOADS.replace("\n", "|").split("|")
@@ -404,6 +417,7 @@ HOSTILE = [
 ]
 
 
+@requirement("aql:attack:pattern-bomb")
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_the_time_to_read_grows_no_faster_than_the_hint(unit: str) -> None:
     def seconds(size: int) -> float:

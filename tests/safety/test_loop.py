@@ -1,5 +1,6 @@
 """Agents that report what they do next: what they are told, what they may then do, and what they cannot talk around."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -80,6 +81,7 @@ async def test_an_execution_ends_as_its_agent_says_and_takes_no_step_after_that(
     await bot.does("set_table")
 
 
+@requirement("aql:session:stateless")
 async def test_an_agent_that_says_nothing_for_half_an_hour_is_over_and_its_caller_goes_on(eager: Parts) -> None:
     bot, boss = await person(eager), await boss_of(eager)
     await bot.starts()
@@ -96,7 +98,8 @@ async def test_an_agent_that_says_nothing_for_half_an_hour_is_over_and_its_calle
 @requirement("aql:session:tokens-end", "aql:session:executions-end", "aql:session:context-end")
 async def test_what_was_begun_in_a_session_ends_with_it(eager: Parts) -> None:
     bot, boss = await person(eager), await boss_of(eager)
-    kept = await bot.starts("keeper")
+    kept, other = await bot.starts("keeper"), await person(eager)
+    own = await other.wants("close_kitchen")  # in no session
     started = await bot.calls(Call("execute_agent", {"element_name": "bot"}, session="s1"))
     tokens = [(await bot.hears(Call("close_kitchen", {"why": why}, session="s1"))).details.get("token") for why in "ab"]
     assert tokens == [None, None]  # an execution is under way: it is to be reported first
@@ -120,6 +123,8 @@ async def test_what_was_begun_in_a_session_ends_with_it(eager: Parts) -> None:
     await bot.starts()
     assert (await bot.steps())["continue"] is True  # the pause is gone too
     assert isinstance(await bot.refused("close_kitchen"), StepNeeded)  # and so is the step
+    await boss.agrees(own)
+    assert await other.calls(Call("close_kitchen", {}, confirmation=own))
 
 
 # Steps and calls
@@ -339,6 +344,31 @@ async def test_beyond_its_limit_an_agent_waits_for_a_person_and_new_executions_b
         assert (await bot.steps(name="careful"))["reason"] == "Step limit exceeded"
 
 
+async def test_of_many_calls_at_once_one_uses_a_step_and_of_many_reports_no_more_pass_than_are_left(
+    kitchen: Open,
+) -> None:
+    async with kitchen(safety={"start": "allow", "steps": 5}) as parts:
+        bot, boss = await person(parts), await boss_of(parts)
+        await bot.starts()
+        hints = (f"calling set_table for {number} guests" for number in range(20))
+
+        told = await asyncio.gather(*(bot.steps(hint) for hint in hints))
+
+        assert sum(each["continue"] for each in told) == 5
+        (paused,) = {each["reason"] for each in told if not each["continue"]}
+        assert paused == "Step limit exceeded"
+        await bot.does("abort_execution", element_name="bot")
+        await bot.starts("other")
+        await boss.agrees((await bot.steps("calling create_recipe once", "other"))["token"])
+        await bot.steps("calling create_recipe once", "other")
+
+        calls = (Call("create_recipe", {"id": f"n{number}", "input": {"name": "Soup"}}) for number in range(20))
+        done = await asyncio.gather(*(bot.calls(call) for call in calls), return_exceptions=True)
+
+        assert sum(isinstance(each, dict) for each in done) == 1
+        assert sum(isinstance(each, StepNeeded) for each in done) == 19
+
+
 @requirement("aql:attack:step-reset")
 async def test_an_agent_that_is_slow_has_no_more_steps_than_a_quick_one(kitchen: Open) -> None:
     async with kitchen(safety={"start": "allow", "steps": 2, "window": 60, "idle": 100_000}) as parts:
@@ -380,7 +410,7 @@ async def test_what_an_agent_says_of_its_risk_only_raises_it(eager: Parts) -> No
     own = await bot.steps(hint)
     assert own["nextStepRisk"] == "advisory"
     assert (await bot.steps(hint, risk_score=0))["factors"] == own["factors"]
-    assert (await bot.steps(CLOSING, risk_score=0))["continue"] is False
+    assert (await bot.steps(CLOSING, risk_score=1))["continue"] is False
     found = {}
     for risk in (30, 31, 60, 61, 85, 86):
         who = await person(eager)
@@ -396,6 +426,13 @@ async def test_what_an_agent_says_of_its_risk_only_raises_it(eager: Parts) -> No
         85: (False, False, "verify"),
         86: (False, True, "danger_zone"),
     }
+
+
+async def test_the_same_again_and_again_is_a_risk(eager: Parts) -> None:
+    bot = await person(eager)
+    await bot.starts()
+
+    assert [(await bot.steps())["continue"] for _ in range(5)] == [True, True, True, True, False]
 
 
 @requirement("aql:stage:failure", "aql:attack:false-outcome")
@@ -440,7 +477,7 @@ async def test_who_is_only_watched_is_never_stopped(kitchen: Open) -> None:
 
         assert [(each["continue"], "stopped" in each) for each in told] == [(True, False)] * 4
         assert all(each["factors"][0].startswith("would ") for each in told)
-        await bot.does("create_recipe", **SOUP)  # of what it did not report, too
+        await bot.does("set_table")  # though it was not reported
         pending = await parts.site.guard.pending(boss.caller)
         assert (pending.challenges, pending.blocks) == ((), ())
 

@@ -304,7 +304,7 @@ class Pipeline:
         async with aclosing(self._said(turn, shown, total)) as pieces:
             async for piece in pieces:
                 yield piece
-        if not shown:
+        if not shown and not ask.attached:
             turn.notes.append(_nothing(turn))
         yield Finished(len(shown), tuple(turn.notes), turn.bill.cost)
 
@@ -366,6 +366,7 @@ class Pipeline:
             turn.asker.seen,
             meaning=meaning.text or meaning.question,
             context=_context(turn.ask),
+            by=turn.ask.retrieval,
         )
         turn.notes += [note for note in notes if note not in turn.notes]
         wished = Wishes(
@@ -427,9 +428,10 @@ class Pipeline:
 
     async def _said(self, turn: _Turn, shown: Sequence[Scored], total: int | None) -> AsyncGenerator[Said]:
         mode = next((mode for mode in ("generate", "summarize") if mode in turn.ask.modes), None)
-        if mode is None or not shown:
+        attached = turn.ask.attached
+        if mode is None or not (shown or attached):
             return
-        items = [each.item for each in shown[:SUMMED_UP]]
+        items = [*attached, *(each.item for each in shown)][:SUMMED_UP]
         if self._judge and not turn.is_silent and await turn.asker.may_use_model():
             spoken = False
             try:
@@ -443,7 +445,8 @@ class Pipeline:
                 return
             turn.give_up_model()
         compose = answer if mode == "generate" else summarize
-        for sentence in compose(turn.meaning.question, items, turn.phrases, total, is_counted=total is not None):
+        is_counted = total is not None and not attached
+        for sentence in compose(turn.meaning.question, items, turn.phrases, total, is_counted=is_counted):
             yield _piece(sentence)
 
 

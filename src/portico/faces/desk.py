@@ -1,17 +1,26 @@
 """The operator's desk over HTTP: what waits for a person, and the word of whoever may give it. Decides nothing itself.
 
-GET  /desk                             says that this is here
+GET  /desk                             the page; it holds nothing, and all it shows it asks for below
 GET  /desk/api/pending                 what waits: confirmations, challenges, blocks
+GET  /desk/api/executions              agents at work
+GET  /desk/api/tasks?limit=            the newest tasks of all callers, without what they were given or gave
+GET  /desk/api/sources                 what the site is loaded from, and how fresh that is
+POST /desk/api/sources/{number}/reload begins to load one of them again
+GET  /desk/api/traffic                 the last hour of this process, by minute
+GET  /desk/api/feedback?limit=         what people say of answers, newest first
 POST /desk/api/confirmations/{token}   {"decision": "approve" or "reject", "note": …}
 POST /desk/api/challenges/{id}/code    a fresh code: nothing else that is served ever says one
 POST /desk/api/challenges/{id}/verify  {"code": …}
 POST /desk/api/agents/unblock          {"caller": …, "note": …}
 GET  /desk/api/audit?after=&limit=     the audit trail
+GET  /desk/api/audit/check             what is wrong with it, if anything
 
 For holders of a key with the scope `approve`, on this machine unless safety.desk says otherwise. Takes no cookies, and
 nothing from pages elsewhere, whatever server.origins says. Errors are problem details (RFC 9457).
 """
 
+from datetime import UTC, datetime
+from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Annotated, Any, Final, TypeVar
 
@@ -21,20 +30,29 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from portico.calls import Caller
+from portico.calls import Caller, Task, TaskState
 from portico.config import Config
-from portico.errors import BadRequest, Forbidden, InvalidParams, Unauthenticated
-from portico.faces.operations import Answer, Endpoint, answering, metered
+from portico.errors import BadRequest, Forbidden, InvalidParams, SiteError, Unauthenticated
+from portico.faces.operations import Answer, Endpoint, answering, metered, problem
 from portico.faces.wire import caller_of, decode, is_from_elsewhere, read_body
 from portico.identity import APPROVE
 from portico.limits import check_payload, check_text
-from portico.oversight import Challenged, Decision
+from portico.loading import Sources
+from portico.observe import Traffic
+from portico.oversight import Challenged, Decision, Execution
 from portico.site import Site
+from portico.tasks import shown_id
+from portico.web.desk import desk_page
+from portico.web.home import problem_page
+from portico.web.style import ASKING_HEADERS, HEADERS
 
 PATH: Final = "/desk"
 API: Final = f"{PATH}/api"
 MAX_LINES: Final = 1000  # of the audit trail, in one answer
+MAX_TASKS: Final = 200
+MAX_OPINIONS: Final = 200
 MAX_DIGITS: Final = 15
+_UNKEPT: Final = {"cache-control": "no-store"}
 _FORWARDED: Final = ("x-forwarded-for", "x-real-ip", "forwarded", "via")
 
 T = TypeVar("T")
@@ -62,7 +80,29 @@ class Issued(msgspec.Struct, frozen=True):
     code: str
 
 
-def routes(site: Site, config: Config) -> list[BaseRoute]:
+class AtWork(msgspec.Struct, frozen=True):
+    """An execution of an agent, and whose it is."""
+
+    caller: str
+    execution: Execution
+
+
+class TaskSeen(msgspec.Struct, frozen=True):
+    """A task as somebody sees it whose it is not."""
+
+    id: str  # for telling tasks apart: with the id itself one could be ended
+    caller: str
+    name: str
+    operation: str
+    state: TaskState
+    progress: float
+    message: str
+    error: str
+    created: datetime
+    updated: datetime
+
+
+def routes(site: Site, config: Config, sources: Sources, traffic: Traffic) -> list[BaseRoute]:
     """The addresses of this face."""
     local_only = config.safety.desk == "local"
     own = msgspec.structs.replace(config.server, origins=())
@@ -81,11 +121,27 @@ def routes(site: Site, config: Config) -> list[BaseRoute]:
         check_text(request.path_params[what], site.limits)
         return request.path_params[what]
 
-    async def introduce(_: Request, __: Caller) -> Response:
-        return _json({"desk": site.name, "api": API, "scope": APPROVE})
+    async def show(_: Request, __: Caller) -> Response:
+        return Response(desk_page(site.name), 200, {**ASKING_HEADERS, **_UNKEPT}, "text/html")
 
     async def pending(_: Request, caller: Caller) -> Response:
         return _json(await site.guard.pending(caller))
+
+    async def executions(_: Request, caller: Caller) -> Response:
+        return _json({"executions": [AtWork(*each) for each in await site.guard.executions(caller)]})
+
+    async def tasks(request: Request, _: Caller) -> Response:
+        limit = min(_number(request, "limit", 50), MAX_TASKS)
+        return _json({"tasks": [_seen(each) for each in await site.tasks.recent(limit)]})
+
+    async def listed(_: Request, __: Caller) -> Response:
+        return _json({"sources": await sources.all()})
+
+    async def reload(request: Request, _: Caller) -> Response:
+        return _json(await sources.reload(_whole(request.path_params["number"], "number")), HTTPStatus.ACCEPTED)
+
+    async def busy(_: Request, __: Caller) -> Response:
+        return _json({"at": datetime.now(UTC), "minutes": traffic.minutes()})
 
     async def confirm(request: Request, caller: Caller) -> Response:
         said = await _read(request, site, Decided)
@@ -108,19 +164,39 @@ def routes(site: Site, config: Config) -> list[BaseRoute]:
         after, limit = _number(request, "after", 0), min(_number(request, "limit", 100), MAX_LINES)
         return _json({"lines": await site.guard.trail(after, limit, caller)})
 
+    async def feedback(request: Request, _: Caller) -> Response:
+        limit = min(_number(request, "limit", 50), MAX_OPINIONS)
+        return _json({"feedback": await site.feedback.all(limit)})
+
+    async def check(_: Request, __: Caller) -> Response:
+        return _json({"problems": await site.guard.check_trail()})
+
+    def refused(_: Request, error: SiteError) -> Response:
+        told = problem(error)
+        page = problem_page(site.name, "Closed", f"{error.message}. {error.hint or ''}")
+        headers = {name: value for name, value in told.headers.items() if not name.startswith("content-")}
+        return Response(page, told.status_code, {**headers, **HEADERS}, "text/html")
+
     def behind(endpoint: Endpoint) -> Answer:
         return answering(metered(endpoint, site), site, who=visitor)
 
     work = [
         ("GET", "pending", pending),
+        ("GET", "executions", executions),
+        ("GET", "tasks", tasks),
+        ("GET", "sources", listed),
+        ("POST", "sources/{number}/reload", reload),
+        ("GET", "traffic", busy),
+        ("GET", "feedback", feedback),
         ("POST", "confirmations/{token}", confirm),
         ("POST", "challenges/{id}/code", issue),
         ("POST", "challenges/{id}/verify", verify),
         ("POST", "agents/unblock", unblock),
         ("GET", "audit", audit),
+        ("GET", "audit/check", check),
     ]
     return [
-        Route(PATH, behind(introduce), methods=["GET"]),
+        Route(PATH, answering(metered(show, site), site, refused, who=visitor), methods=["GET"]),
         *(Route(f"{API}/{path}", behind(_for_approvers(each)), methods=[method]) for method, path, each in work),
     ]
 
@@ -159,11 +235,31 @@ async def _read(request: Request, site: Site, kind: type[T]) -> T:
 
 
 def _number(request: Request, name: str, default: int) -> int:
-    said = request.query_params.get(name, str(default))
+    return _whole(request.query_params.get(name, str(default)), name)
+
+
+def _whole(said: str, name: str) -> int:
     if not (said.isascii() and said.isdecimal() and len(said) <= MAX_DIGITS):
         raise BadRequest(f"{name} is a number", parameter=name)
     return int(said)
 
 
-def _json(body: Any) -> Response:
-    return Response(msgspec.json.encode(body), 200, {"cache-control": "no-store"}, "application/json")
+def _seen(task: Task) -> TaskSeen:
+    error = str((task.error or {}).get("message", ""))
+    caller, call = task.caller, task.call
+    return TaskSeen(
+        shown_id(task.id),
+        caller.id,
+        caller.name,
+        call.operation,
+        task.state,
+        round(task.progress, 4),
+        task.message,
+        error,
+        task.created,
+        task.updated,
+    )
+
+
+def _json(body: Any, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    return Response(msgspec.json.encode(body), status, _UNKEPT, "application/json")

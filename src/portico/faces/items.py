@@ -2,7 +2,7 @@
 
 GET /items/{id}          one item: a page for browsers, JSON-LD for programs, or plain JSON
 GET /collections/{name}  what there is, a page of items at a time
-GET /                    the front of the site
+GET /                    the front of the site, where people ask
 
 What the caller may not read is not there. Errors are problem details, or a page for those who read pages.
 """
@@ -31,7 +31,7 @@ from portico.site import Site
 from portico.web.addresses import item_path
 from portico.web.home import Listing, collection_page, home_page, problem_page
 from portico.web.item import FORMATS, Shelf, item_page
-from portico.web.style import HEADERS
+from portico.web.style import ASKING_HEADERS, HEADERS
 
 PAGE = 50  # items of a collection that are listed at once
 HTML = "text/html"
@@ -60,7 +60,7 @@ def routes(site: Site, config: Config, counts: Counts) -> list[BaseRoute]:
     async def home(request: Request, caller: Caller) -> Response:
         readable = [site.catalog.collections[name] for name in site.gate.readable(caller)]
         page = home_page(site, config.site.description, counts(), readable)
-        return document(request, page, HTML, HEADERS, server=None)
+        return document(request, page, HTML, ASKING_HEADERS, server=None)
 
     refused = partial(_refusal, site.name)
     return [

@@ -495,7 +495,7 @@ _EXPOSED = (
     " x-nwp-rate-reset"
 )
 _ACCEPTED = (
-    "content-type, authorization, x-api-key, accept, prefer, idempotency-key, last-event-id,"
+    "content-type, authorization, x-api-key, api-key, x-ms-useragent, accept, prefer, idempotency-key, last-event-id,"
     " mcp-session-id, mcp-protocol-version, mcp-method, mcp-name, a2a-version, a2a-extensions, if-none-match,"
     " x-nwp-agent, x-nwp-ident, x-nwp-budget, x-nwp-tokenizer, x-nwp-depth, x-nwp-encoding, x-nwp-request-id,"
     " x-nwp-version, x-nwp-trace"

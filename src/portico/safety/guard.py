@@ -14,7 +14,7 @@ from portico.catalog import Danger, Kind, Operation
 from portico.config import Safety
 from portico.errors import Forbidden, SiteError, StepNeeded, TrustInsufficient, Unsupported
 from portico.observe import Observe
-from portico.oversight import About, Challenged, Code, Decision, Notification, Pending, Waiting
+from portico.oversight import About, Challenged, Code, Decision, Execution, Notification, Pending, Waiting
 from portico.safety import policy
 from portico.safety.cases import Agent, Confirmation, Run, Step
 from portico.safety.challenges import Challenges
@@ -89,6 +89,8 @@ class Guard:
         if call.session:
             self._sessions.setdefault(call.session, set()).add(caller.rate_key)
         verdict = self._office.policies.verdict(operation, call.params, caller)
+        if operation.name in SPARED and verdict.decision is policy.Decision.CONFIRM:
+            return None  # nobody confirms a confirmation
         if await self._is_idle(caller) and _is_everyday(operation, verdict):
             return None
         if not _is_open(operation):
@@ -106,7 +108,7 @@ class Guard:
     def _is_harmless(self, operation: Operation) -> bool:
         """What may be read is a matter of scopes; and what agents must always be able to do needs no look."""
         is_spared = operation.name in STOPS or operation.name in SPARED
-        return operation.kind is Kind.READ or (is_spared and not self._office.policies.concerns(operation))
+        return _only_reads(operation) or (is_spared and not self._office.policies.concerns(operation))
 
     async def _is_idle(self, caller: Caller) -> bool:
         """Whether nothing is known of a caller that could keep it from anything."""
@@ -230,6 +232,11 @@ class Guard:
         challenges, blocks = await self._challenges.pending()
         return Pending(tuple(await self._confirmations.pending()), tuple(challenges), tuple(blocks))
 
+    async def executions(self, caller: Caller) -> list[tuple[str, Execution]]:
+        """Every execution that is under way, each with whose it is."""
+        check_approver(caller)
+        return await self.loop.under_way()
+
     async def confirm(self, token: str, decision: Decision, note: str, caller: Caller) -> Waiting:
         await self._check_free(caller)
         return await self._confirmations.confirm(token, decision, note, caller)
@@ -280,7 +287,11 @@ class Guard:
 
 def _is_open(operation: Operation) -> bool:
     """Whether agents may always do it, blocked or not, reported or not."""
-    return operation.kind is Kind.READ or operation.name in STOPS or operation.name in SPARED
+    return _only_reads(operation) or operation.name in STOPS or operation.name in SPARED
+
+
+def _only_reads(operation: Operation) -> bool:
+    return operation.kind is Kind.READ and operation.danger is Danger.SAFE
 
 
 def _is_everyday(operation: Operation, verdict: Verdict) -> bool:

@@ -228,6 +228,13 @@ class Loop:
         finished = await self._office.docket.read(Finished, id)
         return _shown_end(finished) if finished and finished.principal == caller.rate_key else None
 
+    async def under_way(self) -> list[tuple[str, Execution]]:
+        """The executions of all callers that are not over, the newest first."""
+        agents = await self._office.docket.all(Agent)
+        live = [(each.id, run) for each in agents for run in each.runs if not self.has_lapsed(run)]
+        live.sort(key=lambda pair: pair[1].started, reverse=True)
+        return [(principal, _shown(run)) for principal, run in live]
+
     # What happens to agents
 
     async def refuse_blocked(self, caller: Caller) -> None:

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import msgspec
+from msgspec.structs import fields
 
 from portico.calls import Caller
 from portico.catalog import Collection, Danger, Field, FieldType, Operation, Trust, type_of
@@ -76,7 +77,7 @@ class Policies:
         return any(fnmatchcase(operation.name, each.said.operation) for each in self._policies)
 
     def verdict(self, operation: Operation, params: Mapping[str, Any], caller: Caller) -> Verdict:
-        found = [_by_trust(operation, caller), *self._told(operation.name, params)]
+        found = [_by_trust(operation, caller), *self._told(operation, params)]
         if operation.name == START and self._start == "confirm" and caller.trust < Trust.CERTIFIED:
             found.append(Verdict(Decision.CONFIRM, ("An agent starts only with the word of somebody else",)))
         strictest = max(each.decision for each in found)
@@ -84,11 +85,24 @@ class Policies:
         reasons = tuple(reason for each in holding for reason in each.reasons)
         return Verdict(strictest, reasons, any(each.by_trust for each in holding))
 
-    def _told(self, name: str, params: Mapping[str, Any]) -> Iterator[Verdict]:
+    def _told(self, operation: Operation, params: Mapping[str, Any]) -> Iterator[Verdict]:
+        given = _filled(operation, params) if self.concerns(operation) else params
         for each in self._policies:
-            if each.fits(name, params):
+            if each.fits(operation.name, given):
                 reason = each.said.reason or f"A policy of this site for {each.said.operation}"
                 yield Verdict(Decision[each.said.decision.upper()], (reason,))
+
+
+def _filled(operation: Operation, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Parameters as the operation will see them: what was left out is there as its default."""
+    if not (isinstance(operation.params, type) and issubclass(operation.params, msgspec.Struct)):
+        return params
+    left_out = [each for each in fields(operation.params) if not each.required and each.name not in params]
+    defaults = {
+        each.name: each.default_factory() if each.default is msgspec.NODEFAULT else each.default for each in left_out
+    }
+    told = {name: value for name, value in defaults.items() if value is not msgspec.UNSET}
+    return {**msgspec.to_builtins(told), **params}
 
 
 def _by_trust(operation: Operation, caller: Caller) -> Verdict:

@@ -256,6 +256,10 @@ class Store(Protocol):
 
     async def tasks(self, caller: str, limit: int = 100, *, unfinished: bool = False) -> list[Task]: ...
 
+    async def recent_tasks(self, limit: int = 100) -> list[Task]:
+        """The tasks of all callers, newest first."""
+        ...
+
     async def claim_task(
         self, owner: str, lease: float, id: str | None = None, *, takeover: bool = True
     ) -> Task | None:

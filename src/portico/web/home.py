@@ -1,53 +1,105 @@
-"""The front page, the pages that list a collection, and the page that says that something went wrong."""
+"""The front page with the chat, the pages that list a collection, and the page that says that something went wrong."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
-from portico.catalog import Collection
+from portico.catalog import Collection, Operation
 from portico.items import Item
 from portico.query import Page
 from portico.site import Site
 from portico.web.addresses import collection_path, item_path
-from portico.web.item import Shelf, item_name, item_summary, trail
+from portico.web.item import Shelf, embedded, item_name, item_summary, trail
 from portico.web.style import page
+from portico.web.values import label
 
-# What tells of the site, and whom.
-DOORS = {
-    "/docs": "for people who program",
-    "/openapi.json": "for programs",
-    "/llms.txt": "for language models",
-    "/nwp/site": "for agents that speak NWP",
-    "/sitemap.xml": "for crawlers",
+# What tells of the site: what it is called, and for whom it is.
+DOORS: Mapping[str, tuple[str, str]] = {
+    "/docs": ("Interface", "for people who program"),
+    "/openapi.json": ("OpenAPI", "for programs"),
+    "/inspect": ("Inspector", "one question in every protocol"),
+    "/llms.txt": ("llms.txt", "for language models"),
+    "/nwp/site": ("NWP", "for agents that speak NWP"),
+    "/sitemap.xml": ("Sitemap", "for crawlers"),
 }
+# The script of the page, and those that it needs.
+MODULES = (
+    "chat-page.js", "dom.js", "chat.js", "words.js", "cards.js", "chat-turn.js", "chat-forms.js", "chat-wire.js",
+    "chat-history.js",
+)  # fmt: skip
 
 
 def home_page(
     site: Site, description: str, counts: Mapping[str, int], collections: Iterable[Collection] | None = None
 ) -> str:
-    """What this site has and can do, for a person who followed a link here. Shows what all may read, by default."""
-    shown = site.catalog.public if collections is None else collections
-    rows = "".join(_collection_row(each, counts.get(each.name)) for each in shown)
-    operations = "".join(
-        f"<tr><td><code>{escape(each.name)}</code></td><td>{escape(each.summary)}</td></tr>"
-        for each in site.own_operations
-    )
-    table = f"<h2>Operations</h2><table><tr><th>Name</th><th>What it does</th></tr>{operations}</table>"
-    doors = "".join(f'<a href="{path}" title="{whom}">{path[1:]}</a>' for path, whom in DOORS.items())
-    body = f"""<main><h1 dir="auto">{escape(site.name)}</h1>
-<p class="lead" dir="auto">{escape(description or "One entrance to everything here, for people and agents.")}</p>
-<h2>Collections</h2><table><tr><th>Name</th><th>What</th><th class="number">Items</th></tr>{rows}</table>
-{table if operations else ""}</main>
-<footer>{doors}</footer>"""
-    return page(site.name, body)
+    """Where people ask, and what this site has and can do. Shows what all may read, by default.
+
+    Without scripts it is a page to be read, with the way to everything.
+    """
+    shown = list(site.catalog.public if collections is None else collections)
+    doors = "".join(f'<a href="{path}" title="{whom}">{name}</a>' for path, (name, whom) in DOORS.items())
+    body = f"""<a class="skip" href="#chat">Skip to the question</a>
+<header class="masthead"><a class="brand" href="/"><bdi>{escape(site.name)}</bdi></a><div id="tools"></div></header>
+<main><div class="hero"><h1 dir="auto">{escape(site.name)}</h1>
+<p class="lead" dir="auto">{escape(description or "One entrance to everything here, for people and agents.")}</p></div>
+<div id="chat"></div>
+<section class="shelves">{_shelves(shown, counts)}{_abilities(site.own_operations)}</section></main>
+<footer>{doors}</footer>
+<script type="application/json" id="portico-data">{embedded(_told(site, shown, counts))}</script>"""
+    about = f'<meta name="description" content="{escape(description)}">' if description else ""
+    return page(site.name, body, head=about, styles=["chat.css"], modules=MODULES, kind="bare home")
 
 
-def _collection_row(collection: Collection, count: int | None) -> str:
+def _shelves(collections: Iterable[Collection], counts: Mapping[str, int]) -> str:
+    shelves = "".join(_shelf(each, counts.get(each.name)) for each in collections)
+    return f'<h2>Collections</h2><ul class="shelf-list">{shelves}</ul>' if shelves else ""
+
+
+def _shelf(collection: Collection, count: int | None) -> str:
     title = escape(collection.title or collection.name)
     about = escape(collection.description or collection.type)
-    number = "" if count is None else f"{count:,}"
+    number = "" if count is None else f'<span class="number">{count:,}</span>'
     name = f'<a href="{escape(collection_path(collection.name))}"><bdi>{title}</bdi></a>'
-    return f'<tr><td>{name}</td><td dir="auto">{about}</td><td class="number">{number}</td></tr>'
+    return f'<li>{number}{name}<p class="clamp" dir="auto">{about}</p></li>'
+
+
+def _abilities(operations: Iterable[Operation]) -> str:
+    """What only this site does."""
+    rows = "".join(
+        f"<tr><td><code>{escape(each.name)}</code></td><td>{escape(each.summary)}</td></tr>" for each in operations
+    )
+    table = f"<table><tr><th>Name</th><th>What it does</th></tr>{rows}</table>"
+    return f'<details class="abilities"><summary>What can be done here</summary>{table}</details>' if rows else ""
+
+
+# What the chat knows of the site
+
+
+def _told(site: Site, collections: Sequence[Collection], counts: Mapping[str, int]) -> dict[str, Any]:
+    return {
+        "site": site.name,
+        "language": next((each.language for each in collections), "en"),
+        "collections": [
+            {
+                "name": each.name,
+                "title": each.title or label(each.name),
+                "count": counts.get(each.name),
+                "hints": [hint for hint, fields in _HINTS.items() if not fields.isdisjoint(each.fields)],
+            }
+            for each in collections
+        ],
+    }
+
+
+# What a collection can be asked by, as some of its fields show. The first that fits makes a question to begin with.
+_HINTS: Mapping[str, frozenset[str]] = {
+    "duration": frozenset({"totalTime", "cookTime"}),
+    "date": frozenset({"startDate"}),
+    "price": frozenset({"price", "offers"}),
+    "published": frozenset({"datePublished"}),
+    "rating": frozenset({"aggregateRating", "aggregateRating.ratingValue"}),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,11 +150,14 @@ def formatted(id: str, name: str) -> str:
 
 
 def _embedded(linked: Mapping[str, Any]) -> str:
-    """JSON-LD that nothing in the data can break out of: what could end a script is written as its number."""
-    encoded = msgspec.json.encode(linked)
-    if len(encoded) > MAX_EMBEDDED:
-        return ""
-    return f'<script type="application/ld+json">{encoded.decode().translate(_SCRIPT_ENDS)}</script>'
+    """The item as JSON-LD; nothing if it is too long for a page."""
+    encoded = embedded(linked)
+    return "" if len(encoded) > MAX_EMBEDDED else f'<script type="application/ld+json">{encoded}</script>'
+
+
+def embedded(data: Any) -> str:
+    """JSON within a page that nothing in the data can break out of: what could end a script is written as its number."""
+    return msgspec.json.encode(data).decode().translate(_SCRIPT_ENDS)
 
 
 # The body

@@ -56,7 +56,7 @@ async def test_a_host_that_is_this_site_is_let_in(inn: Inn, host: str) -> None:
 @pytest.mark.parametrize(
     "host", ["evil.test", "evil.test:8000", "127.0.0.1.evil.test", "localhost.evil.test", "inn.test.evil.test", "[x]"]
 )
-@requirement("mcp:transport:host")
+@requirement("mcp:transport:host", "aql:attack:stolen-session")
 async def test_a_name_that_was_made_to_lead_here_is_not(inn: Inn, host: str) -> None:
     async with inn(server={"url": "https://inn.test"}) as parts, knocking(parts) as client:
         answer = await post(client, host=host)
@@ -82,7 +82,7 @@ async def test_further_names_can_be_configured(inn: Inn) -> None:
         ("http://127.0.0.1:9", 403),
     ],
 )
-@requirement("mcp:transport:origin")
+@requirement("mcp:transport:origin", "aql:attack:stolen-session")
 async def test_pages_of_other_origins_are_refused_unless_allowed(inn: Inn, origin: str, status: int) -> None:
     async with inn(server={"origins": ["https://app.test"]}) as parts, knocking(parts) as client:
         assert (await post(client, origin=origin)).status_code == status
@@ -133,7 +133,7 @@ async def test_a_request_without_a_session_is_told_to_open_one(parts: Parts) -> 
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32600)
 
 
-@requirement("mcp:session:unknown")
+@requirement("mcp:session:unknown", "aql:attack:stolen-session")
 async def test_a_session_is_of_the_caller_who_opened_it(parts: Parts) -> None:
     mine, yours = await key_of(parts), await key_of(parts)
     async with knocking(parts) as client:

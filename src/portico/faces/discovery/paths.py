@@ -4,6 +4,7 @@ errors. Knows nothing of a site; `openapi.py` adds its operations.
 
 import re
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -15,11 +16,23 @@ from portico.config import Config
 from portico.faces.a2a import failures as a2a
 from portico.faces.a2a.card import PATH as AGENT_CARD_PATH
 from portico.faces.a2a.card import RPC_PATH as A2A_PATH
+from portico.faces.chat.conversations import (
+    MARKDOWN,
+    FeedbackNoted,
+    FeedbackRequest,
+    Headings,
+    ShownConversation,
+)
+from portico.faces.chat.failures import STATUSES as CHAT_STATUSES
+from portico.faces.chat.familiar import CHATS
+from portico.faces.chat.requests import request_schema as chat_schema
+from portico.faces.chat.routes import LINES, MULTIPART, OTHER_LINES
 from portico.faces.desk import API as DESK_API
-from portico.faces.desk import MAX_LINES, Decided, Issued, Typed, Unblocked
+from portico.faces.desk import MAX_LINES, MAX_TASKS, AtWork, Decided, Issued, TaskSeen, Typed, Unblocked
 from portico.faces.desk import PATH as DESK_PATH
 from portico.faces.discovery.sitemap import XML
 from portico.faces.discovery.wellknown import JSON, PROTOCOLS, documents
+from portico.faces.inspect import PATH as INSPECT_PATH
 from portico.faces.mcp import failures as mcp
 from portico.faces.mcp.aql.envelopes import STATUSES as AQL_STATUSES
 from portico.faces.mcp.aql.requests import SCHEMA as AQL_REQUEST
@@ -31,6 +44,9 @@ from portico.faces.nlweb.models import ask_schema, await_schema, flat_schema
 from portico.faces.nlweb.routes import FORM
 from portico.faces.nlweb.schema import whole_schema
 from portico.faces.operations import PATH, STATUSES, TASKS_PATH, Listed, Problem
+from portico.feedback import Noted
+from portico.loading import SourceShown
+from portico.observe import Minute
 from portico.oversight import Challenged, Pending, Waiting
 from portico.web.item import FORMATS
 
@@ -99,6 +115,21 @@ class Event(msgspec.Struct):
     event: Annotated[str | None, Meta(description="Of 0.55: start, result, error or complete")] = None
 
 
+class ChatAnswer(msgspec.Struct):
+    role: Literal["assistant"]
+    content: Annotated[str, Meta(description="Sources stand in square brackets")]
+
+
+class ChatCompletion(msgspec.Struct):
+    message: ChatAnswer
+    context: Annotated[dict[str, Any] | None, Meta(description="data_points, thoughts, followup_questions and more")]
+    session: Annotated[Any, Meta(description="As it was sent")] = msgspec.field(name="sessionState", default=None)
+
+
+class ChatError(msgspec.Struct):
+    error: Annotated[Any, Meta(description="A text; an object with code and message where chat.errors says so")]
+
+
 class RpcRequest(msgspec.Struct):
     jsonrpc: Literal["2.0"]
     method: str
@@ -116,6 +147,31 @@ class RpcResponse(msgspec.Struct):
     id: Any = None
     result: Any = None
     error: RpcError | None = None
+
+
+class Executions(msgspec.Struct):
+    executions: list[AtWork]
+
+
+class Tasks(msgspec.Struct):
+    tasks: list[TaskSeen]
+
+
+class Sources(msgspec.Struct):
+    sources: list[SourceShown]
+
+
+class Traffic(msgspec.Struct):
+    at: datetime
+    minutes: list[Minute]
+
+
+class FeedbackGiven(msgspec.Struct):
+    feedback: list[Noted]
+
+
+class Checked(msgspec.Struct):
+    problems: Annotated[list[str], Meta(description="Empty when every line follows from the one before")]
 
 
 # Building blocks
@@ -176,6 +232,8 @@ def paths(config: Config, question: str) -> dict[str, Described]:
     """Every path of the HTTP faces but those of single operations. The question is one that the site can answer."""
     return {
         **_questions(question),
+        **_chat(config, question),
+        **(_chat_elsewhere() if config.chat.azure else {}),
         **_tasks(),
         **_items(config),
         **_agents(question),
@@ -228,6 +286,73 @@ def _questions(question: str) -> dict[str, Described]:
             )
         },
     }
+
+
+def _chat(config: Config, question: str) -> dict[str, Described]:
+    """The AI Chat Protocol, and what is kept of it."""
+    path = config.chat.path
+    example = {"messages": [{"role": "user", "content": question}]}
+    form = {"type": "object", "properties": {"json": reference("schemas", "ChatRequest")}, "required": ["json"]}
+    asked = {JSON: {"schema": reference("schemas", "ChatRequest"), "example": example}}
+    body = {"required": True, "content": {**asked, MULTIPART: {"schema": form}}}
+    whole, lines = content(reference("schemas", "ChatCompletion"), JSON), content({}, LINES, OTHER_LINES)
+    listed, kept = content(reference("schemas", "Headings"), JSON), reference("schemas", "ShownConversation")
+    shown = {**content(kept, JSON), **content(TEXT, MARKDOWN)}
+    format = parameter("format", "query", {"enum": ["json", "markdown"], "description": "Instead of what Accept says"})
+    noted = {201: answer("Kept", content(reference("schemas", "FeedbackNoted"), JSON))}
+    return {
+        path: {"post": _chatted("post_chat", "Chat (AI Chat Protocol)", {**whole, **lines}, requestBody=body)},
+        f"{path}/stream": {"post": _chatted("post_chat_stream", "Chat, in lines of JSON", lines, requestBody=body)},
+        f"{path}/conversations": {"get": _chatted("get_conversations", "Stored conversations of yours", listed)},
+        f"{path}/conversations/{{id}}": {
+            "parameters": [_ID],
+            "get": _chatted("get_conversation", "A stored conversation", shown, parameters=[format]),
+            "delete": _chatted("delete_conversation", "Delete a stored conversation", None),
+        },
+        f"{path}/feedback": {
+            "post": step(
+                "post_feedback",
+                "Questions",
+                "Say what you think of an answer",
+                {**noted, **_chat_refusals()},
+                **_said(FeedbackRequest),
+            )
+        },
+    }
+
+
+def _chat_elsewhere() -> dict[str, Described]:
+    """What older front ends expect."""
+    user = parameter("userId", "query", {**TEXT, "minLength": 16})
+    citation = parameter("citation", "path", {**TEXT, "minLength": 1}, required=True)
+    sent_on = {307: answer("Where it is", location="Of the item"), **_chat_refusals()}
+    body = {"required": True, "content": content(reference("schemas", "ChatRequest"), JSON)}
+    lines = content({}, LINES, OTHER_LINES)
+    return {
+        "/auth_setup": {"get": _chatted("get_auth_setup", "How to sign in: not at all", _DOCUMENT)},
+        "/config": {"get": _chatted("get_page_setup", "What a page offers to set", _DOCUMENT)},
+        "/content/{citation}": {
+            "parameters": [citation],
+            "get": step("get_content", "Questions", "What a citation leads to", sent_on),
+        },
+        f"{CHATS}/stream": {"post": _chatted("post_chats_stream", "Chat, in lines of JSON", lines, requestBody=body)},
+        CHATS: {"get": _chatted("get_chats", "Conversations of a user", content({}, JSON), parameters=[user])},
+        f"{CHATS}/{{id}}": {
+            "parameters": [_ID],
+            "get": _chatted("get_chat", "Messages of a conversation", content({}, JSON), parameters=[user]),
+            "delete": _chatted("delete_chat", "Delete a conversation", None, parameters=[user]),
+        },
+    }
+
+
+def _chatted(id: str, summary: str, form: Described | None, **more: Any) -> Described:
+    done = {200: answer("The answer", form)} if form else {204: answer("Done")}
+    return step(id, "Questions", summary, {**done, **_chat_refusals()}, **more)
+
+
+def _chat_refusals() -> dict[int, Described]:
+    statuses = sorted({status.value for status in CHAT_STATUSES.values()})
+    return _spoken_refusals(statuses, content(reference("schemas", "ChatError"), JSON))
 
 
 def _in_url(question: str) -> list[Described]:
@@ -366,11 +491,27 @@ def _desk() -> dict[str, Described]:
     token = parameter("token", "path", {**TEXT, "minLength": 1}, required=True)
     after = parameter("after", "query", {"type": "integer", "minimum": 0, "description": "The last line that is known"})
     limit = parameter("limit", "query", {"type": "integer", "minimum": 0, "maximum": MAX_LINES})
+    few = parameter("limit", "query", {"type": "integer", "minimum": 0, "maximum": MAX_TASKS})
+    page = {200: answer("The page", _PAGE)}
     code, verify = f"{DESK_API}/challenges/{{id}}/code", f"{DESK_API}/challenges/{{id}}/verify"
     return {
-        DESK_PATH: {"get": _at_desk("get_desk", "Where the desk is")},
+        DESK_PATH: {
+            "get": step("get_desk", "Desk", "The desk, for people", {**page, **problems(400, 401, 403, 429, 503)})
+        },
         f"{DESK_API}/pending": {"get": _at_desk("get_pending", "What waits", Pending)},
         f"{DESK_API}/audit": {"get": _at_desk("get_audit", "The audit trail", parameters=[after, limit])},
+        f"{DESK_API}/audit/check": {"get": _at_desk("get_audit_check", "What is wrong with the trail", Checked)},
+        f"{DESK_API}/executions": {"get": _at_desk("get_executions", "Agents at work", Executions)},
+        f"{DESK_API}/tasks": {"get": _at_desk("get_tasks", "The newest tasks of all", Tasks, parameters=[few])},
+        f"{DESK_API}/sources": {"get": _at_desk("get_sources", "What the site is loaded from", Sources)},
+        f"{DESK_API}/sources/{{number}}/reload": {
+            "parameters": [parameter("number", "path", {"type": "integer", "minimum": 1}, required=True)],
+            "post": _at_desk("post_reload", "Load a source again", SourceShown, 202),
+        },
+        f"{DESK_API}/feedback": {
+            "get": _at_desk("get_feedback", "What people say of answers", FeedbackGiven, parameters=[few])
+        },
+        f"{DESK_API}/traffic": {"get": _at_desk("get_traffic", "The last hour of this process", Traffic)},
         f"{DESK_API}/confirmations/{{token}}": {
             "parameters": [token],
             "post": _at_desk("post_confirmation", "Agree, or refuse", Waiting, **_said(Decided)),
@@ -383,9 +524,9 @@ def _desk() -> dict[str, Described]:
     }
 
 
-def _at_desk(id: str, summary: str, kind: type | None = None, **more: Any) -> Described:
+def _at_desk(id: str, summary: str, kind: type | None = None, status: int = 200, **more: Any) -> Described:
     form = content(reference("schemas", kind.__name__), JSON) if kind else _DOCUMENT
-    answers = {200: answer("Done", form), **problems(400, 401, 403, 404, 409, 413, 422, 429, 503)}
+    answers = {status: answer("Done", form), **problems(400, 401, 403, 404, 409, 413, 422, 429, 503)}
     return step(id, "Desk", summary, answers, **more)
 
 
@@ -401,6 +542,7 @@ def _discovery(config: Config) -> dict[str, Described]:
     shown = [
         _read("/", "What this site is, for people", _kept(_PAGE)),
         _read("/docs", "This description, for people", {**found(_PAGE), **refused}),
+        _read(INSPECT_PATH, "One question through every protocol, for people", {**found(_PAGE), **refused}),
         _read("/openapi.json", "This description, for programs", {**found(_DOCUMENT), **refused}),
         _read("/llms.txt", "What this site is, for language models", text),
         _read("/robots.txt", "What crawlers may read", text),
@@ -453,6 +595,7 @@ def components() -> dict[str, Described]:
             "AskRequest": ask_schema(),
             "FlatRequest": flat_schema(),
             "AwaitRequest": await_schema(),
+            "ChatRequest": chat_schema(),
             "EarlierAnswer": earlier_schema(),
             **{kind.__name__: whole_schema(kind) for kind in _PUBLISHED},
         },
@@ -480,6 +623,8 @@ def components() -> dict[str, Described]:
 _PUBLISHED = (
     *(Answer, FlatAnswer, Problem, Operations, TaskHeld, Health, Readiness, Event, RpcRequest, RpcResponse),
     *(Pending, Waiting, Challenged, Decided, Issued, Typed, Unblocked),
+    *(ChatCompletion, ChatError, FeedbackNoted, FeedbackRequest, Headings, ShownConversation),
+    *(Checked, Executions, FeedbackGiven, Tasks, Sources, SourceShown, Traffic),
 )
 HEADERS: Mapping[int, dict[str, str]] = {
     401: {"www_authenticate": "How to say who asks"},

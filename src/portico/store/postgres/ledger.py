@@ -94,6 +94,15 @@ class PostgresLedger:
         )
         return [decode_task(task, cancelling=cancelling) for task, cancelling in rows]
 
+    async def recent_tasks(self, limit: int = 100) -> list[Task]:
+        # What tasks hold can be long: only of those that are shown it is read.
+        rows = await self._engine.fetch(
+            "SELECT task, cancelling FROM tasks WHERE id IN (SELECT id FROM tasks ORDER BY created DESC, id LIMIT $1)"
+            " ORDER BY created DESC, id",
+            limit,
+        )
+        return [decode_task(task, cancelling=cancelling) for task, cancelling in rows]
+
     async def claim_task(
         self, owner: str, lease: float, id: str | None = None, *, takeover: bool = True
     ) -> Task | None:

@@ -98,6 +98,18 @@ class SqliteLedger:
 
         return await self._engine.read(work)
 
+    async def recent_tasks(self, limit: int = 100) -> list[Task]:
+        def work(db: Database) -> list[Task]:
+            # What tasks hold can be long: only of those that are shown it is read.
+            rows = db.execute(
+                "SELECT task, cancelling FROM tasks WHERE id IN (SELECT id FROM tasks ORDER BY created DESC, id LIMIT ?)"
+                " ORDER BY created DESC, id",
+                (limit,),
+            )
+            return [decode_task(task, cancelling=bool(cancelling)) for task, cancelling in rows]
+
+        return await self._engine.read(work)
+
     async def claim_task(
         self, owner: str, lease: float, id: str | None = None, *, takeover: bool = True
     ) -> Task | None:

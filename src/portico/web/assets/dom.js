@@ -318,6 +318,8 @@ function rest(schema, ...names) {
 }
 
 let counted = 0;
+const FEW = 12; // choices that are shown at once
+const MANY = 24; // the same, where several may be taken
 
 function partOf(name, schema, value, isRequired, around) {
   const found = resolved(schema, around.root);
@@ -360,11 +362,13 @@ function field(name, schema, value, isRequired, around) {
   const input = made.input;
   const title = schema.title && schema.title !== name ? schema.title : labelled(name);
   Object.assign(input, { id, name });
-  if (isRequired) input.required = true;
+  if (isRequired && input.matches("input, select, textarea")) input.required = true;
   const problem = el("p", { class: "problem", id: `${id}-problem`, hidden: true });
   input.setAttribute("aria-describedby", `${id}-help ${id}-problem`);
   const optional = isRequired || schema.type === "boolean" ? null : el("span", { class: "faint", text: ` ${around.words.optional}` });
-  const label = el("label", { htmlFor: id }, said(title), optional);
+  const isGroup = input.classList.contains("pills");
+  const label = el(isGroup ? "span" : "label", { id: `${id}-label`, class: "label", htmlFor: id }, said(title), optional);
+  if (isGroup) input.setAttribute("aria-labelledby", `${id}-label`);
   const shown = schema.type === "boolean" ? el("div", { class: "check" }, input, label) : [label, input];
   const read = (wrong) => {
     const [found, complaint] = made.read(isRequired, around.words);
@@ -379,7 +383,11 @@ function field(name, schema, value, isRequired, around) {
 
 function control(schema, value, around) {
   if ("const" in schema) return choice({ ...schema, enum: [schema.const] }, schema.const, around);
-  if (Array.isArray(schema.enum)) return choice(schema, value, around);
+  if (Array.isArray(schema.enum)) return (schema.enum.length <= FEW && schema.enum.length > 1 ? pills : choice)(schema, value, around);
+  if (schema.type === "array") {
+    const each = resolved(schema.items ?? {}, around.root);
+    if (Array.isArray(each.enum) && each.enum.length <= MANY) return pills({ ...each, minItems: schema.minItems }, value ?? [], around, true);
+  }
   switch (schema.type) {
     case "boolean":
       return truth(value);
@@ -404,6 +412,22 @@ function choice(schema, value, around) {
   const none = el("option", { value: "", text: around.words.choose, selected: !isChosen });
   const input = el("select", {}, isChosen && schema.enum.length === 1 ? options : [none, ...options]);
   return { input, read: (isRequired, words) => (input.value === "" ? empty(isRequired, words) : [schema.enum[Number(input.value)]]) };
+}
+
+// Few choices stand side by side, one or several of them to be taken.
+function pills(schema, value, around, isSeveral = false) {
+  const name = `pills-${(counted += 1)}`;
+  const isTaken = (each) => (isSeveral ? [].concat(value).includes(each) : each === value);
+  const inputs = schema.enum.map((each) => el("input", { type: isSeveral ? "checkbox" : "radio", name, class: "hidden", checked: isTaken(each) }));
+  const titles = schema.enum.map((each, place) => String(schema.titles?.[place] ?? schema.enumNames?.[place] ?? each));
+  const input = el("div", { class: "pills", attrs: { role: isSeveral ? "group" : "radiogroup", tabindex: "-1" } },
+    inputs.map((each, place) => el("label", { class: "pill" }, each, said(titles[place]))));
+  const read = (isRequired, words) => {
+    const taken = schema.enum.filter((_, place) => inputs[place].checked);
+    if (!taken.length || taken.length < (schema.minItems ?? 0)) return empty(isRequired, words);
+    return [isSeveral ? taken : taken[0]];
+  };
+  return { input, read };
 }
 
 function empty(isRequired, words) {

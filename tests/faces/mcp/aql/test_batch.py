@@ -1,7 +1,10 @@
 """Several operations in one request."""
 
+from dataclasses import replace
 from typing import Any
 
+from tests.conformance.requirements import requirement
+from tests.faces.conftest import key_of
 from tests.faces.mcp.aql.conftest import Visit
 
 ATTIC: dict[str, Any] = {"operation": "get_room", "params": {"id": "attic"}}
@@ -10,6 +13,7 @@ DELETE: dict[str, Any] = {"operation": "delete_room", "params": {"id": "cellar"}
 CREATE: dict[str, Any] = {"operation": "create_room", "params": {"id": "loft", "input": {"name": "The loft"}}}
 
 
+@requirement("aql:batch:shape", "aql:batch:order", "aql:batch:failure-goes-on", "aql:batch:endpoint")
 async def test_operations_run_in_order_and_one_that_fails_stops_no_other(visit: Visit) -> None:
     loft = {"operation": "get_room", "id": "loft", "params": {"fields": ["name"]}}
     async with visit() as guest:
@@ -25,14 +29,16 @@ async def test_operations_run_in_order_and_one_that_fails_stops_no_other(visit: 
         (3, "get_room", True),
     ]
     assert said["results"][2]["result"]["data"]["name"] == "The loft"
+    assert said["results"][2]["result"]["_meta"] == {"untrusted_content": True}
     assert {frozenset(each["result"]) for each in said["results"]} == {
-        frozenset({"success", "data"}),
+        frozenset({"success", "data", "_meta"}),
         frozenset({"success", "error"}),
     }
     codes = [each["result"].get("error", {}).get("code") for each in misled["results"]]
     assert codes == [None, "VALIDATION_ENDPOINT_MISMATCH"]
 
 
+@requirement("aql:batch:halt")
 async def test_what_somebody_has_to_confirm_halts_the_rest(visit: Visit) -> None:
     async with visit() as guest:
         said = await guest.say({"operations": [ATTIC, DELETE, CREATE, ATTIC]})
@@ -50,6 +56,25 @@ async def test_what_somebody_has_to_confirm_halts_the_rest(visit: Visit) -> None
     assert kept == [True, False]
 
 
+@requirement("aql:batch:continued")
+async def test_once_somebody_has_agreed_a_new_batch_goes_on_where_the_other_halted(visit: Visit) -> None:
+    async with visit() as guest:
+        said = await guest.say({"operations": [ATTIC, DELETE, CREATE]})
+        token = said["halted_at"]["result"]["confirmation"]["token"]
+        pending = [{"operation": each["operation"], "params": each["params"]} for each in said["pending_operations"]]
+        halted = {**DELETE, "params": {**DELETE["params"], "confirmation_token": token}}
+        early = await guest.say({"operations": [halted, *pending]})
+        approver = replace(guest, key=await key_of(guest.parts, "approve"))
+        await approver.say({"operation": "confirm_operation", "params": {"confirmation_token": token}})
+        done = await guest.say({"operations": [halted, *pending]})
+        gone = await guest.error({**ATTIC, "params": {"id": "cellar"}})
+
+    assert (early["summary"]["succeeded"], early["halted_at"]["index"]) == (0, 0)
+    assert done["summary"] == {"total": 2, "succeeded": 2, "failed": 0}
+    assert gone["code"] == "NOT_FOUND_RESOURCE"
+
+
+@requirement("aql:batch:skip")
 async def test_where_the_site_says_so_it_is_left_out_instead(visit: Visit) -> None:
     async with visit(aql={"on_confirmation": "skip"}) as guest:
         said = await guest.say({"operations": [DELETE, CREATE]})
@@ -59,6 +84,7 @@ async def test_where_the_site_says_so_it_is_left_out_instead(visit: Visit) -> No
     assert "halted_at" not in said
 
 
+@requirement("aql:batch:invalid", "aql:batch:size")
 async def test_a_batch_that_is_none_does_nothing(visit: Visit) -> None:
     async with visit(aql={"batch": 3}) as guest:
         said = [
@@ -81,6 +107,7 @@ async def test_a_batch_that_is_none_does_nothing(visit: Visit) -> None:
     assert made["success"] is False
 
 
+@requirement("aql:batch:counted")
 async def test_every_operation_of_a_batch_is_counted(visit: Visit) -> None:
     async with visit(as_owner=False, limits={"anonymous_per_minute": 3}) as guest:
         said = await guest.say({"operations": [ATTIC, NOWHERE, ATTIC, ATTIC, ATTIC]})

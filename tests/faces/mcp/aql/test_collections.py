@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from tests.conformance.requirements import requirement
 from tests.faces.mcp.aql.library import BOOKS, READER, STAFF, data, library, run
 
 from portico.errors import (
@@ -61,6 +62,7 @@ async def test_a_collection_offers_what_the_catalog_calls_by_the_same_names(
     assert {each.name for each in collection_operations(parts.site.catalog.collection("books"))} >= set(books)
 
 
+@requirement("aql:page:first-after", "aql:page:last-before", "aql:page:info", "aql:page:sort")
 async def test_a_walk_on_and_a_walk_back_show_the_same_items_in_the_same_order(books: dict[str, Offered]) -> None:
     walk = books["list_books"]
     on = [await data(walk, sort=SORT, first=2)]
@@ -76,6 +78,7 @@ async def test_a_walk_on_and_a_walk_back_show_the_same_items_in_the_same_order(b
     assert [page["pageInfo"]["hasNextPage"] for page in back] == [False, True, True]
 
 
+@requirement("aql:page:info")
 async def test_every_cursor_of_a_page_leads_both_ways(books: dict[str, Offered]) -> None:
     walk = books["list_books"]
     start = await data(walk, sort=SORT, first=2)
@@ -97,6 +100,7 @@ async def test_every_cursor_of_a_page_leads_both_ways(books: dict[str, Offered])
     assert await before(end["pageInfo"]["startCursor"]) == BY_PAGES[1:4]
 
 
+@requirement("aql:page:cursor-opaque")
 async def test_fields_may_change_on_the_way_but_a_cursor_stays_with_its_query(books: dict[str, Offered]) -> None:
     walk = books["list_books"]
     cursor = (await data(walk, first=2))["pageInfo"]["endCursor"]
@@ -107,6 +111,7 @@ async def test_fields_may_change_on_the_way_but_a_cursor_stays_with_its_query(bo
     assert foreign.details == {"operation": "list_books", "param": "after"}
 
 
+@requirement("aql:page:conflicts")
 @pytest.mark.parametrize(
     "given",
     [
@@ -131,6 +136,7 @@ async def test_what_no_page_can_be_is_refused(books: dict[str, Offered], given: 
     }
 
 
+@requirement("aql:page:clamped", "aql:page:truncated-warning")
 async def test_a_page_is_no_longer_than_the_site_allows_and_says_so(books: dict[str, Offered]) -> None:
     answered = await run(books["list_books"], last=50, include_total=True, fields=[])
     cursors = {name: answered.data["pageInfo"].pop(name) for name in ("startCursor", "endCursor")}
@@ -150,6 +156,13 @@ async def test_a_page_is_no_longer_than_the_site_allows_and_says_so(books: dict[
     assert (await data(books["list_books"]))["pageInfo"]["pageSize"] == 2
 
 
+@requirement(
+    "aql:fields:paths",
+    "aql:fields:presets",
+    "aql:fields:union",
+    "aql:fields:missing",
+    "aql:fields:schema-names",
+)
 async def test_presets_and_paths_pick_fields_and_together_give_both(parts: Parts, books: dict[str, Offered]) -> None:
     get = books["get_book"]
     version = (await parts.store.get_many("books", ["dunes"]))["dunes"].version
@@ -182,6 +195,7 @@ async def test_presets_and_paths_pick_fields_and_together_give_both(parts: Parts
     assert "minimal = id, name, url; standard = id, name, url, description, schema_type" in get.description
 
 
+@requirement("aql:fields:defaults", "aql:page:filter")
 async def test_lists_are_standard_and_searches_minimal(books: dict[str, Offered]) -> None:
     listed = await data(books["list_books"], filter={"schema_type": "Book", "name": "Tides"})
     found = await data(books["search_books"], query="sand tides", first=2, include_total=True)
@@ -194,6 +208,7 @@ async def test_lists_are_standard_and_searches_minimal(books: dict[str, Offered]
     assert found["pageInfo"] == {"hasNextPage": False, "hasPreviousPage": False, "totalCount": 2, "pageSize": 2}
 
 
+@requirement("aql:page:names")
 async def test_a_search_goes_on_from_its_cursor(books: dict[str, Offered]) -> None:
     search = books["search_books"]
     best = await data(search, query="sand tides", first=1, fields=["_computed.score"])
@@ -204,6 +219,7 @@ async def test_a_search_goes_on_from_its_cursor(books: dict[str, Offered]) -> No
     assert {each.name for each in search.params}.isdisjoint({"last", "before", "aggregate"})
 
 
+@requirement("aql:computed:requested")
 async def test_computed_fields_are_told_when_they_are_asked_for(books: dict[str, Offered]) -> None:
     wanted = [f"_computed.{name}" for name in ("title", "text_length", "related_count")]
     told = await data(books["get_book"], id="ferns", fields=[*wanted, "_computed.age_days"])
@@ -218,6 +234,13 @@ async def test_computed_fields_are_told_when_they_are_asked_for(books: dict[str,
     assert undated == {"id": "dunes", "_computed": {"title": "Dunes", "related_count": 2}}
 
 
+@requirement(
+    "aql:page:filter",
+    "aql:page:sort",
+    "aql:fields:invalid",
+    "aql:aggregate:unsupported",
+    "aql:computed:not-filterable",
+)
 @pytest.mark.parametrize(
     ("operation", "given", "kind", "told"),
     [
@@ -254,6 +277,7 @@ async def test_what_a_collection_cannot_do_is_refused_with_what_it_can(
         assert {"$lt", "$and"} <= set(refused.details["valid"])
 
 
+@requirement("aql:aggregate:count", "aql:aggregate:functions", "aql:aggregate:items")
 async def test_aggregates_reckon_what_the_filter_leaves(books: dict[str, Offered]) -> None:
     wanted = {
         "all": {"count": True},
@@ -282,6 +306,7 @@ async def test_aggregates_reckon_what_the_filter_leaves(books: dict[str, Offered
     assert await data(books["count_books"], filter=long) == {"count": 4}
 
 
+@requirement("aql:aggregate:published")
 async def test_what_aggregates_can_do_is_published(books: dict[str, Offered]) -> None:
     known = books["list_books"].aggregation
 
@@ -292,6 +317,7 @@ async def test_what_aggregates_can_do_is_published(books: dict[str, Offered]) ->
     assert books["search_books"].aggregation is None
 
 
+@requirement("aql:aggregate:visibility")
 async def test_an_unknown_item_is_not_found_and_a_closed_collection_stays_closed(
     parts: Parts, books: dict[str, Offered]
 ) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.conformance.requirements import requirement
 from tests.faces.conftest import Inn, asking, key_of
 from tests.faces.mcp.aql.conftest import Visit
 
@@ -27,6 +28,7 @@ ATTIC = {"operation": "get_room", "params": {"id": "attic"}}
 # Where
 
 
+@requirement("aql:request:http", "aql:route:wrong-endpoint", "aql:route:mismatch-code")
 async def test_each_family_has_an_address_and_takes_no_other_operation(visit: Visit) -> None:
     async with visit() as guest:
         read = await guest.post(ATTIC, "/aql/read")
@@ -47,6 +49,7 @@ async def test_each_family_has_an_address_and_takes_no_other_operation(visit: Vi
     assert (got.status_code, got.headers["allow"]) == (405, "POST")
 
 
+@requirement("aql:route:profiles")
 async def test_there_is_nothing_where_the_site_wants_none_and_other_families_with_another_profile(visit: Visit) -> None:
     async with visit(aql={"mode": "none"}) as guest:
         none = (await guest.post(ATTIC)).status_code
@@ -56,6 +59,7 @@ async def test_there_is_nothing_where_the_site_wants_none_and_other_families_wit
     assert (none, others) == (404, [200, 400, 404])
 
 
+@requirement("aql:error:http", "aql:error:permission", "aql:class:create", "aql:envelope:confirmation")
 async def test_the_status_tells_what_the_code_tells(visit: Visit) -> None:
     async with visit() as guest:
         waiting = await guest.post({"operation": "delete_room", "params": {"id": "attic"}})
@@ -93,6 +97,7 @@ async def test_the_status_tells_what_the_code_tells(visit: Visit) -> None:
     }
 
 
+@requirement("aql:token:alias", "aql:self:other-principal")
 async def test_what_somebody_else_has_approved_is_done_once_with_the_token(visit: Visit) -> None:
     delete: dict[str, Any] = {"operation": "delete_room", "params": {"id": "attic"}}
     async with visit() as guest:
@@ -127,6 +132,7 @@ def kinds(of: type[SiteError] = SiteError) -> Iterator[type[SiteError]]:
             yield from kinds(each)
 
 
+@requirement("aql:error:pattern", "aql:error:leaks")
 @pytest.mark.parametrize("kind", sorted(set(kinds()), key=lambda each: each.__name__))
 def test_every_error_has_a_code_and_leaks_nothing(kind: type[SiteError]) -> None:
     inside = kind(
@@ -162,6 +168,7 @@ def _texts(details: Any) -> Iterator[str]:
             pass
 
 
+@requirement("aql:error:internal")
 def test_the_inside_is_told_as_one_thing() -> None:
     broken = [errors.ConfigError, errors.SourceError, errors.BlockedAddress, errors.Unavailable]
 
@@ -178,6 +185,7 @@ def test_a_message_that_looks_like_a_trace_is_said_otherwise() -> None:
     assert len(plain("at " * 10_000)) < 2000
 
 
+@requirement("aql:error:leaks")
 async def test_no_message_of_a_real_request_looks_like_a_trace(visit: Visit) -> None:
     nasty = ("at home", "TypeError", "/src/x", "x.ts:3", "format of", "\u00e9 at\u00a0x")
     async with visit() as guest:
@@ -209,6 +217,7 @@ async def test_no_message_of_a_real_request_looks_like_a_trace(visit: Visit) -> 
     assert all(len(error["message"]) < 1200 for error in said)
 
 
+@requirement("aql:error:internal", "aql:error:http")
 async def test_what_breaks_is_an_envelope_and_the_operator_hears_of_it(inn: Inn) -> None:
     heard: list[Any] = []
 
@@ -234,6 +243,7 @@ async def test_what_breaks_is_an_envelope_and_the_operator_hears_of_it(inn: Inn)
 # Warnings
 
 
+@requirement("aql:warn:bounded", "aql:warn:deduplicated")
 def test_the_same_warning_is_given_once_and_never_too_many() -> None:
     same = Warned(code="X_WARNING", message="Again")
     others = [Warned(code="X_WARNING", message=f"Number {number}") for number in range(20)]
@@ -244,6 +254,7 @@ def test_the_same_warning_is_given_once_and_never_too_many() -> None:
     assert found[0] == Warned(code="X_WARNING", message="Again", details={"occurrence_count": 3})
 
 
+@requirement("aql:warn:slow")
 async def test_what_takes_long_is_warned_of(inn: Inn, monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(Surface):
         def offered(self, caller: Caller) -> Mapping[str, Offered]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+from tests.conformance.requirements import requirement
 from tests.faces.mcp.aql.conftest import Guest, Visit
 
 from portico.calls import Caller
@@ -176,6 +177,7 @@ def named_types(parameters: list[dict[str, Any]]) -> set[str]:
     return (inner | {each["type"] for each in parameters}) - JSON_KINDS
 
 
+@requirement("aql:introspect:closed", "aql:introspect:protocol-types", "aql:introspect:parameters")
 async def test_lists_and_details_are_closed_and_every_type_they_name_is_told(visit: Visit, tmp_path: Path) -> None:
     (tmp_path / "doings.py").write_text(DOINGS)
     async with visit(operations=["doings.py"], operation=[ELSEWHERE], aql={"batch": 1000}) as guest:
@@ -208,6 +210,7 @@ async def test_lists_and_details_are_closed_and_every_type_they_name_is_told(vis
         assert {snake(each) for each in root["properties"]} <= {each["name"] for each in operations[name]["parameters"]}
 
 
+@requirement("aql:lifecycle:introspection", "aql:introspect:type")
 async def test_parameters_are_told_with_their_bounds_and_structures_become_types(visit: Visit, tmp_path: Path) -> None:
     (tmp_path / "doings.py").write_text(DOINGS)
     async with visit(operations=["doings.py"], operation=[ELSEWHERE]) as guest:
@@ -231,7 +234,8 @@ async def test_parameters_are_told_with_their_bounds_and_structures_become_types
         "semantic_category": "EXECUTE",
         "endpoint": "execute",
         "mcpTool": "mcp_aql_execute",
-        "description": "Book a room.\nRuns on its own: get_execution_status tells how it goes, and gives its Stay.",
+        "description": "Book a room.\nSimilar to execute, in the words of this site.\n"
+        "Runs on its own: get_execution_status tells how it goes, and gives its Stay.",
         "permissions": {"readOnly": False, "destructive": True},
         "parameters": [
             {"name": "room", "type": "string", "required": True, "description": "Which room", "minLength": 1},
@@ -272,6 +276,7 @@ async def test_parameters_are_told_with_their_bounds_and_structures_become_types
     assert [each["name"] for each in other["fields"]] == ["number"]
 
 
+@requirement("aql:introspect:unknown-name", "aql:introspect:unknown-query")
 async def test_what_there_is_not_is_null_and_another_query_is_refused(visit: Visit) -> None:
     async with visit() as guest:
         assert await introspect(guest, "operations", "fly_away") == {"operation": None}
@@ -279,10 +284,24 @@ async def test_what_there_is_not_is_null_and_another_query_is_refused(visit: Vis
         refused = await guest.say({"operation": "introspect", "params": {"query": "weather"}})
 
     assert refused["error"]["code"] == "VALIDATION_INVALID_TYPE"
-    assert "query" in refused["error"]["message"]
+    assert refused["error"]["message"] == (
+        "Parameter 'query' out of range. "
+        "Expected: one of 'operations', 'types', 'adapter_info', 'quota_status', 'policies'"
+    )
     assert refused.keys() == {"success", "error"}
 
 
+@requirement(
+    "aql:introspect:protocol",
+    "aql:introspect:capabilities",
+    "aql:limits:published",
+    "aql:limits:configurable",
+    "aql:concurrency:metadata",
+    "aql:concurrency:documented",
+    "aql:session:identifier",
+    "aql:loop:capability",
+    "aql:stage:documented",
+)
 async def test_the_protocol_is_told_with_its_limits_and_the_bounds_of_the_loop(visit: Visit) -> None:
     aql = {"profile": "publish", "depth": 16, "page": 5, "most": 50, "batch": 7}
     safety = {"mode": "monitoring", "steps": 9, "tolerance": "conservative", "deny": ["boil_*"], "auto": []}
@@ -334,6 +353,19 @@ async def test_the_protocol_is_told_with_its_limits_and_the_bounds_of_the_loop(v
     }
 
 
+@requirement(
+    "aql:introspect:policies",
+    "aql:rate:quota-status",
+    "aql:encoding:date-zone",
+    "aql:encoding:numbers-documented",
+    "aql:encoding:binary",
+    "aql:encoding:null-documented",
+    "aql:encoding:duplicate-keys",
+    "aql:level:extensions",
+    "aql:class:documented",
+    "aql:lifecycle:triggers",
+    "aql:lifecycle:extensions",
+)
 async def test_policies_quotas_and_conventions_have_queries_of_their_own(visit: Visit) -> None:
     rules = [
         {"operation": "delete_*", "decision": "confirm", "reason": "Rooms are dear"},
@@ -355,9 +387,15 @@ async def test_policies_quotas_and_conventions_have_queries_of_their_own(visit: 
     assert policies["get_room"] == {"operation": "get_room", "danger": "safe", "permitted": True, "rules": []}
     assert one == [policies["get_room"]]
     assert (quota["status"], quota["limit"], quota["remaining"]) == ("ok", 20, 17)
-    assert {"dates", "numbers", "binary", "null"} <= adapter["conventions"].keys()
+    assert adapter["conventions"].keys() == {"dates", "numbers", "binary", "null", "duplicates", "content"}
+    assert adapter["classification"].keys() == {"CREATE", "READ", "UPDATE", "DELETE", "EXECUTE"}
+    assert list(adapter["lifecycle"]) == ["pending", "running", "paused", "completed", "failed", "cancelled"]
+    assert adapter["extensions"].keys() == {
+        *("batch", "queries", "paused", "aliases", "schema_names", "etags", "separate_approval")
+    }
 
 
+@requirement("aql:loop:capability", "aql:loop:disabled")
 async def test_the_loop_is_told_only_where_there_is_one(visit: Visit) -> None:
     async with visit(safety={"mode": "disabled"}) as guest:
         told = await introspect(guest, "operations")

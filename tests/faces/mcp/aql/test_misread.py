@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tests.conformance.requirements import requirement
 from tests.faces.conftest import Inn, asking
 
 HEADERS = {
@@ -19,6 +20,7 @@ def calling(id: bytes, tool: bytes = b"mcp_aql_read") -> bytes:
     return b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":%s}' % params
 
 
+@requirement("aql:encoding:utf8", "aql:encoding:surrogates", "aql:encoding:where", "aql:limits:depth")
 async def test_a_tool_says_itself_what_it_cannot_read(inn: Inn) -> None:
     bodies = (calling(b'"\xff"'), calling(rb'"\ud800"'), calling(b"[" * 40 + b"]" * 40))
     async with inn() as parts, asking(parts) as client:

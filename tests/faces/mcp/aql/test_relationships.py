@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from tests.conformance.requirements import requirement
 from tests.faces.mcp.aql.library import READER, STAFF, data, library, run
 
 from portico.errors import InvalidCursor, InvalidParams, UnknownItem
@@ -40,6 +41,7 @@ def told(answer: dict[str, Any]) -> list[tuple[Any, ...]]:
     ]
 
 
+@requirement("aql:relation:root", "aql:relation:graph")
 async def test_the_links_of_an_item_are_told_with_the_graph_they_make(query: Offered) -> None:
     answer = await data(query, root=root("dunes"), direction="outgoing")
 
@@ -65,6 +67,7 @@ async def test_the_links_of_an_item_are_told_with_the_graph_they_make(query: Off
     }
 
 
+@requirement("aql:relation:root")
 async def test_links_are_found_from_both_their_ends(query: Offered) -> None:
     assert told(await data(query, root=root("bo", "people"))) == [
         (1, "incoming", "author", "books/ferns"),
@@ -79,6 +82,7 @@ async def test_links_are_found_from_both_their_ends(query: Offered) -> None:
     assert told(await data(query, root=root("bo-the-cat", "people"))) == []
 
 
+@requirement("aql:relation:depth")
 async def test_a_walk_goes_as_deep_as_it_is_told_and_one_relationship_leads_one_way(query: Offered) -> None:
     steps = [
         (1, "outgoing", "isPartOf", "books/ferns"),
@@ -93,6 +97,7 @@ async def test_a_walk_goes_as_deep_as_it_is_told_and_one_relationship_leads_one_
     assert told(kept) == steps[:1]
 
 
+@requirement("aql:relation:cycles")
 async def test_a_circle_is_closed_once(query: Offered) -> None:
     answer = await data(query, root=root("dunes"), relationship="mentions", depth=3)
     outward = await data(query, root=root("dunes"), direction="outgoing", relationship="mentions", depth=3)
@@ -102,6 +107,7 @@ async def test_a_circle_is_closed_once(query: Offered) -> None:
     assert [node["id"] for node in outward["graph"]["nodes"]] == ["books/dunes", "books/tides"]
 
 
+@requirement("aql:relation:graph")
 async def test_only_the_parts_that_are_asked_for_are_told(query: Offered) -> None:
     answer = await data(query, root=root("mosses"), include=["graph.edges"])
 
@@ -109,6 +115,7 @@ async def test_only_the_parts_that_are_asked_for_are_told(query: Offered) -> Non
     assert answer["graph"] == {"edges": [{"source": "books/mosses", "target": "books/ferns", "type": "isPartOf"}]}
 
 
+@requirement("aql:relation:paged")
 async def test_relationships_come_page_by_page(query: Offered) -> None:
     asked = {"root": root("dunes"), "direction": "both", "depth": 2}
     whole = await data(query, **asked)
@@ -123,6 +130,7 @@ async def test_relationships_come_page_by_page(query: Offered) -> None:
             await run(query, **{"after": pages[0]["pageInfo"]["endCursor"], **other}, first=1)
 
 
+@requirement("aql:relation:visibility")
 async def test_what_a_caller_may_not_read_is_neither_found_nor_named(query: Offered) -> None:
     async def incoming(asking: Asking) -> list[tuple[Any, ...]]:
         return told(await data(query, asking, root=root("dunes"), direction="incoming"))
@@ -152,6 +160,7 @@ async def test_more_than_one_look_can_see_is_cut_with_a_warning(query: Offered) 
     )
 
 
+@requirement("aql:relation:depth")
 @pytest.mark.parametrize(
     ("given", "param"),
     [
@@ -169,6 +178,7 @@ async def test_what_cannot_be_walked_is_refused(query: Offered, given: dict[str,
     assert (refused.value.details["operation"], refused.value.details["param"]) == ("query_relationships", param)
 
 
+@requirement("aql:relation:published")
 async def test_an_unknown_root_is_not_found_and_what_can_be_asked_is_published(parts: Parts, query: Offered) -> None:
     with pytest.raises(UnknownItem) as missed:
         await run(query, root=root("nothing"))

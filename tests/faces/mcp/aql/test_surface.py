@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 from mcp import Client
+from tests.conformance.requirements import requirement
 from tests.faces.conftest import Inn, key_of
 from tests.faces.mcp.aql.conftest import Guest, Visit
 
@@ -103,6 +104,7 @@ async def listed(guest: Guest) -> dict[str, Any]:
 # Families and tools
 
 
+@requirement("aql:route:one-family", "aql:route:profiles", "aql:route:descriptions")
 async def test_in_every_profile_each_operation_is_in_one_family_whose_tool_names_it(parts: Parts) -> None:
     for profile in PROFILES:
         shown = surface(parts, profile=profile)
@@ -133,6 +135,7 @@ async def test_profiles_spread_the_operations_as_their_names_say(parts: Parts) -
     }
 
 
+@requirement("aql:route:descriptions")
 async def test_every_tool_tells_how_to_begin(parts: Parts) -> None:
     said = surface(parts, prefix="inn_").described()
 
@@ -143,6 +146,7 @@ async def test_every_tool_tells_how_to_begin(parts: Parts) -> None:
     assert said["inn_delete"].endswith('Example: {"operation":"delete_room","params":{"id":"…"}}')
 
 
+@requirement("aql:route:mode-setting")
 async def test_modes_say_which_tools_there_are_and_where_an_operation_is_called(visit: Visit, parts: Parts) -> None:
     assert list(surface(parts, mode="semantic").described()) == [
         f"mcp_aql_{each}" for each in ("create", "read", "update", "delete", "execute")
@@ -159,6 +163,7 @@ async def test_modes_say_which_tools_there_are_and_where_an_operation_is_called(
 # Who is offered what
 
 
+@requirement("aql:introspect:visible")
 async def test_a_caller_is_offered_what_it_has_the_scope_for_whatever_it_may_risk(parts: Parts, visit: Visit) -> None:
     shown = surface(parts)
     reader = shown.offered(Caller(scopes=frozenset({"read:rooms"})))
@@ -188,6 +193,7 @@ async def test_what_is_offered_follows_the_catalog(parts: Parts) -> None:
     assert list(shown.offered(EVERYTHING)) == sorted(shown.offered(EVERYTHING))
 
 
+@requirement("aql:loop:safety-layer")
 async def test_as_a_safety_layer_only_the_loop_is_offered(visit: Visit) -> None:
     async with visit(aql={"offers": "safety"}) as guest:
         assert (await listed(guest)).keys() == LOOP | {"introspect", "cancel_execution", "retry_execution"}
@@ -196,6 +202,7 @@ async def test_as_a_safety_layer_only_the_loop_is_offered(visit: Visit) -> None:
 # What becomes of operations of the catalog
 
 
+@requirement("aql:concurrency:etag", "aql:concurrency:if-match", "aql:concurrency:conflict")
 async def test_an_item_carries_its_etag_and_an_update_with_an_old_one_is_refused(visit: Visit) -> None:
     async with visit() as guest:
         given = {"schema_type": "Suite", "name": "Tower"}
@@ -222,6 +229,7 @@ async def test_an_item_carries_its_etag_and_an_update_with_an_old_one_is_refused
     assert stored.data == {"@type": "Suite", "name": "Tower", "beds": 3}
 
 
+@requirement("aql:request:nothing-happened")
 async def test_fields_that_are_not_there_are_refused_before_anything_is_written(visit: Visit) -> None:
     async with visit() as guest:
         wanted = {"id": "attic", "input": {"beds": 9}, "fields": ["dragons"]}
@@ -233,6 +241,7 @@ async def test_fields_that_are_not_there_are_refused_before_anything_is_written(
     assert stored.data["beds"] == 2
 
 
+@requirement("aql:update:unknown-field", "aql:update:input")
 async def test_an_update_of_the_sites_own_takes_what_changes_in_input(visit: Visit, tmp_path: Path) -> None:
     (tmp_path / "housework.py").write_text(DOINGS)
     async with visit(operations=["housework.py"]) as guest:
@@ -248,6 +257,7 @@ async def test_an_update_of_the_sites_own_takes_what_changes_in_input(visit: Vis
     assert (wrong["code"], wrong["details"]["valid"]) == ("VALIDATION_UNKNOWN_FIELD", ["to_room", "luggage"])
 
 
+@requirement("aql:lifecycle:error")
 async def test_long_work_is_an_execution_that_ends_with_its_result_or_an_error_of_this_protocol(
     visit: Visit, tmp_path: Path
 ) -> None:
@@ -274,6 +284,7 @@ async def test_long_work_is_an_execution_that_ends_with_its_result_or_an_error_o
 # What tools cost
 
 
+@requirement("aql:level:cost")
 async def test_with_fifty_operations_five_tools_cost_a_seventh_and_one_a_twenty_fifth(inn: Inn, tmp_path: Path) -> None:
     (tmp_path / "company.py").write_text(COMPANY)
     counter = tokenizer("o200k_base")

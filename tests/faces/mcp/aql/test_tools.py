@@ -2,37 +2,46 @@
 
 import asyncio
 import json
-from typing import Any
+from typing import Any, TypeAlias
 
 import httpx
 import mcp_types as types
 import pytest
+from tests.conformance.requirements import requirement
 from tests.faces.conftest import Inn, listening
 from tests.faces.mcp.aql.conftest import owner_key
 from tests.faces.mcp.conftest import ERAS, Era, connected, structured, text_of, visiting
 
-FAMILIES = ["mcp_aql_create", "mcp_aql_read", "mcp_aql_update", "mcp_aql_delete", "mcp_aql_execute"]
+CRUDE = ("create", "read", "update", "delete", "execute")
+Hints: TypeAlias = tuple[bool | None, bool | None]  # whether it only reads, and whether it may destroy
+FAMILIES: dict[str, Hints] = {
+    "mcp_aql_create": (False, False),
+    "mcp_aql_read": (True, False),
+    "mcp_aql_update": (False, True),
+    "mcp_aql_delete": (False, True),
+    "mcp_aql_execute": (False, True),
+}
 ATTIC = {"operation": "get_room", "params": {"id": "attic"}}
 
 
-def hints(tool: types.Tool) -> tuple[bool | None, bool | None]:
+def hints(tool: types.Tool) -> Hints:
     assert tool.annotations is not None
     return tool.annotations.read_only_hint, tool.annotations.destructive_hint
 
 
+@requirement(
+    "aql:route:crude",
+    "aql:route:single",
+    "aql:route:annotations",
+    "aql:route:descriptions",
+    "aql:route:input-schema",
+)
 async def test_there_is_a_tool_for_each_family_and_one_for_all(inn: Inn) -> None:
     async with inn() as parts, visiting(parts) as client:
         tools = {each.name: each for each in (await client.list_tools()).tools if "aql" in each.name}
 
     assert list(tools) == [*FAMILIES, "mcp_aql"]
-    assert {name.removeprefix("mcp_aql"): hints(tool) for name, tool in tools.items()} == {
-        "_create": (False, False),
-        "_read": (True, False),
-        "_update": (False, True),
-        "_delete": (False, True),
-        "_execute": (False, True),
-        "": (False, True),
-    }
+    assert {name: hints(tool) for name, tool in tools.items()} == {**FAMILIES, "mcp_aql": (False, True)}
     for tool in tools.values():
         assert "introspect" in (tool.description or "")
         assert set(tool.input_schema["properties"]) == {"operation", "operations", "params"}
@@ -40,20 +49,33 @@ async def test_there_is_a_tool_for_each_family_and_one_for_all(inn: Inn) -> None
     assert "rooms" in (tools["mcp_aql_read"].description or "")
 
 
+@requirement("aql:route:mode-setting", "aql:route:profiles", "aql:route:annotations")
 @pytest.mark.parametrize(
-    ("settings", "names"),
+    ("settings", "found"),
     [
-        ({"mode": "semantic", "prefix": "inn_"}, ["inn_create", "inn_read", "inn_update", "inn_delete", "inn_execute"]),
-        ({"mode": "single", "prefix": "inn_"}, ["inn"]),
-        ({"mode": "none"}, []),
-        ({"mode": "semantic", "profile": "publish"}, ["mcp_aql_search", "mcp_aql_curate", "mcp_aql_publish"]),
+        ({"mode": "semantic", "prefix": "inn_"}, {f"inn_{name}": FAMILIES[f"mcp_aql_{name}"] for name in CRUDE}),
+        ({"mode": "single", "prefix": "inn_"}, {"inn": (False, True)}),
+        ({"mode": "none"}, {}),
+        (
+            {"mode": "semantic", "profile": "operate"},
+            {
+                "mcp_aql_discover": (True, False),
+                "mcp_aql_query": (True, False),
+                "mcp_aql_manage": (False, True),
+                "mcp_aql_operate": (False, True),
+            },
+        ),
     ],
 )
-async def test_which_tools_there_are_the_site_says(inn: Inn, settings: dict[str, Any], names: list[str]) -> None:
+async def test_which_tools_there_are_the_site_says(inn: Inn, settings: dict[str, Any], found: dict[str, Hints]) -> None:
     async with inn(aql=settings) as parts, visiting(parts) as client:
-        assert [each.name for each in (await client.list_tools()).tools] == ["ask", "await", *names]
+        tools = (await client.list_tools()).tools
+
+    assert [each.name for each in tools] == ["ask", "await", *found]
+    assert {each.name: hints(each) for each in tools[2:]} == found
 
 
+@requirement("aql:request:http", "aql:envelope:both", "aql:session:identifier")
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_result_is_the_envelope_that_http_gives(inn: Inn, era: Era) -> None:
     async with inn() as parts, listening(parts) as port:
@@ -75,6 +97,7 @@ async def test_a_result_is_the_envelope_that_http_gives(inn: Inn, era: Era) -> N
     assert (len(labels), None in labels) == (1, era != "legacy")
 
 
+@requirement("aql:envelope:is-error")
 async def test_what_a_caller_can_mend_is_an_error_of_the_tool_only_where_the_site_says_so(inn: Inn) -> None:
     async with inn(aql={"errors": True}) as parts, visiting(parts) as client:
         missing = await client.call_tool("mcp_aql_read", {"operation": "get_room"})
@@ -84,6 +107,7 @@ async def test_what_a_caller_can_mend_is_an_error_of_the_tool_only_where_the_sit
     assert found.is_error is False
 
 
+@requirement("aql:limits:string", "aql:limits:array", "aql:route:input-schema", "aql:request:operation")
 async def test_decoded_arguments_keep_to_the_same_limits(inn: Inn) -> None:
     small = {"request_bytes": 65_536, "string_bytes": 65_536, "array_elements": 100, "depth": 8}
     deep: dict[str, Any] = {"operation": "get_room", "params": {"id": [[[[[[[]]]]]]]}}
@@ -114,6 +138,7 @@ async def test_decoded_arguments_keep_to_the_same_limits(inn: Inn) -> None:
     ]
 
 
+@requirement("aql:lifecycle:progress-token")
 @pytest.mark.parametrize("era", ERAS)
 async def test_progress_is_told_to_who_wants_it(inn: Inn, era: Era) -> None:
     heard: list[float] = []
@@ -128,6 +153,7 @@ async def test_progress_is_told_to_who_wants_it(inn: Inn, era: Era) -> None:
     assert heard == [0, 10, 50, 90, 100]
 
 
+@requirement("aql:session:executions-end")
 async def test_what_was_begun_in_a_session_ends_with_it(inn: Inn) -> None:
     start = {"operation": "execute_agent", "params": {"element_name": "scout"}}
     async with inn(safety={"start": "allow"}) as parts, listening(parts) as port:

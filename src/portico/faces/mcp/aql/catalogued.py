@@ -1,6 +1,6 @@
 """Operations of the catalog as MCP-AQL offers them: parameters under its names, results in its shapes."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias, get_args
@@ -24,7 +24,7 @@ from portico.faces.mcp.aql.shapes import (
     Run,
     TypeDetails,
 )
-from portico.faces.mcp.aql.types import EXECUTION, LOOP_NAMES, PROTOCOL, input_type, item_type
+from portico.faces.mcp.aql.types import EXECUTION, LOOP_NAMES, PROTOCOL, declared_fields, input_type, item_type
 from portico.items import Item
 from portico.operations import CreateParams, DeleteParams, UpdateParams, schema_of
 from portico.oversight import Execution, ExecutionState
@@ -51,6 +51,19 @@ VERSION = "_version"
 _SHOWING = frozenset(each.name for each in SHOWING)
 _OF_ITEMS = frozenset({CreateParams, UpdateParams, DeleteParams})
 _KNOWN = {each.name: each for each in PROTOCOL}
+_CANONICAL: Mapping[Kind, tuple[str, ...]] = {
+    Kind.CREATE: ("create",),
+    Kind.READ: ("get", "list"),
+    Kind.UPDATE: ("update",),
+    Kind.DELETE: ("delete",),
+    Kind.EXECUTE: ("execute", "cancel"),
+}
+_LIKE: Mapping[str, str] = {
+    "ask": "Similar to get, but by a question in words.",
+    "forget_memories": "Similar to delete, but of what belongs to the caller alone.",
+    "retry_execution": "Similar to execute, but of work that was begun before.",
+    "run_workflow": "Similar to execute, but of several operations at once.",
+}
 _UNCONFIRMED = LOOP - {START, RETRY}  # these ask nobody
 _SAMPLES: Mapping[str, Any] = {"string": "…", "integer": 1, "number": 1, "boolean": True, "object": {"name": "…"}}
 
@@ -109,7 +122,8 @@ class Catalogued:
         if operation.kind is Kind.DELETE:
             return self._made(operation, params, known, run)
         made = self._made(operation, [*params, *SHOWING], known, run)
-        return replace(made, returns=info_of(item), types=(fed, item, SELECTION, PRESET))
+        settled = declared_fields(collection)
+        return replace(made, returns=info_of(item), types=(fed, item, SELECTION, PRESET), declared=settled)
 
     def _made(self, operation: Operation, params: list[ParameterInfo], known: Reading, run: Run) -> Offered:
         returned = Reading(schema_of(operation.result), operation.name, self.names, **_words(operation))
@@ -131,12 +145,20 @@ class Catalogued:
         )
 
     def _described(self, operation: Operation, result: str) -> str:
-        lines = [operation.description.strip() or operation.name.replace("_", " ")]
+        lines = [operation.description.strip() or operation.name.replace("_", " "), *_likeness(operation)]
         if operation.danger >= Danger.DESTRUCTIVE:
             lines.append(f"Danger: {operation.danger.name.lower()}; somebody else may have to confirm it.")
         if operation.long:
             lines.append(f"Runs on its own: {STATUS} tells how it goes, and gives its {result}.")
         return "\n".join(lines)
+
+
+def _likeness(operation: Operation) -> Iterator[str]:
+    """Of a name that does not begin as its category has it: why, and what it is like (8.5.3)."""
+    if operation.name in _LIKE:
+        yield _LIKE[operation.name]
+    elif operation.name not in LOOP and operation.name.partition("_")[0] not in _CANONICAL[operation.kind]:
+        yield f"Similar to {_CANONICAL[operation.kind][0]}, in the words of this site."
 
 
 def _words(operation: Operation) -> dict[str, Any]:
@@ -216,7 +238,9 @@ def _changing(site: Site, operation: Operation, collection: Collection) -> Run:
             given["if_match"] = version_of(given["if_match"])
         if INPUT in given:
             given[INPUT] = {own_name(name, collection): value for name, value in given[INPUT].items()}
-        return Answered(await _called(site, operation, given, asking, partial(_selected, collection, selection)))
+        shape = partial(_selected, collection, selection)
+        told = await _called(site, operation, given, asking, shape)
+        return Answered(told, untrusted=operation.kind is not Kind.DELETE)
 
     return run
 

@@ -10,6 +10,7 @@ from datetime import date, datetime
 from typing import Any, cast
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from portico.catalog import Kind
 from portico.errors import UnsafeRegex
@@ -275,6 +276,9 @@ def _check_input(data: Mapping[str, Any], offered: Offered) -> None:
         unknown = [name for name in data if name in _identifiers(offered)]
     if unknown:
         raise unknown_fields(unknown, valid or ())
+    for field in offered.declared:
+        if data.get(field.name) is not None:
+            _check_type(replace(field, name=f"{INPUT}.{field.name}"), data[field.name], {})
 
 
 def _identifiers(offered: Offered) -> set[str]:

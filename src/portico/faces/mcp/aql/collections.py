@@ -156,7 +156,8 @@ class Reading:
             kind=operation.kind,
             description=(
                 f"{operation.description} {selection.described(self.collection, 'minimal')} "
-                "What is ranked has no way back: pages are read from the best on."
+                "What is ranked has no way back: pages are read from the best on.\n"
+                "Similar to list, but by words, and ranked."
             ),
             params=(
                 WORDS,
@@ -182,7 +183,7 @@ class Reading:
                 )
             item = await self._item(operation.name, params[ID], asking)
             (told,) = await self._shown([item], (), shows, asking)
-            return Answered(told)
+            return Answered(told, untrusted=True)
 
         kind = item_type(self.collection)
         return Offered(
@@ -210,7 +211,7 @@ class Reading:
         return Offered(
             name=operation.name,
             kind=operation.kind,
-            description=operation.description,
+            description=f"{operation.description}\nSimilar to list, but only how many.",
             params=(FILTER,),
             returns=info_of(COUNTED),
             run=run,
@@ -287,7 +288,7 @@ class Reading:
             )
             data["aggregations"] = reckoned
             warned = (*warned, *cut)
-        return Answered(data, warned)
+        return Answered(data, warned, untrusted="items" in data)
 
     async def _item(self, name: str, id: str, asking: Asking) -> Item:
         call = Call(name, {ID: id}, confirmation=asking.confirmation, session=asking.session)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, TypeAlias, cast
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from portico.calls import Call, Caller
 from portico.config import Config
@@ -35,13 +35,17 @@ from portico.faces.mcp.aql.envelopes import (
     quoted,
     too_large,
 )
+from portico.faces.mcp.aql.introspection import WARN_BELOW, is_scarce
 from portico.faces.mcp.aql.requests import read
-from portico.faces.mcp.aql.shapes import Asking, Offered, Warned
+from portico.faces.mcp.aql.shapes import Answered, Asking, Offered, Warned
 from portico.faces.mcp.aql.surface import Surface
+from portico.limits import Allowance
 from portico.observe import Broke, Observe, nowhere
 from portico.site import Site
 
 INTROSPECT = "introspect"
+UNTRUSTED = "untrusted_content"  # in `_meta`
+SCARCE = "RATE_LIMIT_QUOTA_WARNING"
 SLOW = "PERFORMANCE_SLOW_QUERY_WARNING"
 SLOW_MILLISECONDS = 2000
 MAX_WARNINGS = 10
@@ -98,21 +102,23 @@ class Endpoint:
         is_brief = wanted.operation == INTROSPECT
         try:
             with Contained(self._observe):
-                data, warnings = await self._ran(wanted, family, named)
+                answered = await self._ran(wanted, family, named)
         except SiteError as error:
             return failure(error, named, brief=is_brief)
         if is_brief:
-            return Success(data=data)
-        return Success(data=data, warnings=bounded(warnings) or UNSET, meta=labels(named) or UNSET)
+            return Success(data=answered.data)
+        meta = {**labels(named), **_marks(answered)}
+        return Success(data=answered.data, warnings=bounded(answered.warnings) or UNSET, meta=meta or UNSET)
 
-    async def _ran(self, wanted: Given, family: str | None, asking: Asking) -> tuple[Any, list[Warned]]:
+    async def _ran(self, wanted: Given, family: str | None, asking: Asking) -> Answered:
         offered = await self._offered(wanted.operation, asking.caller)
         async with self._site.gate.charging(asking.caller):
             self._check_family(offered, family)
             fitting = checked(wanted, offered, strict=self._limits.strict)
         started = time.perf_counter()
         answered = await offered.run(fitting.params, replace(asking, confirmation=fitting.confirmation))
-        return answered.data, [*fitting.warnings, *answered.warnings, *_slow(offered.name, started)]
+        found = (*fitting.warnings, *answered.warnings, *_slow(offered.name, started))
+        return replace(answered, warnings=(*found, *_scarce(self._site.gate.left(asking.caller))))
 
     async def _offered(self, name: str, caller: Caller) -> Offered:
         known = self._surface.offered(caller)
@@ -162,9 +168,12 @@ class Endpoint:
         return Batch(results=tuple(results), summary=_summary(len(batch), results))
 
     async def _alone(self, wanted: Given, family: str | None, asking: Asking) -> Success | Failure:
-        """The result as it stands in a batch: without warnings and labels."""
+        """The result as it stands in a batch: without warnings, and of all labels only whether it is untrusted."""
         result = await self._one(wanted, family, asking)
-        return Success(data=result.data) if isinstance(result, Success) else result
+        if not isinstance(result, Success):
+            return result
+        is_marked = not isinstance(result.meta, UnsetType) and UNTRUSTED in result.meta
+        return Success(data=result.data, meta={UNTRUSTED: True} if is_marked else UNSET)
 
 
 def _batch(request: Mapping[str, Any], most: int) -> list[Given]:
@@ -216,6 +225,11 @@ def _summary(total: int, results: Iterable[Item]) -> Summary:
     return Summary(total=total, succeeded=succeeded, failed=failed, pending=waiting or UNSET)
 
 
+def _marks(answered: Answered) -> dict[str, Any]:
+    """What an agent has to know before it reads on: texts of items are no instructions, whatever they say."""
+    return {UNTRUSTED: True} if answered.untrusted else {}
+
+
 # Warnings
 
 
@@ -232,6 +246,15 @@ def _counted(same: Sequence[Warned]) -> Warned:
     if len(same) == 1:
         return first
     return msgspec.structs.replace(first, details={**first.details, "occurrence_count": len(same)})
+
+
+def _scarce(left: Allowance) -> tuple[Warned, ...]:
+    if not is_scarce(left):
+        return ()
+    current, threshold = left.limit - left.remaining, round(left.limit * (1 - WARN_BELOW))
+    details = {"metric": "requests_per_minute", "current": current, "warn_threshold": threshold}
+    message = f"{left.remaining} of {left.limit} requests in a minute are left"
+    return (Warned(code=SCARCE, message=message, details=details, severity="high"),)
 
 
 def _slow(operation: str, started: float) -> tuple[Warned, ...]:

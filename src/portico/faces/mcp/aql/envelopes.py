@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from http import HTTPStatus
 from math import ceil
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -55,6 +55,7 @@ from portico.faces.mcp.aql.shapes import Asking, Warned
 MAX_MESSAGE = 500  # characters
 MAX_NAME = 80  # characters of what a caller has sent, in a message
 MAX_LISTED = 20  # names in a message; the details have all of them
+MAX_EXACT = 2**53 - 1  # whole numbers beyond it are not the same for every reader of JSON (4.7.3)
 TOKEN_SHOWN = 10  # characters of a token that was refused
 
 MISSING_PARAM = "VALIDATION_MISSING_PARAM"
@@ -191,7 +192,10 @@ class Envelope:
 
     @cached_property
     def encoded(self) -> bytes:
-        return msgspec.json.encode(self.body, enc_hook=str)
+        said = msgspec.json.encode(self.body, enc_hook=str)
+        if not _MANY_DIGITS.search(said):
+            return said
+        return msgspec.json.encode(_exact(msgspec.to_builtins(self.body, str_keys=True, enc_hook=str)))
 
     @property
     def code(self) -> str:
@@ -205,6 +209,22 @@ class Envelope:
         if self.body.error.details.get("reason") == _NOBODY:
             return HTTPStatus.UNAUTHORIZED
         return STATUSES[self.code]
+
+
+_MANY_DIGITS = re.compile(rb"[0-9]{16}")
+
+
+def _exact(value: Any) -> Any:
+    """The same with numbers as strings where readers would round them."""
+    match value:
+        case dict():
+            return {name: _exact(inner) for name, inner in cast("dict[str, Any]", value).items()}
+        case list() | tuple():
+            return [_exact(inner) for inner in cast("list[Any]", value)]
+        case int() if not isinstance(value, bool) and abs(value) > MAX_EXACT:
+            return str(value)
+        case _:
+            return value
 
 
 # What this face refuses itself

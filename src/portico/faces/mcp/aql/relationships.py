@@ -168,7 +168,7 @@ def offered(site: Site, config: Config, collections: Sequence[str]) -> Offered |
         kind=Kind.READ,
         description=(
             "What an item has to do with others: links by id, @id, url or name, out of its fields and into it, "
-            f"up to {MAX_DEPTH} steps far. Only what you may read is found."
+            f"up to {MAX_DEPTH} steps far. Only what you may read is found.\nSimilar to list, but of links."
         ),
         params=relationships.parameters(),
         returns=info_of(RELATIONSHIPS),

@@ -1,0 +1,139 @@
+"""Files that come with a question, as bounded passages to answer it from. Keeps nothing; fetches nothing."""
+
+import io
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib import import_module
+from pathlib import PurePosixPath
+from typing import TypeAlias
+
+from portico.errors import BadRequest
+from portico.index.text import words
+from portico.items import Item, text_problem
+from portico.sources import pages
+from portico.sources.html import TooDeep
+from portico.sources.records import Document, Entry, Record, SourceOptions
+
+COLLECTION = "_attachments"  # of which the passages are said to be; there is no such collection
+MAX_PAGES = 50  # of a PDF
+MAX_PASSAGES = 200  # of a file
+MAX_KEPT = 8  # passages that a question is answered from
+MAX_CHARACTERS = 2000  # of a passage
+MAX_NAME = 100
+
+Reader: TypeAlias = Callable[[Document], Iterator[Entry]]
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    name: str  # may be empty
+    type: str  # as in text/html; may be empty
+    body: bytes
+
+
+def read_files(files: Sequence[File], question: str) -> tuple[Item, ...]:
+    """The passages that share most words with the question; of each file its first one, if there is room.
+
+    Reading takes a while: this is for a thread. What cannot be read is the caller's mistake.
+    """
+    found = [_passages(file, number) for number, file in enumerate(files, 1)]
+    asked = frozenset(map(str.lower, words(question)))
+    first = [passages[0] for passages in found][:MAX_KEPT]
+    others = sorted((item for passages in found for item in passages[1:]), key=lambda item: -_shared(item, asked))
+    kept = {item.id: item for item in (*first, *others[: MAX_KEPT - len(first)])}
+    return tuple(sorted(kept.values(), key=lambda item: -_shared(item, asked)))
+
+
+def _shared(item: Item, asked: frozenset[str]) -> int:
+    return len(asked.intersection(map(str.lower, words(item.data["text"]))))
+
+
+def _passages(file: File, number: int) -> list[Item]:
+    kind = _kind_of(file)
+    name = _name_of(file, number, kind)
+    document = Document(io.BytesIO(file.body), name)
+    entries = [entry for entry, _ in zip(_READERS[kind](document), range(MAX_PASSAGES), strict=False)]
+    records = [entry for entry in entries if isinstance(entry, Record) and entry.data.get("text")]
+    if not records:
+        reasons = [entry.reason for entry in entries if not isinstance(entry, Record)]
+        raise BadRequest(f"{name} {reasons[0] if reasons else 'has no text'}", file=name)
+    return [_item(record, name) for record in records]
+
+
+def _item(record: Record, name: str) -> Item:
+    text = str(record.data["text"])
+    bounded = text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}…"
+    data = {"@type": "DigitalDocument", "name": str(record.data.get("headline") or name), "text": bounded}
+    return Item((record.id or name).removesuffix("#1"), COLLECTION, data)
+
+
+def _name_of(file: File, number: int, kind: str) -> str:
+    """A name to cite the file by: without folders, and without what has a meaning around a citation."""
+    said = PurePosixPath(file.name.replace("\\", "/")).name
+    plain = re.sub(r"[\s\[\]<>#:%?*|\"]+", "-", said).strip("-.")[:MAX_NAME]
+    if not plain or text_problem(plain):
+        return f"file-{number}.{_SUFFIXES[kind]}"
+    return plain if "." in plain else f"{plain}.{_SUFFIXES[kind]}"
+
+
+def _kind_of(file: File) -> str:
+    type = file.type.partition(";")[0].strip().lower()
+    suffix = PurePosixPath(file.name.lower()).suffix.lstrip(".")
+    by_name = next((kind for kind, known in _KNOWN.items() if suffix in known), None)
+    if file.body.startswith(b"%PDF-"):
+        return "pdf"
+    kind = _TYPES.get(type) or by_name or ("text" if type.startswith("text/") else None)
+    if kind is None or kind == "pdf":
+        raise BadRequest(
+            f"Files of the type {type or suffix or 'unknown'!r} are not read here",
+            hint="Send text, Markdown, HTML or PDF.",
+        )
+    return kind
+
+
+def _read_html(document: Document) -> Iterator[Entry]:
+    yield from _of_page(document, document.read() or b"")
+
+
+def _read_text(document: Document) -> Iterator[Entry]:
+    text = (document.read() or b"").decode("utf-8-sig", "replace").replace("\x00", "")
+    paragraphs = re.split(r"\n\s*\n", text)
+    html = "".join(f"<p>{escape(' '.join(each.split()))}</p>" for each in paragraphs if each.strip())
+    yield from _of_page(document, html.encode())
+
+
+def _of_page(document: Document, html: bytes) -> Iterator[Entry]:
+    try:
+        yield from pages.passages(pages.page_of(html, document.name, None, document.name))
+    except TooDeep as problem:
+        raise BadRequest(f"{document.name} {problem}", file=document.name) from problem
+
+
+def _read_pdf(document: Document) -> Iterator[Entry]:
+    # Half a second to import, for those who send one.
+    yield from import_module("portico.sources.pdf").read(document, SourceOptions(max_pages=MAX_PAGES))
+
+
+_READERS: Mapping[str, Reader] = {
+    "text": _read_text,
+    "markdown": pages.read_markdown,
+    "html": _read_html,
+    "pdf": _read_pdf,
+}
+_TYPES = {
+    "text/plain": "text",
+    "text/markdown": "markdown",
+    "text/x-markdown": "markdown",
+    "text/html": "html",
+    "application/xhtml+xml": "html",
+    "application/pdf": "pdf",
+}
+_KNOWN = {
+    "text": {"txt", "text", "csv", "log"},
+    "markdown": {"md", "markdown"},
+    "html": {"html", "htm"},
+    "pdf": {"pdf"},
+}
+_SUFFIXES = {"text": "txt", "markdown": "md", "html": "html", "pdf": "pdf"}

@@ -1,0 +1,163 @@
+"""Stored conversations of whoever asks with a key, and feedback of everybody.
+
+GET          /chat/conversations        what there is, the newest first
+GET, DELETE  /chat/conversations/{id}   one, as JSON or as Markdown (?format=markdown, or Accept: text/markdown)
+POST         /chat/feedback             {"rating": "up" or "down", "comment": …, "conversation": …, "turn": …}
+"""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from portico.calls import Caller
+from portico.config import Config
+from portico.errors import BadRequest, Forbidden, SiteError, Unauthenticated
+from portico.faces.chat.failures import HEADERS, refusal
+from portico.faces.nlweb import shapes
+from portico.faces.operations import Endpoint, Who, answering, metered
+from portico.faces.wire import decode, is_from_elsewhere, read_body
+from portico.feedback import Opinion
+from portico.items import problem_with
+from portico.limits import check_text
+from portico.site import Site
+from portico.transcripts import Conversation
+
+MAX_FEEDBACK = 64_000  # bytes of a request
+MARKDOWN = "text/markdown"
+
+
+class FeedbackRequest(msgspec.Struct, frozen=True):
+    rating: Literal["up", "down"]
+    comment: Annotated[str, Meta(max_length=2000)] = ""
+    question: Annotated[str, Meta(max_length=2000)] = ""
+    answer: Annotated[str, Meta(max_length=8000)] = ""
+    items: Annotated[list[Annotated[str, Meta(max_length=1024)]], Meta(max_length=20, description="Their ids")] = []
+    conversation: Annotated[str, Meta(max_length=200)] = ""
+    turn: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+
+
+class FeedbackNoted(msgspec.Struct, frozen=True):
+    id: str
+    at: str
+
+
+class Heading(msgspec.Struct, frozen=True):
+    id: str
+    title: str
+    created: str
+    updated: str
+    turns: Annotated[int, Meta(description="How many there are")]
+
+
+class Headings(msgspec.Struct, frozen=True):
+    conversations: list[Heading]
+
+
+class ShownTurn(msgspec.Struct, frozen=True):
+    question: str
+    answer: str
+    at: str
+    sources: list[str]
+
+
+class ShownConversation(msgspec.Struct, frozen=True):
+    id: str
+    title: str
+    created: str
+    updated: str
+    turns: list[ShownTurn]
+
+
+def routes(site: Site, config: Config, who: Who) -> list[BaseRoute]:
+    async def listed(_: Request, caller: Caller) -> Response:
+        found = await site.transcripts.of(_owner(caller))
+        return _json(Headings([heading(each) for each in found]))
+
+    async def shown(request: Request, caller: Caller) -> Response:
+        found = await site.transcripts.get(_owner(caller), request.path_params["id"])
+        if _wants_markdown(request):
+            told = {**HEADERS, "content-disposition": f'attachment; filename="conversation-{found.id}.md"'}
+            return Response(as_markdown(found), 200, told, MARKDOWN)
+        return _json(conversation(found))
+
+    async def deleted(request: Request, caller: Caller) -> Response:
+        _check_origin(request, config)
+        await site.transcripts.delete(_owner(caller), request.path_params["id"])
+        return Response(status_code=204)
+
+    async def given(request: Request, caller: Caller) -> Response:
+        _check_origin(request, config)
+        noted = await site.feedback.give(await _opinion(request, site), caller)
+        return _json(FeedbackNoted(noted.id, noted.at), 201)
+
+    def refused(_: Request, error: SiteError) -> Response:
+        return refusal(error, config.chat.errors)
+
+    def at(path: str, endpoint: Endpoint, method: str) -> Route:
+        answer = answering(metered(endpoint, site), site, refused, who)
+        return Route(f"{config.chat.path}/{path}", answer, methods=[method])
+
+    return [
+        at("conversations", listed, "GET"),
+        at("conversations/{id}", shown, "GET"),
+        at("conversations/{id}", deleted, "DELETE"),
+        at("feedback", given, "POST"),
+    ]
+
+
+def _owner(caller: Caller) -> str:
+    if caller.is_anonymous:
+        raise Unauthenticated("Conversations are stored for callers with a name", hint="Send an API key.")
+    return caller.id
+
+
+def _check_origin(request: Request, config: Config) -> None:
+    if is_from_elsewhere(request, config.server):
+        raise Forbidden("Pages of that origin may change nothing here", hint="See server.origins.")
+
+
+async def _opinion(request: Request, site: Site) -> Opinion:
+    raw = decode(await read_body(request, MAX_FEEDBACK), site.limits)
+    members = {name: value for name, value in shapes.members(raw).items() if value is not None}
+    try:
+        said = msgspec.convert(members, FeedbackRequest)
+    except msgspec.ValidationError as error:
+        raise BadRequest(f"The feedback cannot be read: {error}", hint='As in {"rating": "up"}.') from error
+    told = msgspec.to_builtins(said)
+    if problem := problem_with("feedback", told):
+        raise BadRequest(f"The feedback cannot be kept: {problem}")
+    check_text(said.comment, site.limits)
+    return msgspec.convert(told, Opinion)
+
+
+def _wants_markdown(request: Request) -> bool:
+    said = request.query_params.get("format")
+    if said not in {None, "json", "markdown"}:
+        raise BadRequest("A conversation is shown as json or markdown")
+    return said == "markdown" or (said is None and MARKDOWN in request.headers.get("accept", ""))
+
+
+def heading(found: Conversation) -> Heading:
+    return Heading(found.id, found.title, found.created, found.updated, len(found.turns))
+
+
+def conversation(found: Conversation) -> ShownConversation:
+    turns = [ShownTurn(each.question, each.answer, each.at, list(each.sources)) for each in found.turns]
+    return ShownConversation(found.id, found.title, found.created, found.updated, turns)
+
+
+def as_markdown(found: Conversation) -> str:
+    """A conversation for people to keep. What was said stands in it as a quotation of plain text."""
+    parts = [f"# {found.title}", f"{found.created} to {found.updated}"]
+    for each in found.turns:
+        parts += [f"**You:** {each.question}", each.answer]
+        parts += ["Sources:\n" + "\n".join(f"- <{source}>" for source in each.sources)] if each.sources else []
+    return "\n\n".join(parts) + "\n"
+
+
+def _json(body: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(body), status, HEADERS, "application/json")

@@ -1,0 +1,132 @@
+"""Addresses that older front ends of Azure samples expect, for sites that turn them on with chat.azure.
+
+azure-search-openai-demo     GET /auth_setup, GET /config, GET /content/{citation}
+serverless-chat-langchainjs  POST /api/chats/stream, GET /api/chats, GET and DELETE /api/chats/{id}
+
+The second keeps conversations under an id that it makes up for its user: whoever knows it, reads them. So it has to be
+long, and it never leads to what a caller with a name has.
+"""
+
+import hashlib
+from collections.abc import Awaitable
+from typing import Any, Protocol
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+
+from portico.calls import Caller
+from portico.config import Config
+from portico.errors import BadRequest, SiteError
+from portico.faces.chat.failures import HEADERS, refusal
+from portico.faces.operations import Endpoint, Who, answering, metered
+from portico.site import Site
+from portico.transcripts import Conversation
+from portico.web.addresses import item_path
+
+CHATS = "/api/chats"
+MIN_USER = 16  # characters of an id that nobody guesses
+
+AUTH_SETUP: dict[str, Any] = {
+    "useLogin": False,
+    "requireAccessControl": False,
+    "enableUnauthenticatedAccess": True,
+    "msalConfig": {"auth": {"clientId": "", "authority": "", "redirectUri": "/", "postLogoutRedirectUri": "/"}},
+    "loginRequest": {"scopes": []},
+    "tokenRequest": {"scopes": []},
+}
+# Which settings its page offers: those that mean something here.
+PAGE_SETUP: dict[str, Any] = {
+    "showVectorOption": True,
+    "showSemanticRankerOption": False,
+    "showQueryRewritingOption": False,
+    "showReasoningEffortOption": False,
+    "streamingEnabled": True,
+    "defaultReasoningEffort": "",
+    "showUserUpload": False,
+    "showLanguagePicker": False,
+    "showSpeechInput": False,
+    "showSpeechOutputBrowser": False,
+    "showSpeechOutputAzure": False,
+    "showChatHistoryBrowser": True,
+    "showChatHistoryCosmos": False,
+    "showGPT4VOptions": False,
+    "showMultimodalOptions": False,
+    "showAgenticRetrievalOption": False,
+}
+
+
+class Answer(Protocol):
+    """Answers a turn of a conversation of this owner."""
+
+    def __call__(self, request: Request, *, streams: bool, owner: str = "") -> Awaitable[ASGIApp]: ...
+
+
+def owner_of(user: str | None, caller: Caller) -> str:
+    """Whose conversations a user's id leads to; empty if that is for the caller's name to say, or it is too short."""
+    if not user or not caller.is_anonymous or len(user) < MIN_USER:
+        return ""
+    return f"visitor:{hashlib.blake2b(user.encode(), digest_size=16).hexdigest()}"
+
+
+def routes(site: Site, config: Config, who: Who, answer: Answer) -> list[BaseRoute]:
+    async def auth_setup(_: Request, __: Caller) -> Response:
+        return _json(AUTH_SETUP)
+
+    async def page_setup(_: Request, __: Caller) -> Response:
+        return _json({**PAGE_SETUP, "showVectorOption": site.finder.embedder is not None})
+
+    async def content(request: Request, caller: Caller) -> Response:
+        found = await site.item(request.path_params["citation"], caller)
+        return RedirectResponse(item_path(found.id), headers=HEADERS)
+
+    async def chat(request: Request) -> ASGIApp:
+        return await answer(request, streams=True)
+
+    async def chats(request: Request, caller: Caller) -> Response:
+        found = await site.transcripts.of(_owner(request, caller))
+        return _json([{"id": each.id, "title": each.title} for each in found])
+
+    async def messages(request: Request, caller: Caller) -> Response:
+        found = await site.transcripts.get(_owner(request, caller), request.path_params["id"])
+        return _json(_messages(found))
+
+    async def deleted(request: Request, caller: Caller) -> Response:
+        await site.transcripts.delete(_owner(request, caller), request.path_params["id"])
+        return Response(status_code=204)
+
+    def refused(_: Request, error: SiteError) -> Response:
+        return refusal(error, config.chat.errors)
+
+    def at(path: str, endpoint: Endpoint, method: str = "GET") -> Route:
+        return Route(path, answering(endpoint, site, refused, who), methods=[method])
+
+    return [
+        at("/auth_setup", metered(auth_setup, site)),
+        at("/config", metered(page_setup, site)),
+        at("/content/{citation:path}", content),
+        Route(f"{CHATS}/stream", chat, methods=["POST"]),
+        at(CHATS, metered(chats, site)),
+        at(f"{CHATS}/{{id}}", metered(messages, site)),
+        at(f"{CHATS}/{{id}}", metered(deleted, site), "DELETE"),
+    ]
+
+
+def _owner(request: Request, caller: Caller) -> str:
+    if not caller.is_anonymous:
+        return caller.id
+    owner = owner_of(request.query_params.get("userId"), caller)
+    if not owner:
+        raise BadRequest(f"userId is missing, or shorter than {MIN_USER} characters")
+    return owner
+
+
+def _messages(found: Conversation) -> list[dict[str, str]]:
+    pairs = [(("user", each.question), ("assistant", each.answer)) for each in found.turns]
+    return [{"role": role, "content": content} for pair in pairs for role, content in pair]
+
+
+def _json(body: Any) -> Response:
+    return Response(msgspec.json.encode(body), 200, HEADERS, "application/json")

@@ -1,0 +1,98 @@
+"""Items and passages as data points: what an answer relies on, under the names that it is cited by.
+
+A source is the address of an item, so that a front end can open it. It has no brackets and no blanks, whatever the
+item says: in an answer it stands in square brackets, and in a data point before a colon and a blank.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from portico.ask.events import Found
+from portico.faces.nlweb.dialects import V55
+from portico.faces.nlweb.shapes import Premises, description, plain, shortened, shown_item
+from portico.items import Item
+
+MAX_TEXT = 1000  # characters of a data point
+MAX_SNIPPET = 200
+MAX_CITED = 3  # sources after one sentence
+_UNQUOTED = "%:/?#@!$&'()*+,;=~"
+
+
+@dataclass(slots=True)
+class Points:
+    """What was found for an answer, so far."""
+
+    premises: Premises
+    items: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])  # in full, for front ends that know them
+    text: list[str] = field(default_factory=list[str])
+    images: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    citations: list[str] = field(default_factory=list[str])
+    metadata: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    sources: dict[str, str] = field(default_factory=dict[str, str])  # by the id of an item
+
+    def attach(self, passages: Iterable[Item]) -> None:
+        for each in passages:
+            self._add(each.id, each.id, each.id, plain(each.data.get("name")), plain(each.data.get("text")))
+
+    def take(self, found: Found) -> None:
+        shown = shown_item(found, self.premises, V55)
+        self.items.append(shown)
+        self._show(found.item, shown)
+        for twin in found.same:
+            self.sources.setdefault(twin.id, self.sources[found.item.id])
+
+    def cited(self, ids: Iterable[str]) -> str:
+        """The sources of items in square brackets, as they stand after a sentence. What is said of all cites none."""
+        known = dict.fromkeys(self.sources[id] for id in ids if id in self.sources)
+        return "".join(f"[{each}]" for each in known) if len(known) <= MAX_CITED else ""
+
+    def shown(self) -> dict[str, Any]:
+        return {
+            "text": self.text,
+            "images": self.images,
+            "citations": self.citations,
+            "external_results_metadata": self.metadata,
+        }
+
+    def _show(self, item: Item, shown: Mapping[str, Any]) -> None:
+        url = _address(shown["url"])
+        name = str(shown["name"])
+        self._add(item.id, source_of(url), url, name, description(shown) or "")
+        self.metadata.append(
+            {"id": item.id, "title": name, "url": url, "snippet": shortened(description(shown) or name, MAX_SNIPPET)}
+        )
+        if image := _image(shown.get("image")):
+            self.images.append({"url": image, "detail": "auto"})
+
+    def _add(self, id: str, source: str, citation: str, name: str, text: str) -> None:
+        said = " ".join(f"{name}. {text}".split()) if name and not text.startswith(name) else " ".join(text.split())
+        self.sources[id] = source
+        self.text.append(f"{source}: {shortened(said, MAX_TEXT)}")
+        if citation not in self.citations:
+            self.citations.append(citation)
+
+
+def _address(url: str) -> str:
+    """A URL without brackets and blanks, but where its host is written in brackets."""
+    parts = urlsplit(url)
+    begin = f"{parts.scheme}://{parts.netloc}"
+    return f"{begin}{quote(url[len(begin) :], safe=_UNQUOTED)}"
+
+
+def source_of(url: str) -> str:
+    """What a URL is cited by: itself, or its path where its host is written in brackets."""
+    return url if "[" not in url else f"/{url.split('/', 3)[-1]}"
+
+
+def _image(value: Any) -> str:
+    match value:
+        case str():
+            return value
+        case [first, *_]:
+            return _image(first)
+        case {"url": inner} | {"contentUrl": inner}:
+            return _image(inner)
+        case _:
+            return ""

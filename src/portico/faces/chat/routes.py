@@ -1,0 +1,186 @@
+"""`/chat` and `/chat/stream` over HTTP. Turns bytes into requests and answers into bytes.
+
+POST /chat                      one JSON object; with "stream": true as the next
+POST /chat/stream               lines of JSON, each ended by a newline
+     /chat/conversations, /chat/feedback   see conversations.py
+
+A slash in the end is no other address, and neither is any query such as api-version.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+
+from portico.attachments import File
+from portico.calls import Caller
+from portico.config import Config
+from portico.errors import BadRequest, Forbidden, SiteError, Unsupported
+from portico.faces.chat import conversations, familiar
+from portico.faces.chat.failures import HEADERS, refusal, shown_error
+from portico.faces.chat.multipart import read_multipart
+from portico.faces.chat.requests import read_request
+from portico.faces.chat.turns import Counter, Received
+from portico.faces.nlweb.failures import BROKEN
+from portico.faces.nlweb.shapes import Premises
+from portico.faces.wire import (
+    CALLER,
+    EventStream,
+    base_of,
+    caller_of,
+    credentials,
+    decode,
+    is_from_elsewhere,
+    read_body,
+    while_connected,
+)
+from portico.site import Site
+
+LINES = "application/jsonl"
+OTHER_LINES = "application/x-ndjson"
+MULTIPART = "multipart/form-data"
+
+
+def routes(site: Site, config: Config) -> list[BaseRoute]:
+    """The addresses of this face."""
+    talk = Talk(site, config)
+    path = config.chat.path
+
+    async def whole(request: Request) -> ASGIApp:
+        return await talk.answer(request, streams=False)
+
+    async def stream(request: Request) -> ASGIApp:
+        return await talk.answer(request, streams=True)
+
+    kept = conversations.routes(site, config, talk.who)
+    older = familiar.routes(site, config, talk.who, talk.answer) if config.chat.azure else []
+    return [Slashed(path, whole), Slashed(f"{path}/stream", stream), *kept, *older]
+
+
+def is_here(path: str, config: Config) -> bool:
+    """Whether this face tells what went wrong at an address."""
+    return path == config.chat.path or path.startswith(f"{config.chat.path}/")
+
+
+def refused(error: HTTPException, config: Config) -> Response:
+    """What the routing refused, such as a method, in the words of this face."""
+    said = BadRequest(error.detail, hint=f"Use {error.headers['Allow']}." if error.headers else None)
+    return refusal(said, config.chat.errors, error.status_code, error.headers or {})
+
+
+def breakdown(config: Config) -> Response:
+    """What to say when something happened that should not."""
+    return refusal(BROKEN, config.chat.errors)
+
+
+class Slashed(Route):
+    """An address that may end with a slash. Clients that post are not sent elsewhere."""
+
+    def __init__(self, path: str, endpoint: Any) -> None:
+        super().__init__(path, endpoint, methods=["POST"])
+
+    def matches(self, scope: Any) -> Any:
+        said = scope["path"]
+        plain = {**scope, "path": said.removesuffix("/")} if said != "/" else scope
+        return super().matches(plain)
+
+
+class Talk:
+    """The counter, as HTTP reaches it."""
+
+    def __init__(self, site: Site, config: Config) -> None:
+        self._site = site
+        self._config = config
+        self._counter = Counter(site, config)
+
+    async def answer(self, request: Request, *, streams: bool, owner: str = "") -> ASGIApp:
+        try:
+            caller = await self.who(request, self._site)
+            got, streams_too = await self._site.unless_refused(self._received(request, caller, owner), caller)
+            answering = await while_connected(request.receive, self._counter.begin(got))
+            if streams or streams_too:
+                broken = (_line(shown_error(BROKEN, self._config.chat.errors)),)
+                return EventStream(
+                    _lines(answering.chunks()),
+                    broken,
+                    work=answering.events,
+                    heartbeat=None,  # a sign of life would be a line that is no JSON
+                    media_type=_kind_of_lines(request),
+                    headers={"x-content-type-options": "nosniff"},
+                )
+            async with aclosing(answering.events):
+                shown = await while_connected(request.receive, answering.whole())
+            return Response(_encoded(shown), 200, HEADERS, "application/json")
+        except SiteError as error:
+            return refusal(error, self._config.chat.errors)
+
+    async def who(self, connection: HTTPConnection, site: Site) -> Caller:
+        """Who is calling: clients of this protocol send a key as `api-key`, too."""
+        key = connection.headers.get("api-key")
+        if key is None or connection.scope.get(CALLER) is not None:
+            return await caller_of(connection, site)
+        if connection.headers.get("x-api-key", key) != key:
+            raise Forbidden("api-key and x-api-key name different keys", hint="Send one of them.")
+        address = connection.client.host if connection.client else ""
+        said: Mapping[str, str] = {**connection.headers, "x-api-key": key}
+        return await site.caller(credentials(said, address))
+
+    async def _received(self, request: Request, caller: Caller, owner: str) -> tuple[Received, bool]:
+        raw, files = await self._read(request)
+        said, session_name = read_request(raw)
+        got = Received(
+            said,
+            session_name,
+            caller,
+            self._premises(request),
+            tuple(files),
+            # What a page elsewhere can make a browser send is answered, but nothing is done for it.
+            may_act=not is_from_elsewhere(request, self._config.server),
+            owner=owner or familiar.owner_of(said.said.user_id if self._config.chat.azure else None, caller),
+        )
+        return got, bool(said.stream)
+
+    async def _read(self, request: Request) -> tuple[Any, list[File]]:
+        limits, chat = self._site.limits, self._config.chat
+        kind = request.headers.get("content-type", "")
+        if not kind.lower().startswith(MULTIPART):
+            return decode(await read_body(request, limits.payload_bytes), limits), []
+        if not chat.files:
+            raise Unsupported("No files are read here")
+        body = await read_body(request, limits.payload_bytes + chat.files * chat.file_bytes)
+        raw, files = read_multipart(body, kind, chat)
+        if len(raw) > limits.payload_bytes:
+            raise BadRequest(f"The part json has more than {limits.payload_bytes} bytes")
+        return decode(raw, limits), files
+
+    def _premises(self, request: Request) -> Premises:
+        collections = self._site.catalog.collections
+        return Premises(
+            base_of(request, self._config.server),
+            lambda name: collections[name].type if name in collections else "",
+            self._config.nlweb.actions,
+        )
+
+
+def _kind_of_lines(request: Request) -> str:
+    return OTHER_LINES if OTHER_LINES in request.headers.get("accept", "") else LINES
+
+
+async def _lines(chunks: AsyncGenerator[dict[str, Any]]) -> AsyncGenerator[bytes]:
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            yield _line(chunk)
+
+
+def _line(shown: dict[str, Any]) -> bytes:
+    return _encoded(shown) + b"\n"
+
+
+def _encoded(shown: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(shown, enc_hook=str)

@@ -1,0 +1,105 @@
+"""Which conversation a turn belongs to. Callers with a name have theirs stored; of others notes are kept for a day.
+
+What a client tells of earlier turns counts; else what is known of its session. A session is whatever JSON the client
+sends: only a digest of it is kept, and it comes back as it was sent.
+"""
+
+import hashlib
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from portico.calls import Caller
+from portico.site import Site
+from portico.transcripts import TURNS, Conversation, Turn, before, begun, tail_of
+
+HOURS = 24.0  # that a session of a caller without a name is remembered
+MAX_ANSWER = 200  # characters of an answer that are noted for them
+MINTED = "conversation"  # the member of a session that a client was given
+
+_encoder = msgspec.json.Encoder(order="sorted")
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A conversation as a turn finds it."""
+
+    conversation: Conversation
+    owner: str  # whose conversations are stored; empty: only notes are kept
+    session: Any  # to be sent back
+    told: tuple[Turn, ...] | None  # earlier turns by the client's word
+    turns: tuple[Turn, ...]  # the turns before this one
+    is_given: bool  # the client named a session
+    is_known: bool  # and it was known, or its questions were
+    is_repeated: bool  # this turn was answered before
+
+    @property
+    def state(self) -> str:
+        return self.turns[-1].state if self.turns else ""
+
+    @property
+    def questions(self) -> tuple[str, ...]:
+        return tuple(each.question for each in self.turns)
+
+    def key(self, question: str) -> str:
+        """What makes a turn that is sent twice do its work once."""
+        return _digest([self.conversation.session, len(self.turns), question]) if self.is_given else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    site: Site
+    keeps: bool  # whether conversations of callers with a name are stored
+
+    async def open(
+        self, session: Any, told: tuple[Turn, ...] | None, question: str, caller: Caller, owner: str = ""
+    ) -> Thread:
+        owner = owner or (caller.id if self.keeps and not caller.is_anonymous else "")
+        digest = "" if session is None else _digest(session)
+        known = await self._known(digest, told, question, caller, owner)
+        now = datetime.now(UTC)
+        conversation = known or begun(digest, question, now)
+        minted = {MINTED: conversation.id}
+        if session is None and not conversation.session and (owner or told is None):
+            conversation = replace(conversation, session=_digest(minted))
+        if session is None and conversation.session == _digest(minted):
+            session = minted
+        turns = before(conversation.turns, told, question, now)
+        is_repeated = len(conversation.turns) > len(turns) and conversation.turns[len(turns)].question == question
+        return Thread(conversation, owner, session, told, turns, bool(digest), known is not None, is_repeated)
+
+    async def close(self, thread: Thread, turn: Turn, caller: Caller) -> None:
+        """Keep what was said. A turn that is told again takes the place of the first."""
+        if thread.owner:
+            await self.site.transcripts.add(thread.owner, thread.conversation, thread.told, turn)
+        elif thread.is_given or thread.told is None:
+            short = replace(turn, answer=turn.answer[:MAX_ANSWER], sources=())
+            grown = replace(thread.conversation, turns=(*thread.turns, short)[-TURNS:])
+            await self.site.put_away(_note(grown.session), msgspec.json.encode(grown), caller, HOURS)
+
+    async def _known(
+        self, digest: str, told: tuple[Turn, ...] | None, question: str, caller: Caller, owner: str
+    ) -> Conversation | None:
+        if owner and digest:
+            return await self.site.transcripts.known(owner, session=digest)
+        if owner:
+            return await self._alike(told, question, owner)
+        noted = await self.site.taken_out(_note(digest), caller) if digest else None
+        return msgspec.json.decode(noted, type=Conversation) if noted else None
+
+    async def _alike(self, told: tuple[Turn, ...] | None, question: str, owner: str) -> Conversation | None:
+        """The conversation of the same questions, for a client that names no session. Perhaps it has this turn, too."""
+        again = await self.site.transcripts.known(owner, tail=tail_of((*(told or ()), Turn(question))))
+        if told:
+            return again or await self.site.transcripts.known(owner, tail=tail_of(told))
+        return again if again and not before(again.turns, None, question, datetime.now(UTC)) else None
+
+
+def _note(digest: str) -> str:
+    return f"chat\n{digest}"
+
+
+def _digest(value: Any) -> str:
+    return hashlib.blake2b(_encoder.encode(value), digest_size=16).hexdigest()

@@ -1,0 +1,43 @@
+"""How fresh a source of the site file is: kept in the store, so that every process of a site tells the same of it."""
+
+from datetime import datetime, timedelta
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from portico.config import SourceSettings
+from portico.items import content_hash
+from portico.store import Store
+
+KEPT_DAYS = 3650
+
+State: TypeAlias = Literal["loading", "loaded", "failed"]
+
+
+class Freshness(msgspec.Struct, frozen=True, kw_only=True):
+    """How a source was last loaded, or how that is going."""
+
+    state: State
+    at: datetime  # when this was so
+    items: int = 0
+    added: int = 0
+    changed: int = 0
+    removed: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    share: float | None = None  # of it that has been read, where that is known
+    error: str = ""
+
+
+async def remember(store: Store, said: SourceSettings, fresh: Freshness) -> None:
+    await store.note(_scope(said), msgspec.json.encode(fresh), fresh.at + timedelta(days=KEPT_DAYS))
+
+
+async def freshness(store: Store, said: SourceSettings) -> Freshness | None:
+    """None for a source that was never loaded."""
+    kept = await store.kept(_scope(said))
+    return msgspec.json.decode(kept.result, type=Freshness) if kept and kept.result else None
+
+
+def _scope(said: SourceSettings) -> str:
+    return f"source\n{content_hash({'url': said.url, 'table': said.table or '', 'collection': said.collection})}"

@@ -1,0 +1,166 @@
+"""Conversations that are kept for their owners: only they list, read and delete them. Knows no protocol."""
+
+import contextlib
+import hashlib
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from portico.catalog import Collection, Field, FieldType
+from portico.errors import UnknownItem, VersionMismatch
+from portico.items import Item
+from portico.query import And, Condition, Order, Query
+from portico.store import Put, Remove, Store
+
+COLLECTION = "_conversations"
+MOST = 200  # of one owner; the oldest go first
+TURNS = 50  # of one conversation; the oldest go first
+CHARACTERS = 4000  # of a question or an answer
+SOURCES = 50  # of an answer
+TITLE = 80  # characters
+REPEATED = timedelta(minutes=5)  # within which the same question again is the same turn, sent again
+ATTEMPTS = 3  # to write what somebody else is writing too
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A question and what was answered."""
+
+    question: str
+    answer: str = ""
+    at: str = ""  # empty of a turn that only the caller told of
+    sources: tuple[str, ...] = ()
+    state: str = ""  # what a face needs to go on after this turn
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    id: str
+    title: str
+    created: str
+    updated: str
+    turns: tuple[Turn, ...] = ()
+    session: str = ""  # the digest of what the caller knows it by
+    version: str = ""  # of what is stored; empty if nothing is
+
+
+def before(known: Sequence[Turn], told: Sequence[Turn] | None, question: str, now: datetime) -> tuple[Turn, ...]:
+    """The turns that a question comes after: as told if anything was, else as known.
+
+    The last known one is not among them if this is the same question, sent again.
+    """
+    if told is not None:
+        return tuple(_better(each, known[at] if at < len(known) else None) for at, each in enumerate(told))
+    last = known[-1] if known else None
+    if last and last.question == question[:CHARACTERS] and last.at and now - datetime.fromisoformat(last.at) < REPEATED:
+        return tuple(known[:-1])
+    return tuple(known)
+
+
+def _better(told: Turn, known: Turn | None) -> Turn:
+    """A turn as it is known, if it is the one that was told of."""
+    return known if known and known.question == told.question[:CHARACTERS] else _bounded(told)
+
+
+def tail_of(turns: Sequence[Turn]) -> str:
+    """A digest of the questions of a conversation, by which it is found again without a name."""
+    asked = msgspec.json.encode([each.question[:CHARACTERS] for each in turns])
+    return hashlib.blake2b(asked, digest_size=12).hexdigest() if turns else ""
+
+
+def begun(session: str, question: str, now: datetime) -> Conversation:
+    at = now.isoformat(timespec="microseconds")
+    return Conversation(secrets.token_hex(12), " ".join(question.split())[:TITLE], at, at, (), session)
+
+
+class Transcripts:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def of(self, owner: str) -> list[Conversation]:
+        """The conversations of an owner, the newest first."""
+        return await self._found(Condition("owner", "eq", owner), MOST)
+
+    async def get(self, owner: str, id: str) -> Conversation:
+        found = await self._item(id)
+        if found is None or found.data["owner"] != owner:
+            raise UnknownItem("You have no conversation of that id", id=id[:100])
+        return _conversation(found)
+
+    async def known(self, owner: str, *, session: str = "", tail: str = "") -> Conversation | None:
+        """The newest conversation of this session, or of exactly these questions."""
+        wanted = Condition("session", "eq", session) if session else Condition("tail", "eq", tail)
+        found = await self._found(And((Condition("owner", "eq", owner), wanted)), 1) if session or tail else []
+        return found[0] if found else None
+
+    async def add(
+        self, owner: str, conversation: Conversation, told: Sequence[Turn] | None, turn: Turn
+    ) -> Conversation:
+        """Add a turn after what was told, or after what is stored. The same turn again replaces its first telling."""
+        await self._declared()
+        for _ in range(ATTEMPTS - 1):
+            with contextlib.suppress(VersionMismatch):
+                return await self._write(owner, conversation, told, turn)
+            with contextlib.suppress(UnknownItem):
+                conversation = await self.get(owner, conversation.id)
+        return await self._write(owner, conversation, told, turn)
+
+    async def _write(
+        self, owner: str, conversation: Conversation, told: Sequence[Turn] | None, turn: Turn
+    ) -> Conversation:
+        now = datetime.now(UTC)
+        turns = (*before(conversation.turns, told, turn.question, now), _bounded(turn))[-TURNS:]
+        grown = replace(conversation, turns=turns, updated=now.isoformat(timespec="microseconds"))
+        await self._store.write(COLLECTION, [Put(grown.id, _data(owner, grown), conversation.version)])
+        if not conversation.version:
+            await self._forget_oldest(owner)
+        return grown
+
+    async def delete(self, owner: str, id: str) -> None:
+        await self.get(owner, id)
+        await self._store.write(COLLECTION, [Remove(id)])
+
+    async def _forget_oldest(self, owner: str) -> None:
+        order = (Order("updated", descending=True),)
+        query = Query(COLLECTION, where=Condition("owner", "eq", owner), order=order, fields=("id",), limit=MOST + 50)
+        page = await self._store.find(query)
+        if len(page.items) > MOST:
+            await self._store.write(COLLECTION, [Remove(each.id) for each in page.items[MOST:]])
+
+    async def _item(self, id: str) -> Item | None:
+        return await self._store.get(COLLECTION, id) if COLLECTION in self._store.schema else None
+
+    async def _found(self, where: Condition | And, limit: int) -> list[Conversation]:
+        if COLLECTION not in self._store.schema:
+            return []
+        order = (Order("updated", descending=True),)
+        page = await self._store.find(Query(COLLECTION, where=where, order=order, limit=limit))
+        return [_conversation(item) for item in page.items]
+
+    async def _declared(self) -> None:
+        if COLLECTION not in self._store.schema:
+            names = ("owner", "session", "tail", "updated")
+            fields = {name: Field(name, FieldType.STRING, declared=True) for name in names}
+            await self._store.declare(Collection(COLLECTION, fields, private=True))
+
+
+def _bounded(turn: Turn) -> Turn:
+    return replace(
+        turn,
+        question=turn.question[:CHARACTERS],
+        answer=turn.answer[:CHARACTERS],
+        sources=turn.sources[:SOURCES],
+    )
+
+
+def _data(owner: str, conversation: Conversation) -> dict[str, object]:
+    told = msgspec.to_builtins(replace(conversation, version=""))
+    kept = {name: value for name, value in told.items() if name not in {"id", "version"}}
+    return {**kept, "owner": owner, "tail": tail_of(conversation.turns)}
+
+
+def _conversation(item: Item) -> Conversation:
+    return msgspec.convert({**item.data, "id": item.id, "version": item.version}, Conversation)

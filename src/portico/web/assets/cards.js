@@ -1,0 +1,190 @@
+// Items as cards: what people look for first in each kind of thing. Everything in an item may be hostile.
+
+import { el, icon, labelled, safeUrl, said, time } from "./dom.js";
+
+const MAX_NAME = 200;
+const MAX_TEXT = 600;
+const MAX_FACT = 80;
+
+/** The beginning of a text, on one line. */
+export function brief(value, most = MAX_FACT) {
+  const text = plain(value).replace(/\s+/g, " ").trim();
+  return text.length > most ? `${[...text.slice(0, most)].join("").trimEnd()}…` : text;
+}
+
+/** The first text in a value: itself, of a list, or of an object that has a text or a name. */
+export function plain(value) {
+  if (typeof value === "string") return value;
+  if (typeof value === "number") return String(value);
+  if (Array.isArray(value)) return value.slice(0, 20).map(plain).find(Boolean) ?? "";
+  if (value && typeof value === "object") return plain(value["@value"] ?? value.text ?? value.name ?? "");
+  return "";
+}
+
+function first(value) {
+  return Array.isArray(value) ? value[0] : value;
+}
+
+/** What kind of thing an item is, as schema.org calls it. */
+export function kindOf(item) {
+  return brief(first(item["@type"]) ?? "Thing").split("/").pop();
+}
+
+// What may be said of an item, each with its sign. Empty where the item says nothing of it.
+
+function money(amount, currency, say) {
+  const number = Number(amount);
+  if (!Number.isFinite(number)) return brief(amount, 30);
+  if (number === 0) return say("free");
+  try {
+    return new Intl.NumberFormat(say.language, currency ? { style: "currency", currency } : { minimumFractionDigits: Number.isInteger(number) ? 0 : 2 }).format(number);
+  } catch {
+    return `${number} ${brief(currency, 10)}`;
+  }
+}
+
+function price(item, say) {
+  const offer = first(item.offers) ?? {};
+  const amount = offer.price ?? offer.lowPrice ?? item.price;
+  if (item.isAccessibleForFree === true) return say("free");
+  if (amount === undefined || typeof amount === "object") return brief(item.priceRange, 20);
+  return money(amount, offer.priceCurrency ?? item.priceCurrency, say);
+}
+
+function rating(item, say) {
+  const value = Number(item.aggregateRating?.ratingValue);
+  if (!Number.isFinite(value)) return "";
+  const count = Number(item.aggregateRating.reviewCount ?? item.aggregateRating.ratingCount);
+  const shown = new Intl.NumberFormat(say.language, { maximumFractionDigits: 1 }).format(value);
+  return Number.isFinite(count) ? `${shown} (${new Intl.NumberFormat(say.language).format(count)})` : shown;
+}
+
+/** An ISO duration in minutes; null for anything else. */
+export function minutes(text) {
+  const found = /^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?$/.exec(typeof text === "string" ? text.slice(0, 40) : "");
+  return found && text.length > 2 ? Number(found[1] ?? 0) * 1440 + Number(found[2] ?? 0) * 60 + Number(found[3] ?? 0) : null;
+}
+
+function duration(item, say) {
+  const count = minutes(item.totalTime ?? item.duration ?? item.timeRequired);
+  if (!count) return "";
+  const hours = Math.floor(count / 60);
+  return [hours && say("hours", { count: hours }), count % 60 && say("minutes", { count: count % 60 })].filter(Boolean).join(" ");
+}
+
+function place(item) {
+  const where = first(item.location) ?? item;
+  const address = first(where.address ?? item.address);
+  const street = typeof address === "object" && address ? [address.streetAddress, address.addressLocality].map((each) => brief(each, 40)).filter(Boolean).join(", ") : brief(address);
+  return where === item ? street : brief(where.name) || street || (typeof where === "string" ? brief(where) : "");
+}
+
+function stock(item, say) {
+  const told = plain((first(item.offers) ?? {}).availability ?? item.availability).split("/").pop();
+  return { InStock: say("inStock"), OutOfStock: say("soldOut"), SoldOut: say("soldOut") }[told] ?? "";
+}
+
+const several = (...names) => (item) => names.flatMap((name) => item[name] ?? []).slice(0, 3).map((each) => brief(each, 30)).filter(Boolean).join(", ");
+
+const FACTS = {
+  price: { of: price, class: "price" },
+  rating: { of: rating, icon: "star" },
+  duration: { of: duration, icon: "clock" },
+  start: { of: (item, say) => dated(item.startDate, say), icon: "calendar" },
+  published: { of: (item, say) => dated(item.datePublished, say), icon: "calendar" },
+  place: { of: place, icon: "place" },
+  author: { of: (item) => brief(item.author ?? item.creator), icon: "person" },
+  cuisine: { of: several("servesCuisine", "recipeCuisine") },
+  genre: { of: several("genre", "articleSection", "category") },
+  stock: { of: stock },
+};
+
+const SHOWN = {
+  Recipe: ["duration", "rating", "price", "cuisine"],
+  Product: ["price", "rating", "stock", "genre"],
+  Event: ["start", "place", "price"],
+  Restaurant: ["rating", "price", "cuisine", "place"],
+  Article: ["author", "published", "genre"],
+  Book: ["author", "rating", "price", "genre"],
+  Place: ["place", "rating", "price"],
+  Question: [],
+};
+const ALIKE = { BarOrPub: "Restaurant", CafeOrCoffeeShop: "Restaurant", FoodEstablishment: "Restaurant", NewsArticle: "Article", BlogPosting: "Article", FAQPage: "Question" };
+const ANY = ["start", "duration", "price", "rating", "author", "place"];
+
+function dated(value, say) {
+  const text = brief(value, 40);
+  return text ? time(text, say.language) : "";
+}
+
+function shownOf(kind) {
+  return SHOWN[kind] ?? SHOWN[ALIKE[kind]] ?? (kind.endsWith("Event") ? SHOWN.Event : ANY);
+}
+
+/** The facts of an item as badges, those that its kind is known by first. */
+export function facts(item, say) {
+  const found = shownOf(kindOf(item)).map((name) => [FACTS[name], FACTS[name].of(item, say)]);
+  return found.filter(([, value]) => value).map(([fact, value]) =>
+    el("li", { class: fact.class ?? "" }, fact.icon ? icon(fact.icon) : null, typeof value === "string" ? said(value) : value),
+  );
+}
+
+/** A picture that a page may load: of the site itself. What is elsewhere is not asked for. */
+export function picture(item, origin) {
+  const value = first(item.image ?? item.thumbnailUrl ?? item.logo);
+  const url = safeUrl(typeof value === "object" && value ? plain(value.url ?? value.contentUrl) : plain(value), origin);
+  return url && new URL(url).origin === origin ? url : null;
+}
+
+/** One item. `act(action, item)` is called when somebody wants to do something with it. */
+export function card(item, number, { say, origin, act, outside }) {
+  const name = brief(item.name ?? item.headline ?? item["@id"], MAX_NAME) || "…";
+  const url = safeUrl(item.url, origin);
+  const src = picture(item, origin);
+  const kind = kindOf(item);
+  const elsewhere = url && new URL(url).origin !== origin ? new URL(url).hostname : "";
+  const tab = outside || elsewhere ? { target: "_blank", rel: "noopener noreferrer" } : {};
+  const title = url ? el("a", { href: url, ...tab }, said(name)) : said(name);
+  const about = [labelled(kind), elsewhere].filter(Boolean).join(" · ");
+  const text = brief(item.description, MAX_TEXT);
+  const body = el("div", { class: "item-body" },
+    el("p", { class: "item-kind" }, el("span", { class: "item-number", text: String(number), attrs: { "aria-hidden": "true" } }), said(about)),
+    el("h3", { class: "item-name clamp" }, title),
+    text ? el("p", { class: `item-text clamp${kind === "Question" ? " long" : ""}` }, said(text)) : null,
+    el("ul", { class: "item-facts" }, facts(item, say)),
+    actions(item, act, origin),
+  );
+  const image = src ? el("img", { class: "item-picture", src, alt: "", loading: "lazy", decoding: "async" }) : null;
+  return el("article", { class: `item${image ? " pictured" : ""}`, attrs: { tabindex: "-1", "aria-label": name } }, image, body);
+}
+
+function actions(item, act, origin) {
+  const offered = (Array.isArray(item.actions) ? item.actions : []).filter((each) => each?.protocol === "HTTP").slice(0, 6);
+  const shown = offered.map((each) => actionButton(each, item, act, origin)).filter(Boolean);
+  return shown.length ? el("div", { class: "item-actions row" }, shown) : null;
+}
+
+function actionButton(action, item, act, origin) {
+  const label = brief(labelled(brief(action.name, 60)), 60);
+  const url = safeUrl(action.endpoint, origin);
+  if (!url || new URL(url).origin !== origin) return null;
+  if (action.method === "GET") return el("a", { class: "button small", href: url }, said(label));
+  return el("button", { class: "small", type: "button", title: brief(action.description, 200), onclick: () => act(action, item) }, said(label));
+}
+
+/** A value of any shape as text and lists, bounded. */
+export function shownValue(value, depth = 0) {
+  if (value === null || value === undefined) return el("span", { class: "faint", text: "–" });
+  if (typeof value !== "object") return shownScalar(value);
+  if (depth > 3) return el("span", { text: "…" });
+  if (Array.isArray(value)) return el("ul", {}, value.slice(0, 30).map((each) => el("li", {}, shownValue(each, depth + 1))));
+  const members = Object.entries(value).filter(([name]) => name !== "@type" && name !== "@context").slice(0, 30);
+  return el("dl", {}, members.flatMap(([name, each]) => [el("dt", {}, said(labelled(brief(name, 60)))), el("dd", {}, shownValue(each, depth + 1))]));
+}
+
+function shownScalar(value) {
+  const text = brief(String(value), MAX_TEXT);
+  const url = /^https?:\/\//.test(text) ? safeUrl(text) : null;
+  if (url) return el("a", { href: url, rel: "noopener noreferrer", target: "_blank" }, said(text));
+  return /^\d{4}-\d\d-\d\dT\d\d:/.test(text) ? time(text) : said(text);
+}

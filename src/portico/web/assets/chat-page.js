@@ -1,0 +1,127 @@
+// The front page: the conversation, what was asked before, and how it all looks. Without this the page is still a page.
+
+import { clear, el, icon, said, stored, store, theme, time } from "./dom.js";
+import { Chat } from "./chat.js";
+import { written } from "./chat-history.js";
+import { direction, LANGUAGES, spoken, words } from "./words.js";
+
+const CURRENT = "portico.chat";
+const data = JSON.parse(document.getElementById("portico-data").textContent);
+const main = document.querySelector("main");
+const chosen = stored("portico.language") ?? "";
+const language = spoken(chosen, navigator.languages ?? [], data.language);
+const say = words(language);
+const asked = new URLSearchParams(location.search);
+
+document.documentElement.dir = direction(language);
+
+const chat = new Chat(document.getElementById("chat"), {
+  site: data.site,
+  collections: data.collections,
+  collection: asked.get("collection") ?? "",
+  mode: asked.get("mode") ?? "summarize",
+  language,
+  answers: chosen,
+  changed: ({ turns }) => main.classList.toggle("talking", turns.length > 0),
+  kept: (id) => remember(id),
+});
+
+// Within a tab a conversation is still there when somebody comes back from an item.
+function remember(id) {
+  try {
+    if (id) sessionStorage.setItem(CURRENT, id);
+    else sessionStorage.removeItem(CURRENT);
+  } catch {
+    // A browser that keeps nothing begins anew.
+  }
+}
+
+function remembered() {
+  try {
+    return chat.history.find(sessionStorage.getItem(CURRENT));
+  } catch {
+    return null;
+  }
+}
+
+function begin(conversation = null) {
+  remember(conversation?.id);
+  chat.open(conversation);
+  if (!conversation) scrollTo({ top: 0 });
+}
+
+// The tools at the top
+
+function tool(name, label, onclick) {
+  return el("button", { class: "quiet tool", type: "button", title: label, onclick }, icon(name), el("span", { class: "tool-name", text: label }));
+}
+
+function themeButton() {
+  const signs = { system: "system", light: "sun", dark: "moon" };
+  const button = el("button", { class: "quiet only", type: "button", onclick: () => theme.toggle() });
+  const show = () => {
+    const label = `${say("theme")}: ${say(theme.get())}`;
+    clear(button).append(icon(signs[theme.get()]));
+    button.title = label;
+    button.setAttribute("aria-label", label);
+  };
+  document.addEventListener("portico-theme", show);
+  show();
+  return button;
+}
+
+function languagePicker() {
+  const change = (event) => {
+    store("portico.language", event.target.value || null);
+    location.reload();
+  };
+  const choices = [el("option", { value: "", text: `${say("language")}: ${say("system")}` }), ...Object.entries(LANGUAGES).map(([tag, name]) => el("option", { value: tag, text: name, lang: tag, selected: tag === chosen }))];
+  return el("label", { class: "language" }, icon("globe"), el("span", { class: "hidden", text: say("language") }), el("select", { onchange: change }, choices));
+}
+
+// What was asked before
+
+const shelf = el("dialog", { class: "history", attrs: { "aria-label": say("history") } });
+
+function showHistory() {
+  const all = chat.history.all();
+  const rows = all.map((each) => el("li", {},
+    el("button", { class: "quiet grow", type: "button", onclick: () => (shelf.close(), begin(each)) }, el("span", { class: "grow" }, said(each.title, { class: "clamp" }), el("small", { class: "faint" }, time(each.at, language), ` · ${each.turns.length}`))),
+    only("download", say("export"), () => save(`${each.title.slice(0, 40).replace(/[^\p{L}\p{N}]+/gu, "-")}.md`, written(each), "text/markdown")),
+    only("trash", say("remove"), () => (chat.history.remove(each.id), each.id === chat.id && begin(), showHistory()))));
+  clear(shelf).append(
+    el("div", { class: "row" }, el("h2", { class: "grow", text: say("history") }), only("close", say("close"), () => shelf.close())),
+    rows.length ? el("ul", { class: "history-list" }, rows) : el("p", { class: "faint", text: say("noHistory") }),
+    rows.length ? el("div", { class: "row" }, el("button", { class: "small", type: "button", onclick: () => save("conversations.json", JSON.stringify(all, null, 1), "application/json") }, icon("download"), say("export")),
+      el("button", { class: "small", type: "button", onclick: () => (chat.history.clear(), begin(), showHistory()) }, icon("trash"), say("removeAll"))) : "",
+  );
+  if (!shelf.open) shelf.showModal();
+}
+
+function only(name, label, onclick) {
+  return el("button", { class: "quiet small only", type: "button", title: label, attrs: { "aria-label": label }, onclick }, icon(name));
+}
+
+function save(name, text, type) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], { type }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+document.getElementById("tools").append(tool("plus", say("newChat"), () => begin()), tool("history", say("history"), showHistory), languagePicker(), themeButton());
+document.body.append(shelf);
+shelf.addEventListener("click", (event) => event.target === shelf && shelf.close());
+
+// A link may bring a question along.
+const question = (asked.get("q") ?? "").trim().slice(0, 4000);
+const earlier = question ? null : remembered();
+if (question) {
+  history.replaceState(null, "", location.pathname);
+  chat.ask(question);
+} else if (earlier) {
+  chat.open(earlier);
+} else if (matchMedia("(hover: hover)").matches) {
+  chat.input.focus({ preventScroll: true });
+}

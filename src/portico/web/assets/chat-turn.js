@@ -1,0 +1,420 @@
+// One question and its answer: shown while it arrives, and again when it is read from the history.
+
+import { announce, clear, copy, el, icon, said } from "./dom.js";
+import { brief, card, facts, kindOf, minutes, shownValue } from "./cards.js";
+import { elicitation, pause, problem, progress } from "./chat-forms.js";
+
+const MAX_ANSWER = 20000;
+const PAGE = 10; // items that come at once
+const TITLES = new Set(["SearchSummary", "Summary"]);
+
+/** What is known of a turn before anything was answered. */
+export function newTurn(question, asked) {
+  return { question, asked, text: "", cites: [], items: [], deeds: [], notes: [], at: new Date().toISOString() };
+}
+
+export class Turn {
+  #cards = new Map(); // by id
+  #work = null;
+
+  constructor(data, chat) {
+    this.data = data;
+    this.chat = chat;
+    this.say = chat.say;
+    this.parts = {};
+    for (const name of ["chips", "text", "notes", "extra", "tools", "next"]) this.parts[name] = el("div", { class: `turn-${name}` });
+    // What is read aloud is the answer, not every card as it arrives.
+    this.parts.items = el("div", { class: "turn-items", attrs: { "aria-live": "off" } });
+    this.parts.tools.setAttribute("aria-live", "off");
+    const { chips, text, notes, extra, tools, next, items } = this.parts;
+    this.question = el("div", { class: "turn-question" }, el("p", {}, el("span", { class: "hidden", text: `${this.say("you")}: ` }), said(brief(data.question, 2000))));
+    this.side = el("div", { class: "turn-side" }, chips, text, notes, extra, tools, next);
+    this.element = el("section", { class: "turn", attrs: { "aria-label": brief(data.question, 80) } }, this.question, el("div", { class: "turn-answer" }, this.side, items));
+    if (data.done) this.restore();
+    else this.wait();
+  }
+
+  wait() {
+    this.element.setAttribute("aria-busy", "true");
+    clear(this.parts.text).append(el("div", { class: "waiting", attrs: { role: "status" } }, el("span", { class: "hidden", text: this.say("looking") }), el("i"), el("i"), el("i")));
+  }
+
+  restore() {
+    const { items, deeds } = this.data;
+    items.forEach(({ item, place }) => this.place(item, place));
+    this.data.deeds = [];
+    deeds.forEach((deed) => this.deed(deed));
+    this.understand();
+    this.finish(true);
+  }
+
+  // Events of an answer
+
+  apply(event, data) {
+    const meta = data._meta ?? {};
+    const told = this.data;
+    if (meta.understood) Object.assign(told, { understood: meta.understood, standalone: meta.decontextualized_query });
+    if (event === "start") this.understand();
+    if (event === "result") this.result(data.item ?? {}, data.index ?? 0);
+    if (event === "error" || data.error) told.error = { ...data.error, retryAfter: data.retryAfter ?? data.error?.retry_after, status: data.status };
+    if (data.elicitation) told.elicitation = data.elicitation;
+    if (data.promise) told.promise = data.promise;
+    if (event !== "complete") return;
+    Object.assign(told, { session: meta.session_context ?? told.session, notes: meta.notes ?? [], cost: meta.cost, ms: meta.processing_time_ms, type: meta.response_type });
+  }
+
+  result(item, index) {
+    if (TITLES.has(kindOf(item))) {
+      Object.assign(this.data, { text: String(item.text ?? "").slice(0, MAX_ANSWER), cites: item.citations ?? [] });
+      return this.write();
+    }
+    if (item.actionStatus && "name" in item && !item["@id"]) return this.deed({ name: item.name, result: item.result });
+    const place = (this.data.base ?? 0) + index;
+    this.data.items.push({ item, place });
+    this.place(item, place);
+  }
+
+  place(item, place) {
+    const id = String(item["@id"] ?? place);
+    if (this.#cards.has(id)) return;
+    const following = [...this.#cards.values()].filter((each) => each.place > place).sort((a, b) => a.place - b.place)[0];
+    const made = { item, place, node: card(item, this.#cards.size + 1, this.chat.cards(this)) };
+    this.#cards.set(id, made);
+    this.element.classList.add("found");
+    this.parts.items.insertBefore(made.node, following?.node ?? this.parts.items.querySelector(":scope > .more"));
+    if (following) this.ordered().forEach((each, at) => (each.node.querySelector(".item-number").textContent = String(at + 1)));
+  }
+
+  ordered() {
+    return [...this.#cards.values()].sort((a, b) => a.place - b.place);
+  }
+
+  // The text, with living citations
+
+  write() {
+    const { text, cites } = this.data;
+    const found = this.ordered();
+    const cited = [].concat(cites).map((id) => found.findIndex((each) => String(each.item["@id"]) === id)).filter((at) => at >= 0);
+    const marks = markers(text, found, cited);
+    clear(this.parts.text).append(...paragraphs(text, marks, (at) => this.citation(found[at], at + 1)));
+  }
+
+  citation({ item, node }, number) {
+    const name = brief(item.name, 120);
+    const button = el("button", { class: "cite", type: "button", attrs: { "aria-label": this.say("sources", { number, name }) }, text: String(number) });
+    const go = () => {
+      this.chat.preview.hide();
+      node.scrollIntoView({ block: "nearest" });
+      node.focus({ preventScroll: true });
+      node.classList.remove("lit");
+      requestAnimationFrame(() => node.classList.add("lit"));
+    };
+    const show = () => this.chat.preview.show(button, previewed(item, this.say));
+    button.addEventListener("click", go);
+    for (const each of ["pointerenter", "focus"]) button.addEventListener(each, show);
+    for (const each of ["pointerleave", "blur"]) button.addEventListener(each, () => this.chat.preview.hide());
+    return button;
+  }
+
+  // What was understood
+
+  understand() {
+    const { constraints = [], collections = [] } = this.data.understood ?? {};
+    const chips = constraints.slice(0, 12).map((each) => this.chip(each));
+    const titles = collections.length === 1 ? [el("li", { class: "chip quiet" }, said(this.chat.title(collections[0])))] : [];
+    clear(this.parts.chips);
+    if (chips.length || titles.length) this.parts.chips.append(el("ul", { class: "chips", attrs: { "aria-label": this.say("understood") } }, titles, chips));
+  }
+
+  chip({ says, words }) {
+    const text = brief(says, 120);
+    const again = without(this.data, words);
+    const label = this.say("without", { what: text });
+    const remove = again === null ? null : el("button", { type: "button", title: label, attrs: { "aria-label": label }, onclick: () => this.chat.ask(again, { replace: this, alone: true }) }, icon("close"));
+    return el("li", { class: "chip" }, said(text), remove);
+  }
+
+  // The end
+
+  async settle(signal) {
+    const work = progress(brief(this.data.promise.message, 200) || this.say("working"), this.say, () => this.cancel());
+    this.#work = work;
+    clear(this.parts.text);
+    this.parts.extra.append(work.element);
+    try {
+      while (this.data.promise) {
+        const { token, progress: fraction, message } = this.data.promise;
+        work.show(Number(fraction) || 0, message);
+        await pause(signal);
+        this.data.promise = null;
+        await this.chat.wire.settle(token, "checkin", (...event) => this.apply(...event), signal);
+      }
+    } finally {
+      work.end();
+    }
+  }
+
+  async cancel() {
+    const token = this.data.promise?.token;
+    if (!token) return;
+    await this.chat.wire.settle(token, "cancel", () => {}).catch(() => {});
+    this.data.promise = null;
+    this.data.cancelled = true;
+    this.chat.stop();
+  }
+
+  /** Everything has arrived, or nothing more will. */
+  finish(isOld = false) {
+    const { data, say } = this;
+    data.done = true;
+    this.element.removeAttribute("aria-busy");
+    if (data.text) this.write();
+    else clear(this.parts.text);
+    const notes = data.notes.filter((each) => each !== data.error?.message).map((each) => el("p", { class: "faint" }, said(brief(each, 400))));
+    clear(this.parts.notes).append(...notes);
+    if (data.cancelled || data.stopped) this.parts.notes.append(el("p", { class: "faint", text: say(data.cancelled ? "cancelled" : "stopped") }));
+    this.refused();
+    this.elicit();
+    this.tools();
+    this.more();
+    if (!isOld) this.tell();
+  }
+
+  refused() {
+    const { error } = this.data;
+    if (!error) return;
+    if (error.code === "NO_RESULTS" || error.code === "CANCELLED") {
+      this.parts.text.append(el("p", {}, said(brief(error.message, 600))));
+      return;
+    }
+    const { status, retryAfter, ...rest } = error;
+    const shown = { status, retryAfter, message: error.message, body: error.body ?? { error: rest } };
+    this.parts.extra.append(problem(shown, this.say, () => this.again(), this.chat.setKey));
+  }
+
+  elicit() {
+    const { elicitation: asked, answered } = this.data;
+    if (!asked || this.data.error) return;
+    if (answered) return this.parts.text.append(el("p", {}, said(brief(asked.text, 400))), el("p", { class: "faint" }, icon("check"), " ", said(answered)));
+    const form = elicitation(asked, this.say, (answers, told) => {
+      this.data.answered = told;
+      form.remove();
+      this.elicit();
+      this.chat.ask(told, { answers });
+    });
+    this.parts.extra.append(form);
+  }
+
+  tell() {
+    const { data, say } = this;
+    const count = data.items.length;
+    if (data.error) announce(brief(data.error.message, 300));
+    else if (data.elicitation) announce(brief(data.elicitation.text, 300));
+    else announce(count === 1 ? say("oneResult") : say("results", { count }));
+  }
+
+  // Deeds
+
+  deed(deed) {
+    const { say } = this;
+    this.data.deeds.push(deed);
+    const title = said(brief([labelOf(deed.name), deed.about].filter(Boolean).join(": "), 240));
+    const node = el("article", { class: "deed card" }, el("h3", { class: "row" }, icon(deed.task && !deed.result ? "clock" : "check"), title));
+    if (deed.result !== undefined && deed.result !== null) node.append(shownValue(deed.result));
+    if (deed.error) node.append(el("p", { class: "problem" }, said(brief(deed.error, 400))));
+    this.parts.extra.append(node);
+    if (deed.task && deed.result === undefined && !deed.error) this.watch(deed, node);
+    else announce(say("done"));
+  }
+
+  // A task that an action began: watched to its end, and cancelled if that is wanted.
+  async watch(deed, node) {
+    const { wire } = this.chat;
+    const { say } = this;
+    const work = progress(labelOf(deed.name), say, () => wire.cancelTask(deed.task.id).catch(() => {}));
+    node.append(work.element);
+    try {
+      let task = deed.task;
+      while (!ENDED.has(task.state)) {
+        work.show(task.progress ?? 0, task.message);
+        await pause();
+        task = await wire.task(task.id);
+      }
+      Object.assign(deed, { result: task.result ?? null, error: task.error?.message ?? (task.state === "cancelled" ? say("cancelled") : undefined) });
+    } catch (error) {
+      deed.error = error.message || say("failed");
+    }
+    this.data.deeds = this.data.deeds.filter((each) => each !== deed);
+    node.remove();
+    this.deed(deed);
+    this.chat.keep();
+  }
+
+  // What can be done with an answer
+
+  tools() {
+    const { say, data } = this;
+    const copying = tool("copy", say("copy"), async () => (await copy(this.written())) && announce(say("copied")));
+    const again = tool("retry", say("retry"), () => this.again());
+    const change = tool("edit", say("editAsk"), () => this.chat.edit(this));
+    const hasAnswer = data.items.length || data.text;
+    const time = data.ms === undefined ? null : el("span", { class: "faint took", text: say("took", { ms: data.ms }) });
+    clear(this.parts.tools).append(...[hasAnswer ? copying : null, again, change, ...(hasAnswer && this.chat.hasFeedback ? this.rated() : []), time].filter(Boolean));
+    clear(this.parts.next);
+    const follow = followups(data, say);
+    if (follow.length) this.parts.next.append(el("p", { class: "faint small", text: say("followups") }), el("div", { class: "row" }, follow.map((each) => el("button", { class: "small suggestion", type: "button", onclick: () => this.chat.ask(each) }, said(each)))));
+  }
+
+  // Answers are good for once: what was asked back is asked again.
+  again() {
+    const before = this.data.asked.answers ? this.chat.turns[this.chat.turns.indexOf(this) - 1] : null;
+    const turn = before ?? this;
+    this.chat.ask(turn.data.question, { replace: turn });
+  }
+
+  rated() {
+    const { say, data } = this;
+    if (data.rated) return [el("span", { class: "faint", text: say("thanks") })];
+    const up = tool("up", say("helpful"), () => this.rate("up"));
+    const down = tool("down", say("unhelpful"), () => this.comment());
+    return [up, down];
+  }
+
+  comment() {
+    const { say } = this;
+    const input = el("input", { type: "text", maxLength: 1000, dir: "auto", placeholder: say("whatMissing"), attrs: { "aria-label": say("whatMissing") } });
+    const form = el("form", { class: "row comment", onsubmit: (event) => (event.preventDefault(), form.remove(), this.rate("down", input.value.trim())) }, input,
+      el("button", { class: "small primary", type: "submit", text: say("sendIt") }));
+    this.parts.tools.querySelector(".comment")?.remove();
+    this.parts.tools.append(form);
+    input.focus();
+  }
+
+  async rate(rating, comment = "") {
+    const { data } = this;
+    const opinion = { rating, comment, question: data.question.slice(0, 2000), answer: data.text.slice(0, 4000), items: data.items.map(({ item }) => item["@id"]).slice(0, 50), conversation: data.session?.conversation_id ?? "", turn: this.chat.turns.indexOf(this) };
+    try {
+      await this.chat.wire.feedback(opinion);
+      data.rated = rating;
+      this.tools();
+      announce(this.say("thanks"));
+      this.chat.keep();
+    } catch (error) {
+      if (error.status === 404) this.chat.withoutFeedback();
+      else this.parts.tools.append(el("span", { class: "problem", text: brief(error.message, 200) }));
+    }
+  }
+
+  written() {
+    const items = this.ordered().map(({ item }, at) => `${at + 1}. ${item.name ?? item["@id"]}${item.url ? ` ${item.url}` : ""}`);
+    return [this.data.text, items.join("\n")].filter(Boolean).join("\n\n");
+  }
+
+  more() {
+    this.parts.items.querySelector(":scope > .more")?.remove();
+    const count = this.data.items.length;
+    if (!count || count % PAGE || this.data.exhausted || this.data.error) return;
+    const go = () => ((button.disabled = true), this.chat.more(this));
+    const button = el("button", { class: "more", type: "button", text: this.say("more"), onclick: go });
+    this.parts.items.append(button);
+  }
+}
+
+const ENDED = new Set(["completed", "failed", "cancelled"]);
+
+function labelOf(name) {
+  const words = String(name).replace(/_/g, " ");
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}
+
+function tool(name, label, onclick) {
+  return el("button", { class: "quiet small only", type: "button", title: label, attrs: { "aria-label": label }, onclick }, icon(name));
+}
+
+function previewed(item, say) {
+  const text = brief(item.description, 180);
+  return [el("strong", {}, said(brief(item.name, 120))), text ? el("p", {}, said(text)) : null, el("ul", { class: "item-facts" }, facts(item, say))].filter(Boolean);
+}
+
+/** The question without some of its words; null if they are not in it. */
+function without({ question, standalone, understood }, words) {
+  const text = [standalone, question].find((each) => words && each?.toLowerCase().includes(words.toLowerCase()));
+  if (!text) return null;
+  const at = text.toLowerCase().indexOf(words.toLowerCase());
+  const left = `${text.slice(0, at)} ${text.slice(at + words.length)}`.replace(/\s+/g, " ").replace(/^[\s,;:]+|[\s,;:]+$/g, "").replace(/ ([,;:.?!])/g, "$1");
+  return /[\p{L}\p{N}]/u.test(left) ? left : (understood?.collections?.[0] ?? null);
+}
+
+// Where citations stand: where the text has their number, else behind the name of the item, else at the end.
+function markers(text, found, cited) {
+  const marks = [];
+  for (const each of text.matchAll(/\s?\[([^\]]{1,200})\]/g)) {
+    const at = /^\d+$/.test(each[1]) ? Number(each[1]) - 1 : found.findIndex(({ item }) => item["@id"] === each[1]);
+    if (found[at]) marks.push({ from: each.index, to: each.index + each[0].length, at });
+  }
+  const isMarked = (at) => marks.some((each) => each.at === at);
+  for (const at of new Set(cited)) {
+    const name = String(found[at].item.name ?? "");
+    const start = name.length > 2 && !isMarked(at) ? text.indexOf(name) : -1;
+    const end = start + name.length + (start >= 0 && /[”"»]/.test(text[start + name.length] ?? "") ? 1 : 0);
+    if (start >= 0 && !marks.some((each) => each.from < end && each.to > start)) marks.push({ from: end, to: end, at });
+  }
+  // What an answer speaks of by name needs no list of all that it looked through.
+  if (!marks.length) marks.push(...[...new Set(cited)].map((at) => ({ from: text.length, to: text.length, at })));
+  return marks.sort((a, b) => a.from - b.from);
+}
+
+// Paragraphs and lists of a text. Of other marks there is only **bold**.
+function paragraphs(text, marks, cite) {
+  const made = [];
+  let list = null;
+  let at = 0;
+  for (const line of text.split("\n")) {
+    const isLast = at + line.length === text.length;
+    const inside = marks.filter((each) => each.from >= at && (each.from < at + line.length || (isLast && each.from === text.length)) );
+    const item = /^\s*(?:[-*•]|\d+[.)])\s+/.exec(line);
+    const skipped = item ? item[0].length : 0;
+    const nodes = inline(line, skipped, inside.map((each) => ({ ...each, from: each.from - at, to: each.to - at })), cite);
+    if (item) (list ??= made[made.push(el("ul")) - 1]).append(el("li", { dir: "auto" }, nodes));
+    else if (line.trim() || nodes.length) (list = null), made.push(el("p", { dir: "auto" }, nodes));
+    at += line.length + 1;
+  }
+  return made;
+}
+
+const JOINED = "\u2060"; // no line begins with a citation
+
+function inline(line, start, marks, cite) {
+  const nodes = [];
+  let at = start;
+  for (const mark of marks) {
+    nodes.push(...bold(line.slice(at, Math.max(mark.from, at))), JOINED, cite(mark.at), JOINED);
+    at = Math.max(mark.to, at);
+  }
+  return [...nodes, ...bold(line.slice(at))];
+}
+
+function bold(text) {
+  return text.split(/\*\*([^*]+)\*\*/).map((each, at) => (at % 2 ? el("strong", { text: each }) : each)).filter((each) => each !== "");
+}
+
+// What one may go on with: what sets the items of this answer apart.
+function followups({ items, understood, error, elicitation: asked }, say) {
+  if (error || asked || items.length < 3) return [];
+  const known = JSON.stringify(understood?.constraints ?? []).toLowerCase();
+  const all = items.map(({ item }) => item);
+  const having = (test) => all.filter(test).length > 1;
+  const times = all.map((item) => minutes(item.totalTime)).filter(Boolean).sort((a, b) => a - b);
+  const limit = times.length > 2 ? Math.max(Math.ceil(times[Math.floor(times.length / 2)] / 5) * 5, 5) : 0;
+  const hasPrice = (item) => ["price", "estimatedCost", "averagePrice"].some((name) => Number.isFinite(item[name])) || Number.isFinite(item.offers?.price);
+  const diets = all.flatMap((item) => item.suitableForDiet ?? []).filter((each) => typeof each === "string" && each.length < 30);
+  const diet = ["vegetarian", "vegan", "gluten-free"].find((each) => diets.includes(each) && diets.filter((other) => other === each).length < all.length);
+  const found = [
+    limit && !known.includes("totaltime") ? say("under", { minutes: limit }) : null,
+    having(hasPrice) && !/price|cost/.test(known) ? say("cheapest") : null,
+    having((item) => item.aggregateRating) && !known.includes("rating") ? say("bestRated") : null,
+    having((item) => item.datePublished) && !hasPrice(all[0]) && !known.includes("date") ? say("newest") : null,
+    diet && !known.includes("diet") ? say("only", { what: diet }) : null,
+  ];
+  return found.filter(Boolean).slice(0, 4);
+}

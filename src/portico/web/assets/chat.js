@@ -1,0 +1,299 @@
+// A conversation with a site: the log, the place to ask, and what goes on in between. Lives on our page and on others.
+
+import { clear, el, icon, Refusal, said } from "./dom.js";
+import { act } from "./chat-forms.js";
+import { History } from "./chat-history.js";
+import { newTurn, Turn } from "./chat-turn.js";
+import { Wire } from "./chat-wire.js";
+import { words } from "./words.js";
+
+const HOUR_MS = 55 * 60 * 1000; // that a session is good for
+const PREVIOUS = 5; // questions that are told to a site that has forgotten them
+
+export class Chat {
+  #stopping = null;
+  #editing = null;
+  #key = "";
+
+  /** `root` is filled with the conversation. See `defaults` for the options. */
+  constructor(root, options) {
+    this.options = { ...defaults, ...options };
+    this.root = root;
+    this.say = words(this.options.language);
+    this.wire = new Wire(this.options.origin, () => this.#key);
+    this.history = new History(this.options.outside ? `portico.chats.${this.options.origin}` : undefined);
+    this.hasFeedback = true;
+    this.turns = [];
+    this.id = newId();
+    this.preview = new Preview(root);
+    this.setKey = (key) => (this.#key = key);
+    this.#build();
+  }
+
+  #build() {
+    const { say, options } = this;
+    this.log = el("div", { class: "chat-log", attrs: { role: "log", "aria-live": "polite", "aria-label": say("conversation"), tabindex: "-1" } });
+    this.input = el("textarea", { class: "chat-input", rows: 1, maxLength: 4000, dir: "auto", autocomplete: "off", enterKeyHint: "send",
+      placeholder: options.placeholder || say("askAnything", { site: options.site }), attrs: { "aria-label": say("question"), "aria-describedby": "chat-hint" }, oninput: () => this.#grow(), onkeydown: (event) => this.#typed(event) });
+    this.button = el("button", { class: "primary only chat-send", type: "submit" });
+    this.pickers = el("div", { class: "chat-pickers" }, this.#collections(), this.#modes(), el("span", { id: "chat-hint", class: "hidden", text: say("enterHint") }));
+    this.composer = el("form", { class: "chat-composer", attrs: { role: "search", "aria-label": say("ask") }, onsubmit: (event) => this.#submit(event) },
+      el("div", { class: "chat-box" }, this.input, this.pickers, this.button));
+    this.starters = el("div", { class: "chat-starters" }, this.#suggested());
+    this.root.append(this.log, this.composer, this.starters);
+    this.root.addEventListener("keydown", (event) => event.key === "Escape" && this.#stopping && !event.isComposing && (event.preventDefault(), this.stop()));
+    this.#show();
+  }
+
+  #collections() {
+    const { say, options } = this;
+    const choices = [el("option", { value: "", text: say("everywhere") }), ...options.collections.map((each) => el("option", { value: each.name, text: each.title, selected: each.name === options.collection }))];
+    this.collection = el("select", { attrs: { "aria-label": say("where") } }, choices);
+    this.collection.hidden = options.collections.length < 2;
+    return this.collection;
+  }
+
+  #modes() {
+    const { say, options } = this;
+    this.mode = el("select", { attrs: { "aria-label": say("how") } }, ["summarize", "list", "generate"].map((each) => el("option", { value: each, text: say(each), selected: each === options.mode })));
+    return this.mode;
+  }
+
+  #suggested() {
+    const found = starters(this.options.collections, this.say);
+    const buttons = found.map((each) => el("button", { class: "small suggestion", type: "button", onclick: () => this.ask(each) }, said(each)));
+    return buttons.length ? [el("span", { class: "faint", text: this.say("starters") }), ...buttons] : [];
+  }
+
+  // Writing
+
+  #grow() {
+    this.input.style.height = "auto";
+    this.input.style.height = `${Math.min(this.input.scrollHeight + 2, 200)}px`;
+  }
+
+  #typed(event) {
+    // While an input method composes, Enter chooses a word.
+    if (event.isComposing || event.keyCode === 229) return;
+    if (event.key === "Enter" && !event.shiftKey) {
+      event.preventDefault();
+      this.composer.requestSubmit();
+    }
+    if (event.key === "ArrowUp" && !this.input.value && this.turns.length) {
+      event.preventDefault();
+      this.edit(this.turns.at(-1));
+    }
+    if (event.key === "Escape" && this.#editing) this.#unedit();
+  }
+
+  #submit(event) {
+    event.preventDefault();
+    const text = this.input.value.trim();
+    if (!text) return this.#stopping ? this.stop() : this.input.focus();
+    const replace = this.#editing;
+    this.#unedit();
+    this.ask(text, { replace });
+  }
+
+  /** Puts a question back where it can be changed. What follows it goes once it is asked again. */
+  edit(turn) {
+    this.#editing = turn;
+    this.input.value = turn.data.question;
+    this.composer.classList.add("editing");
+    this.#grow();
+    this.input.focus();
+  }
+
+  #unedit() {
+    this.#editing = null;
+    this.input.value = "";
+    this.composer.classList.remove("editing");
+    this.#grow();
+  }
+
+  // Asking
+
+  /** Asks. `replace` is a turn whose place this one takes, `answers` go to what was asked back, `alone` forgets what came before. */
+  async ask(text, { replace = null, answers = undefined, alone = false } = {}) {
+    this.stop();
+    if (replace) this.#cut(replace);
+    const asked = { text: answers ? "" : text, answers, collection: this.collection.value, mode: this.mode.value, language: this.options.answers, ...(alone ? {} : this.#before()) };
+    const turn = new Turn(newTurn(text, { answers }), this);
+    this.turns.push(turn);
+    this.log.append(turn.element);
+    this.#show();
+    this.#reveal(turn);
+    await this.#run(turn, (signal) => this.wire.ask(asked, (...event) => turn.apply(...event), signal));
+  }
+
+  /** The next items of an answer. */
+  async more(turn) {
+    this.stop();
+    const before = turn.data.items.length;
+    turn.data.base = before;
+    const asked = { text: turn.data.standalone ?? turn.data.question, collection: this.collection.value, mode: "list", language: this.options.answers, start: before };
+    const { text, session } = turn.data;
+    await this.#run(turn, (signal) => this.wire.ask(asked, (event, data) => event === "result" && turn.apply(event, data), signal));
+    Object.assign(turn.data, { text, session, exhausted: turn.data.items.length === before });
+    turn.more();
+  }
+
+  async #run(turn, work) {
+    const stopping = new AbortController();
+    this.#stopping = stopping;
+    this.#show();
+    try {
+      await work(stopping.signal);
+      if (turn.data.promise) await turn.settle(stopping.signal);
+    } catch (error) {
+      if (stopping.signal.aborted) turn.data.stopped = !turn.data.cancelled;
+      else turn.data.error = broken(error, this.say, this.options.outside);
+    }
+    if (this.#stopping === stopping) this.#stopping = null;
+    turn.finish();
+    this.#show();
+    this.keep();
+  }
+
+  // What the site is told of what came before.
+  #before() {
+    const last = this.turns.at(-1)?.data;
+    if (!last) return {};
+    const isFresh = last.session && Date.now() - Date.parse(last.at) < HOUR_MS;
+    return isFresh ? { session: last.session } : { previous: this.turns.slice(-PREVIOUS).map((each) => each.data.question) };
+  }
+
+  #cut(turn) {
+    const at = this.turns.indexOf(turn);
+    if (at >= 0) this.turns.splice(at).forEach((each) => each.element.remove());
+  }
+
+  stop() {
+    this.#stopping?.abort();
+    this.#stopping = null;
+  }
+
+  // Showing
+
+  #show() {
+    const isBusy = this.#stopping !== null;
+    const label = this.say(isBusy ? "stop" : "send");
+    clear(this.button).append(icon(isBusy ? "stop" : "send"));
+    Object.assign(this.button, { type: isBusy ? "button" : "submit", title: label, onclick: isBusy ? () => this.stop() : null });
+    this.button.setAttribute("aria-label", label);
+    this.root.classList.toggle("busy", isBusy);
+    this.root.classList.toggle("talking", this.turns.length > 0);
+    this.starters.hidden = this.turns.length > 0;
+    this.options.changed?.(this);
+  }
+
+  #reveal(turn) {
+    const { scroller } = this.options;
+    if (scroller) scroller.scrollTo({ top: turn.element.offsetTop - 12 });
+    else turn.element.scrollIntoView({ block: "start" });
+    this.input.value = "";
+    this.#grow();
+    if (matchMedia("(hover: hover)").matches) this.input.focus({ preventScroll: true });
+  }
+
+  cards(turn) {
+    const tell = (deed) => (turn.deed(deed), this.keep());
+    return { say: this.say, origin: this.options.origin, outside: this.options.outside, act: (action, item) => act(action, item, { wire: this.wire, say: this.say, host: this.root, tell, setKey: this.setKey }) };
+  }
+
+  title(collection) {
+    return this.options.collections.find((each) => each.name === collection)?.title ?? collection;
+  }
+
+  withoutFeedback() {
+    this.hasFeedback = false;
+    this.turns.forEach((each) => each.tools());
+  }
+
+  // Keeping
+
+  keep() {
+    if (!this.turns.length) return;
+    this.history.keep({ id: this.id, title: this.turns[0].data.question.slice(0, 120), turns: this.turns.filter((each) => each.data.done).map((each) => each.data) });
+    this.options.kept?.(this.id);
+  }
+
+  /** Begins anew, or with a conversation that was kept. */
+  open(conversation = null) {
+    this.stop();
+    this.#unedit();
+    clear(this.log);
+    this.id = conversation?.id ?? newId();
+    this.turns = (conversation?.turns ?? []).map((data) => new Turn({ ...data, done: true }, this));
+    this.log.append(...this.turns.map((each) => each.element));
+    this.#show();
+    if (this.turns.length) this.#reveal(this.turns.at(-1));
+    else this.input.focus({ preventScroll: true });
+  }
+}
+
+const defaults = {
+  origin: location.origin, // of the site
+  site: "", // what it is called
+  collections: [], // {name, title, count, hints}
+  collection: "", // to look in, at first
+  mode: "summarize", // list, summarize or generate, at first
+  language: "en", // of the words here
+  answers: "", // the language of answers; as the question if empty
+  placeholder: "",
+  outside: false, // on a page of somebody else
+  scroller: null, // what scrolls, if it is not the window
+  changed: null, // called when a question begins or ends
+  kept: null, // called with the id of what was kept
+};
+
+function newId() {
+  return `${Date.now().toString(36)}${Math.random().toString(36).slice(2, 8)}`;
+}
+
+function broken(error, say, outside) {
+  if (error instanceof Refusal) return { message: error.message, status: error.status, retryAfter: error.retryAfter, body: error.body };
+  return { message: say(outside ? "blocked" : "offline"), code: "OFFLINE", body: { detail: "" } };
+}
+
+const HINTS = { duration: "sUnder", date: "sSoon", rating: "sRated", price: "sCheap", published: "sNew" };
+
+/** Questions to begin with: for each collection one of what it can be asked by, and none twice. */
+export function starters(collections, say, most = 5) {
+  const used = new Set();
+  const found = collections.map(({ title, hints = [] }) => {
+    const hint = hints.find((each) => each in HINTS && !used.has(each));
+    used.add(hint);
+    return hint ? say(HINTS[hint], { what: within(title, say(HINTS[hint], { what: "" }), say.language) }) : null;
+  });
+  return found.filter(Boolean).slice(0, most);
+}
+
+// A title in the middle of a sentence. German keeps its capitals.
+function within(title, sentence, language) {
+  return sentence.startsWith(" ") || language === "de" ? title : title.charAt(0).toLowerCase() + title.slice(1);
+}
+
+// What a citation leads to, before one goes there.
+class Preview {
+  constructor(root) {
+    this.node = el("div", { class: "preview", attrs: { role: "tooltip" }, hidden: true });
+    this.root = root;
+  }
+
+  show(anchor, content) {
+    this.node.replaceChildren(...content);
+    this.root.append(this.node);
+    this.node.hidden = false;
+    const at = anchor.getBoundingClientRect();
+    const frame = this.root.getBoundingClientRect();
+    const left = Math.max(8, Math.min(at.left - 12, innerWidth - this.node.offsetWidth - 8));
+    const isBelow = at.bottom + this.node.offsetHeight + 12 < innerHeight;
+    const top = isBelow ? at.bottom + 6 : at.top - this.node.offsetHeight - 6;
+    Object.assign(this.node.style, { left: `${left - frame.left}px`, top: `${top - frame.top + this.root.scrollTop}px` });
+  }
+
+  hide() {
+    this.node.hidden = true;
+  }
+}

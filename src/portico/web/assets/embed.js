@@ -1,0 +1,64 @@
+// <portico-chat>: the chat of a site on any page. One script, no frame. It talks to where this script came from.
+//
+//   <script src="https://site.example/embed.js" async></script>
+//   <portico-chat site="My shop" placeholder="Ask me…" collection="products" theme="light" language="en"></portico-chat>
+(() => {
+  const source = document.currentScript?.src;
+  if (!source || customElements.get("portico-chat")) return;
+  const origin = new URL(source).origin;
+  const asset = (name) => `${origin}/assets/${name}`;
+  const sheets = ["portico.css", "chat.css"];
+
+  class PorticoChat extends HTMLElement {
+    #chat = null;
+
+    async connectedCallback() {
+      if (this.shadowRoot) return;
+      const root = this.attachShadow({ mode: "open" });
+      const box = document.createElement("div");
+      box.className = "embedded";
+      box.hidden = true;
+      root.append(...sheets.map(sheet), box);
+      const [{ Chat }, { direction, spoken }] = await Promise.all([import(asset("chat.js")), import(asset("words.js"))]);
+      const language = spoken(this.getAttribute("language"), document.documentElement.lang, navigator.languages ?? []);
+      box.dir = direction(language);
+      box.lang = language;
+      this.#chat = new Chat(box, {
+        origin,
+        site: this.getAttribute("site") || new URL(origin).hostname,
+        placeholder: this.getAttribute("placeholder") || "",
+        collection: this.getAttribute("collection") || "",
+        collections: narrowed(this.getAttribute("collection")),
+        language,
+        answers: this.getAttribute("language") || "",
+        outside: true,
+        scroller: box,
+      });
+      box.hidden = false;
+      this.dispatchEvent(new CustomEvent("portico-ready", { bubbles: true }));
+    }
+
+    disconnectedCallback() {
+      this.#chat?.stop();
+    }
+
+    /** Asks a question, as if somebody had written it. */
+    ask(question) {
+      return this.#chat?.ask(String(question));
+    }
+  }
+
+  // The one collection that the page names, so that it is the one that is asked.
+  function narrowed(name) {
+    return name ? [{ name, title: name, hints: [] }] : [];
+  }
+
+  function sheet(name) {
+    const link = document.createElement("link");
+    link.rel = "stylesheet";
+    link.href = asset(name);
+    return link;
+  }
+
+  customElements.define("portico-chat", PorticoChat);
+})();

@@ -1,0 +1,116 @@
+// What the pages say, in the languages they speak. {name} stands for a value.
+
+const WORDS = {
+  en: {
+    ask: "Ask", askAnything: "Ask {site} anything…", question: "Your question", send: "Ask", stop: "Stop", stopped: "Stopped.",
+    conversation: "Conversation", you: "You asked", answer: "Answer", looking: "Looking…", results: "{count} results", oneResult: "1 result",
+    understood: "Understood", without: "Ask again without “{what}”", sources: "Source {number}: {name}", showCard: "Show it",
+    followups: "Go on with", starters: "Try", retry: "Try again", retryIn: "Try again in {seconds} s", edit: "Edit", editAsk: "Edit the question",
+    copy: "Copy", copied: "Copied", helpful: "This helped", unhelpful: "This did not help", thanks: "Thank you. It was passed on.",
+    whatMissing: "What was missing?", sendIt: "Send", skip: "Skip", failed: "That did not work", offline: "The site could not be reached.",
+    blocked: "This page may not ask the site. Whoever runs it can allow this page's address.", history: "Earlier", newChat: "New", close: "Close",
+    noHistory: "Nothing yet. What you ask stays in this browser.", remove: "Delete", removeAll: "Delete all", export: "Export", open: "Open",
+    theme: "Theme", system: "System", light: "Light", dark: "Dark", language: "Language", where: "Where to look", everywhere: "Everything",
+    how: "How to answer", list: "List", summarize: "List and summary", generate: "Answer", needsMore: "One moment", reply: "Go on",
+    working: "Working on it", cancel: "Cancel", cancelled: "Cancelled.", done: "Done", confirm: "Are you sure?", cannotUndo: "This may not be undone.",
+    doIt: "Do it", back: "Back", approval: "Somebody has to approve this",
+    approvalHow: "Whoever runs the site can approve it at the desk, with this token. Then try again.", token: "Token", desk: "The desk",
+    needsKey: "This needs a key", keyHow: "Your key stays in this tab.", key: "API key", use: "Use it", more: "More", open_page: "Open",
+    took: "{ms} ms", details: "Details", yes: "Yes", no: "No", minutes: "{count} min", hours: "{count} h", free: "Free", by: "by {name}",
+    cheapest: "The cheapest", bestRated: "The best rated", newest: "The newest", under: "Under {minutes} minutes", only: "Only {what}",
+    sUnder: "{what} under 30 minutes", sRated: "Best rated {what}", sCheap: "Cheapest {what}", sNew: "Newest {what}", sSoon: "{what} this month",
+    required: "This is needed", number: "A number is needed", whole: "A whole number is needed", choose: "Choose…", optional: "optional",
+    least: "At least", most: "At most", longText: "Show all", cost: "{calls} model calls, {tokens} tokens", settings: "Settings", top: "Start of the conversation",
+    inStock: "In stock", soldOut: "Sold out", enterHint: "Enter asks, Shift and Enter makes a new line, Escape stops.",
+  },
+  de: {
+    ask: "Fragen", askAnything: "Was möchten Sie über {site} wissen?", question: "Ihre Frage", send: "Fragen", stop: "Anhalten", stopped: "Angehalten.",
+    conversation: "Gespräch", you: "Ihre Frage", answer: "Antwort", looking: "Ich suche…", results: "{count} Treffer", oneResult: "1 Treffer",
+    understood: "Verstanden", without: "Noch einmal ohne „{what}“", sources: "Quelle {number}: {name}", showCard: "Zeigen",
+    followups: "Weiter mit", starters: "Zum Beispiel", retry: "Noch einmal", retryIn: "Noch einmal in {seconds} s", edit: "Ändern", editAsk: "Frage ändern",
+    copy: "Kopieren", copied: "Kopiert", helpful: "Das hat geholfen", unhelpful: "Das hat nicht geholfen", thanks: "Danke. Es wurde weitergegeben.",
+    whatMissing: "Was hat gefehlt?", sendIt: "Senden", skip: "Überspringen", failed: "Das hat nicht geklappt", offline: "Die Seite ist nicht erreichbar.",
+    blocked: "Diese Seite darf hier nicht fragen. Wer sie betreibt, kann diese Adresse zulassen.", history: "Früher", newChat: "Neu", close: "Schließen",
+    noHistory: "Noch nichts. Was Sie fragen, bleibt in diesem Browser.", remove: "Löschen", removeAll: "Alles löschen", export: "Exportieren", open: "Öffnen",
+    theme: "Farben", system: "System", light: "Hell", dark: "Dunkel", language: "Sprache", where: "Wo gesucht wird", everywhere: "Überall",
+    how: "Art der Antwort", list: "Liste", summarize: "Liste und Zusammenfassung", generate: "Antwort", needsMore: "Einen Moment", reply: "Weiter",
+    working: "In Arbeit", cancel: "Abbrechen", cancelled: "Abgebrochen.", done: "Fertig", confirm: "Sind Sie sicher?", cannotUndo: "Das lässt sich vielleicht nicht rückgängig machen.",
+    doIt: "Ausführen", back: "Zurück", approval: "Das muss jemand genehmigen",
+    approvalHow: "Wer die Seite betreibt, kann es am Pult mit diesem Token genehmigen. Danach noch einmal versuchen.", token: "Token", desk: "Zum Pult",
+    needsKey: "Dafür ist ein Schlüssel nötig", keyHow: "Der Schlüssel bleibt in diesem Tab.", key: "API-Schlüssel", use: "Verwenden", more: "Mehr", open_page: "Öffnen",
+    took: "{ms} ms", details: "Einzelheiten", yes: "Ja", no: "Nein", minutes: "{count} Min.", hours: "{count} Std.", free: "Kostenlos", by: "von {name}",
+    cheapest: "Das günstigste", bestRated: "Am besten bewertet", newest: "Das neueste", under: "Unter {minutes} Minuten", only: "Nur {what}",
+    sUnder: "{what} unter 30 Minuten", sRated: "Am besten bewertete {what}", sCheap: "Günstigste {what}", sNew: "Neueste {what}", sSoon: "{what} diesen Monat",
+    required: "Das wird gebraucht", number: "Hier wird eine Zahl gebraucht", whole: "Hier wird eine ganze Zahl gebraucht", choose: "Auswählen…", optional: "freiwillig",
+    least: "Mindestens", most: "Höchstens", longText: "Alles zeigen", cost: "{calls} Modellaufrufe, {tokens} Token", settings: "Einstellungen", top: "Anfang des Gesprächs",
+    inStock: "Vorrätig", soldOut: "Ausverkauft", enterHint: "Eingabe fragt, Umschalt und Eingabe macht eine neue Zeile, Escape hält an.",
+  },
+  es: {
+    ask: "Preguntar", askAnything: "Pregunte lo que quiera sobre {site}…", question: "Su pregunta", send: "Preguntar", stop: "Parar", stopped: "Parado.",
+    conversation: "Conversación", you: "Su pregunta", answer: "Respuesta", looking: "Buscando…", results: "{count} resultados", oneResult: "1 resultado",
+    understood: "Entendido", without: "Preguntar otra vez sin «{what}»", sources: "Fuente {number}: {name}", showCard: "Mostrar",
+    followups: "Seguir con", starters: "Pruebe", retry: "Otra vez", retryIn: "Otra vez en {seconds} s", edit: "Cambiar", editAsk: "Cambiar la pregunta",
+    copy: "Copiar", copied: "Copiado", helpful: "Ha servido", unhelpful: "No ha servido", thanks: "Gracias. Se ha transmitido.",
+    whatMissing: "¿Qué faltaba?", sendIt: "Enviar", skip: "Omitir", failed: "No ha funcionado", offline: "No se pudo llegar al sitio.",
+    blocked: "Esta página no puede preguntar al sitio. Quien lo lleva puede permitir su dirección.", history: "Anteriores", newChat: "Nueva", close: "Cerrar",
+    noHistory: "Nada todavía. Lo que pregunta se queda en este navegador.", remove: "Borrar", removeAll: "Borrar todo", export: "Exportar", open: "Abrir",
+    theme: "Tema", system: "Sistema", light: "Claro", dark: "Oscuro", language: "Idioma", where: "Dónde buscar", everywhere: "Todo",
+    how: "Cómo responder", list: "Lista", summarize: "Lista y resumen", generate: "Respuesta", needsMore: "Un momento", reply: "Seguir",
+    working: "En ello", cancel: "Cancelar", cancelled: "Cancelado.", done: "Hecho", confirm: "¿Seguro?", cannotUndo: "Puede que no se pueda deshacer.",
+    doIt: "Hacerlo", back: "Atrás", approval: "Alguien tiene que aprobarlo",
+    approvalHow: "Quien lleva el sitio puede aprobarlo en su mesa con este código. Después, inténtelo otra vez.", token: "Código", desk: "La mesa",
+    needsKey: "Hace falta una clave", keyHow: "La clave se queda en esta pestaña.", key: "Clave de API", use: "Usar", more: "Más", open_page: "Abrir",
+    took: "{ms} ms", details: "Detalles", yes: "Sí", no: "No", minutes: "{count} min", hours: "{count} h", free: "Gratis", by: "de {name}",
+    cheapest: "Lo más barato", bestRated: "Lo mejor valorado", newest: "Lo más nuevo", under: "Menos de {minutes} minutos", only: "Solo {what}",
+    sUnder: "{what} en menos de 30 minutos", sRated: "{what} mejor valorados", sCheap: "{what} más baratos", sNew: "{what} más nuevos", sSoon: "{what} este mes",
+    required: "Esto hace falta", number: "Hace falta un número", whole: "Hace falta un número entero", choose: "Elegir…", optional: "opcional",
+    least: "Al menos", most: "Como mucho", longText: "Mostrar todo", cost: "{calls} llamadas al modelo, {tokens} tokens", settings: "Ajustes", top: "Inicio de la conversación",
+    inStock: "Disponible", soldOut: "Agotado", enterHint: "Intro pregunta, Mayús e Intro hace una línea nueva, Escape para.",
+  },
+  fr: {
+    ask: "Demander", askAnything: "Posez une question à {site}…", question: "Votre question", send: "Demander", stop: "Arrêter", stopped: "Arrêté.",
+    conversation: "Conversation", you: "Votre question", answer: "Réponse", looking: "Je cherche…", results: "{count} résultats", oneResult: "1 résultat",
+    understood: "Compris", without: "Redemander sans « {what} »", sources: "Source {number} : {name}", showCard: "Montrer",
+    followups: "Continuer avec", starters: "Essayez", retry: "Réessayer", retryIn: "Réessayer dans {seconds} s", edit: "Modifier", editAsk: "Modifier la question",
+    copy: "Copier", copied: "Copié", helpful: "Cela m'a aidé", unhelpful: "Cela ne m'a pas aidé", thanks: "Merci. C'est transmis.",
+    whatMissing: "Que manquait-il ?", sendIt: "Envoyer", skip: "Passer", failed: "Cela n'a pas marché", offline: "Le site est injoignable.",
+    blocked: "Cette page ne peut pas interroger le site. Qui le gère peut autoriser son adresse.", history: "Avant", newChat: "Nouveau", close: "Fermer",
+    noHistory: "Rien encore. Vos questions restent dans ce navigateur.", remove: "Supprimer", removeAll: "Tout supprimer", export: "Exporter", open: "Ouvrir",
+    theme: "Thème", system: "Système", light: "Clair", dark: "Sombre", language: "Langue", where: "Où chercher", everywhere: "Partout",
+    how: "Comment répondre", list: "Liste", summarize: "Liste et résumé", generate: "Réponse", needsMore: "Un instant", reply: "Continuer",
+    working: "En cours", cancel: "Annuler", cancelled: "Annulé.", done: "Fait", confirm: "Vraiment ?", cannotUndo: "Cela ne pourra peut-être pas être défait.",
+    doIt: "Le faire", back: "Retour", approval: "Quelqu'un doit l'approuver",
+    approvalHow: "Qui gère le site peut l'approuver à son bureau avec ce jeton. Réessayez ensuite.", token: "Jeton", desk: "Le bureau",
+    needsKey: "Il faut une clé", keyHow: "La clé reste dans cet onglet.", key: "Clé d'API", use: "Utiliser", more: "Plus", open_page: "Ouvrir",
+    took: "{ms} ms", details: "Détails", yes: "Oui", no: "Non", minutes: "{count} min", hours: "{count} h", free: "Gratuit", by: "de {name}",
+    cheapest: "Le moins cher", bestRated: "Le mieux noté", newest: "Le plus récent", under: "Moins de {minutes} minutes", only: "Seulement {what}",
+    sUnder: "{what} en moins de 30 minutes", sRated: "{what} les mieux notés", sCheap: "{what} les moins chers", sNew: "{what} les plus récents", sSoon: "{what} ce mois-ci",
+    required: "Ceci est nécessaire", number: "Il faut un nombre", whole: "Il faut un nombre entier", choose: "Choisir…", optional: "facultatif",
+    least: "Au moins", most: "Au plus", longText: "Tout montrer", cost: "{calls} appels au modèle, {tokens} jetons", settings: "Réglages", top: "Début de la conversation",
+    inStock: "En stock", soldOut: "Épuisé", enterHint: "Entrée demande, Maj et Entrée ajoute une ligne, Échap arrête.",
+  },
+};
+
+export const LANGUAGES = { en: "English", de: "Deutsch", es: "Español", fr: "Français" };
+const RIGHT_TO_LEFT = new Set(["ar", "arc", "ckb", "dv", "fa", "he", "ku", "ps", "sd", "ug", "ur", "yi"]);
+
+/** The direction of a language's script. */
+export function direction(language) {
+  return RIGHT_TO_LEFT.has(String(language).split("-")[0].toLowerCase()) ? "rtl" : "ltr";
+}
+
+/** The first of some languages that there are words for; English if there is none. */
+export function spoken(...wanted) {
+  const known = wanted.flat().map((each) => String(each ?? "").split("-")[0].toLowerCase());
+  return known.find((each) => each in WORDS) ?? "en";
+}
+
+/** What to say in a language: `say("results", {count: 3})`. */
+export function words(language) {
+  const table = WORDS[spoken(language)];
+  const say = (name, values = {}) =>
+    (table[name] ?? WORDS.en[name] ?? name).replace(/\{(\w+)\}/g, (_, key) => String(values[key] ?? ""));
+  say.language = spoken(language);
+  say.form = table; // for forms, which bring their own English
+  return say;
+}
