@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.index.toy_model import ToyModel
 
-from portico.calls import Call, Caller, Task, TaskState
+from portico.calls import Call, Caller, Retrieval, Task, TaskState
 from portico.catalog import Collection, Field, FieldType
 from portico.errors import InvalidCursor, UnknownCollection, UnknownField, Unsupported
 from portico.index.memory import MemoryIndex
@@ -682,3 +682,16 @@ async def test_where_vectors_are_not_held_the_store_says_what_is_near_in_meaning
     ]
     assert [hit.item.id for hit in across] == [hit.item.id for hit in expected]
     assert notes == ()
+
+
+async def test_across_collections_words_alone_or_meaning_alone_can_decide(library: Library) -> None:
+    await library.put(a="a cat", b="a kitten", c="a car")
+    await library.embed()
+
+    async def found(by: Retrieval) -> list[tuple[str, bool]]:
+        hits, _ = await library.finder.find_across([Wish("things")], "kitten", 2, library.seen, by=by)
+        return [(hit.item.id, hit.by_word > 0) for hit in hits if hit.by_word > 0 or hit.by_meaning > 0.5]
+
+    assert await found("text") == [("b", True)]
+    assert sorted(await found("vectors")) == [("a", False), ("b", False)]
+    assert sorted(await found("hybrid")) == [("a", False), ("b", True)]

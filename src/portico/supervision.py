@@ -16,7 +16,8 @@ from portico.operations import Context
 from portico.oversight import Decision, Execution, Outcome, Progress
 from portico.safety.guard import LOOP as WATCHED
 from portico.safety.guard import Guard
-from portico.safety.loop import Report, Reported, Started
+from portico.safety.loop import Started
+from portico.safety.reporting import Report, Reported
 from portico.tasks import Tasks
 
 LOOP = WATCHED | {"introspect", "cancel_execution", "retry_execution"}

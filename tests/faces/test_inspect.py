@@ -39,7 +39,7 @@ async def test_the_page_may_ask_this_site_alone(client: httpx.AsyncClient) -> No
 @pytest.mark.parametrize("within", ["", "rooms"])
 async def test_what_it_sends_finds_the_same_items_over_every_protocol(inn: Inn, tmp_path: Path, within: str) -> None:
     asked = {"text": "garden", "limit": 2, "within": within}
-    async with inn() as parts, asking(parts, base_url="http://127.0.0.1") as client:
+    async with inn(server={"hosts": ["inn.example"]}) as parts, asking(parts) as client:
         answers = {}
         for each in _run(tmp_path, asked, {}):
             answer = await client.post(each["path"], json=each["body"], headers=each["headers"])

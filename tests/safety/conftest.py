@@ -17,7 +17,7 @@ from portico.identity import Credentials, make_key
 from portico.observe import Observe, nowhere
 from portico.oversight import Challenged, Code
 from portico.safety.guard import Guard, Taken
-from portico.safety.loop import Report, Reported
+from portico.safety.reporting import Report, Reported
 from portico.server import Parts, opened_site
 from portico.site import Site
 from portico.store import Put

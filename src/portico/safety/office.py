@@ -7,18 +7,22 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from portico.calls import Caller
 from portico.config import Safety
 from portico.errors import Forbidden, Unauthenticated
 from portico.identity import APPROVE
-from portico.oversight import Challenged, Code
-from portico.safety.cases import Agent
+from portico.oversight import Challenged, Code, ExecutionState
+from portico.safety.cases import Agent, Finished, Run
 from portico.safety.docket import Docket, Sheets
+from portico.safety.evaluation import Terms, terms_of
 from portico.safety.policy import Policies
 
 AGENT_DAYS = 30  # that something is known of an agent which does nothing
 MAX_NOTICES = 20  # that wait for one agent
+FINISHED_DAYS = 30
+MAX_SUMMARY = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,41 @@ class Office:
     def file(self, sheets: Sheets, agent: Agent) -> None:
         """Keep what is known of an agent: for good while it is blocked, else for a while."""
         forget = None if agent.block else self.clock() + timedelta(days=AGENT_DAYS)
-        sheets.put(msgspec.structs.replace(agent, notices=agent.notices[-MAX_NOTICES:]), forget)
+        sheets.put(replace(agent, notices=agent.notices[-MAX_NOTICES:]), forget)
+
+    def terms(self, caller: Caller, lowered: int | None = None) -> Terms:
+        """What holds for a caller. Settings of its own go by its key, never by the name it gives itself."""
+        own = self.settings.agent
+        is_key = caller.id.startswith("key:")
+        return terms_of(self.settings, own.get(caller.id) or (own.get(caller.name) if is_key else None), lowered)
+
+    def finish(self, sheets: Sheets, agent: Agent, run: Run, status: ExecutionState, summary: str) -> Finished:
+        finished = Finished(
+            id=run.id,
+            principal=agent.id,
+            run=replace(run, status=status, steps=()),
+            finished=self.clock(),
+            summary=summary[:MAX_SUMMARY],
+        )
+        sheets.put(finished, self.clock() + timedelta(days=FINISHED_DAYS))
+        sheets.tell(
+            f"EXECUTION_{status.upper()}", execution=run.id, caller=agent.id, agent=run.agent, reason=summary[:200]
+        )
+        return finished
+
+    def spent(self, agent: Agent) -> int:
+        """Steps of all agents of a caller in the window that is counted: a new execution begins no new one."""
+        if agent.window is None:
+            return 0
+        end = agent.window + timedelta(seconds=self.settings.window)
+        # Nor does waiting, as long as an execution goes on: its limit is on its steps, not on its pace.
+        is_over = self.clock() >= end and not any(run.started < end for run in agent.runs)
+        return 0 if is_over else agent.spent
+
+    def spent_with(self, agent: Agent) -> tuple[Agent, int]:
+        """An agent with one more step in its window, and how many these are."""
+        count = self.spent(agent) + 1
+        return replace(agent, spent=count, window=agent.window if count > 1 else self.clock()), count
 
 
 def now() -> datetime:

@@ -9,12 +9,14 @@ from tests.conformance.requirements import requirement
 from tests.faces.conftest import Inn, asking, key_of, scripted, telling
 
 from portico import errors
-from portico.ask.events import Action, Clarify, Cost, Did, Failed, Finished, Found, Promised, Question, Said, Understood
+from portico.ask.events import Action, Clarify, Cost, Did, Finished, Found, Promised, Question, Said, Understood
 from portico.calls import Ask, Call, Caller, Task, TaskState
+from portico.config import Asking
 from portico.faces.chat.courtesy import heard
+from portico.faces.chat.followups import followups, options
+from portico.faces.chat.overrides import read_overrides
 from portico.items import Item
 from portico.server import Parts
-from portico.site import Site
 from tests.faces.chat.talk import NOW, QUIET, chat, message, said
 
 
@@ -265,7 +267,6 @@ async def test_what_is_asked_back_can_be_answered_in_words_or_by_id(inn: Inn) ->
     assert (own["kind"], question["id"]) == ("elicitation", "beds")
     assert question["text"] in asked["message"]["content"]
     assert [each["@id"] for each in answered["context"]["portico"]["items"]] == ["garden"]
-    assert in_words["context"]["portico"]["kind"] == "answer"
     assert in_words["context"]["portico"]["understood"]["text"] == "a room, 1 bed"
 
 
@@ -315,35 +316,17 @@ async def test_what_a_page_elsewhere_sends_is_answered_but_nothing_is_done_for_i
     assert [each.may_act for each in asked] == [False, True]
 
 
-async def test_a_question_finds_by_words_by_meaning_or_by_both(parts: Parts) -> None:
-    asked: list[Ask] = []
+def test_a_question_finds_by_words_by_meaning_or_by_both() -> None:
+    modes = ("text", "vectors", "hybrid")
+    read = [
+        read_overrides({"retrieval_mode": mode}, Asking(), has_vectors=True, known=frozenset()).retrieval
+        for mode in modes
+    ]
 
-    async def script(ask: Ask, _: Caller) -> Any:
-        asked.append(ask)
-        yield Failed(errors.Unavailable("no"))
-
-    class Seeing:
-        """A site that could find by meaning."""
-
-        def __init__(self, site: Site) -> None:
-            self.finder, self.ask, self._site = type("F", (), {"embedder": object()})(), script, site
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._site, name)
-
-    from dataclasses import replace
-
-    async with asking(replace(parts, site=Seeing(parts.site))) as http:
-        for mode in ("text", "vectors", "hybrid"):
-            overrides = {"overrides": {"retrieval_mode": mode}}
-            assert (await http.post("/chat", json={**QUIET, "context": overrides})).status_code == 500
-
-    assert [each.retrieval for each in asked] == ["text", "vectors", "hybrid"]
+    assert tuple(read) == modes
 
 
 def test_questions_back_offer_what_to_choose_from() -> None:
-    from portico.faces.chat.followups import followups, options
-
     clarify = Clarify("Which?", (Question("a", "How many?", "number"), Question("b", "Size?", "single_select", ("S", "M"))))
 
     assert options(clarify) == ("S", "M")

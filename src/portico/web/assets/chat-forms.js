@@ -25,7 +25,7 @@ export function elicitation(asked, say, answer) {
     const answers = form.read();
     if (answers) answer(answers, writtenAnswers(answers, questions, say));
   };
-  const element = el("form", { class: "asked-back card", onsubmit: (event) => (event.preventDefault(), submit()) },
+  const element = el("form", { class: "asked-back card", noValidate: true, onsubmit: (event) => (event.preventDefault(), submit()) },
     el("p", { class: "asked-text" }, said(asked.text ?? "")), form.element,
     el("div", { class: "row" }, el("button", { class: "primary", type: "submit", text: say("reply") })));
   // One question with a choice of one is answered by choosing.
@@ -113,7 +113,7 @@ class Step {
       const read = form.read();
       if (read) fill(dialog, isDangerous ? this.sure(read) : this.waiting(read));
     };
-    return el("form", { onsubmit: go },
+    return el("form", { noValidate: true, onsubmit: go },
       el("h2", {}, said(this.title)),
       el("p", {}, el("strong", {}, said(brief(this.item.name, 200)))),
       el("p", { class: "faint" }, said(brief(this.operation.description, 400))),

@@ -1,0 +1,190 @@
+"""Conversations: what holds turns together, what is kept of them and for whom, and what people say of answers."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+from tests.conformance.requirements import requirement
+from tests.faces.chat.talk import QUIET, chat, message, said
+from tests.faces.conftest import Inn, asking, key_of
+
+from portico.calls import Call, Caller
+from portico.server import Parts
+from portico.transcripts import Turn, begun
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+def about(answer: dict[str, Any]) -> dict[str, Any]:
+    told = answer["context"]["portico"]["conversation"]
+    return {name: told.get(name) for name in ("session", "turn", "repeated", "stored")}
+
+
+@requirement("chat:request:session-state", "chat:response:session-state", "chat:session:echo")
+@pytest.mark.parametrize("session", [{"user": "u1", "deep": [None, {"a": 1}]}, "plain", 7, [], False])
+async def test_a_session_comes_back_as_it_was_sent(client: httpx.AsyncClient, session: Any) -> None:
+    assert (await said(client, "a quiet room", sessionState=session))["sessionState"] == session
+
+
+@requirement("chat:shape:snake-session")
+async def test_a_session_goes_back_under_the_name_it_came_by(client: httpx.AsyncClient) -> None:
+    answer = await said(client, "a quiet room", session_state={"a": 1})
+
+    assert answer["session_state"] == {"a": 1}
+    assert "sessionState" not in answer
+
+
+@requirement("chat:session:unknown", "chat:session:known", "chat:session:history-wins")
+async def test_one_message_of_a_known_session_has_its_history_unless_the_client_tells_one(
+    client: httpx.AsyncClient,
+) -> None:
+    first = await said(client, "a room with two beds", sessionState="s")
+    second = await said(client, "which is cheaper?", sessionState="s")
+    history = [message("user", "the garden"), message("assistant", "…"), message("user", "which is cheaper?")]
+    third = await chat(client, messages=history, sessionState="s")
+
+    assert [about(each) for each in (first, second)] == [
+        {"session": "new", "turn": 1, "repeated": None, "stored": False},
+        {"session": "known", "turn": 2, "repeated": None, "stored": False},
+    ]
+    understood = [each["context"]["portico"]["understood"]["text"] for each in (second, third)]
+    assert "beds" in understood[0]
+    assert "garden" in understood[1]
+    assert "beds" not in understood[1]
+
+
+async def test_a_client_without_a_session_is_given_one(client: httpx.AsyncClient) -> None:
+    first = await said(client, "a room with two beds")
+    second = await said(client, "which is cheaper?", sessionState=first["sessionState"])
+
+    assert about(second)["turn"] == 2
+    assert second["sessionState"] == first["sessionState"]
+
+
+async def test_sessions_of_others_are_unknown(parts: Parts, client: httpx.AsyncClient) -> None:
+    ann, bob = bearer(await key_of(parts)), bearer(await key_of(parts))
+    await chat(client, ann, **QUIET, sessionState="s")
+
+    assert about(await chat(client, bob, **QUIET, sessionState="s"))["session"] == "new"
+    assert about(await chat(client, **QUIET, sessionState="s"))["session"] == "new"
+
+
+@requirement("chat:rule:idempotent")
+async def test_a_turn_that_is_sent_again_is_one_turn(parts: Parts, client: httpx.AsyncClient) -> None:
+    ann = bearer(await key_of(parts))
+    for body in (
+        {**QUIET, "sessionState": "s"},
+        QUIET,
+        {"messages": [message("user", "rooms"), message("assistant", "…"), *QUIET["messages"]]},
+    ):
+        answers = [await chat(client, ann, **body) for _ in range(3)]
+        ids = {each["context"]["portico"]["conversation"]["id"] for each in answers}
+        told = [about(each)["repeated"] for each in answers]
+        assert (len(ids), told) == (1, [None, True, True])
+        stored = (await client.get(f"/chat/conversations/{ids.pop()}", headers=ann)).json()
+        assert [each["question"] for each in stored["turns"]] == [
+            each["content"] for each in body["messages"] if each["role"] == "user"
+        ]
+
+
+OWN = '''
+from portico.operations import Context, operation
+
+RUNG = []
+
+@operation(kind="execute", danger="safe")
+async def ring_bell(context: Context) -> int:
+    """Ring the bell of the house."""
+    RUNG.append(1)
+    return len(RUNG)
+'''
+
+
+@requirement("chat:rule:idempotent")
+async def test_nothing_is_done_twice_for_a_turn_that_is_sent_again(inn: Inn, tmp_path: Any) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    async with inn(operations=["own.py"]) as parts, asking(parts) as http:
+        ann = bearer(await key_of(parts, "ask", "*:*"))
+        bodies = [{"messages": [message("user", "Ring the bell")], "sessionState": each} for each in ("s", "s", "t")]
+        answers = [await chat(http, ann, **body) for body in bodies]
+
+    assert [each["message"]["content"] for each in answers] == ["Ring bell: 1", "Ring bell: 1", "Ring bell: 2"]
+
+
+@requirement("chat:own:conversations")
+async def test_a_caller_with_a_key_lists_reads_exports_and_deletes_its_conversations(
+    parts: Parts, client: httpx.AsyncClient
+) -> None:
+    ann, bob = bearer(await key_of(parts)), bearer(await key_of(parts))
+    answer = await chat(client, ann, **QUIET, sessionState="s")
+    await chat(client, ann, messages=[message("user", "and the cellar?")], sessionState="s")
+
+    [heading] = (await client.get("/chat/conversations", headers=ann)).json()["conversations"]
+    path = f"/chat/conversations/{heading['id']}"
+    whole = (await client.get(path, headers=ann)).json()
+    exported = await client.get(path, headers={**ann, "accept": "text/markdown"})
+
+    assert (heading["title"], heading["turns"]) == ("a quiet room", 2)
+    assert whole["turns"][0] == {
+        "question": "a quiet room",
+        "answer": answer["message"]["content"],
+        "at": whole["turns"][0]["at"],
+        "sources": ["http://inn.example/items/garden"],
+    }
+    assert exported.headers["content-type"].startswith("text/markdown")
+    assert exported.text.startswith("# a quiet room\n")
+    assert "**You:** and the cellar?" in exported.text
+    assert (await client.get(f"{path}?format=pdf", headers=ann)).status_code == 400
+    for stranger, status in ((bob, 404), ({}, 401)):
+        assert (await client.get(path, headers=stranger)).status_code == status
+        assert (await client.delete(path, headers=stranger)).status_code == status
+    assert (await client.delete(path, headers={**ann, "origin": "https://else.example"})).status_code == 403
+    assert (await client.delete(path, headers=ann)).status_code == 204
+    assert (await client.get("/chat/conversations", headers=ann)).json() == {"conversations": []}
+    assert "conversation" not in str([each.name for each in parts.site.catalog.public])
+
+
+async def test_nothing_is_stored_where_the_site_keeps_nothing(inn: Inn) -> None:
+    async with inn(chat={"keep": False}) as parts, asking(parts) as http:
+        ann = bearer(await key_of(parts))
+        first = await chat(http, ann, **QUIET, sessionState="s")
+        second = await chat(http, ann, messages=[message("user", "and the cellar?")], sessionState="s")
+
+        assert [about(each)["session"] for each in (first, second)] == ["new", "known"]
+        assert (await http.get("/chat/conversations", headers=ann)).json() == {"conversations": []}
+
+
+async def test_of_many_conversations_the_oldest_go_first(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("portico.transcripts.MOST", 3)
+    for number in range(5):
+        conversation = begun(f"s{number}", f"question {number}", datetime.now(UTC))
+        await parts.site.transcripts.add("ann", conversation, None, Turn(f"question {number}", "yes"))
+
+    assert [each.title for each in await parts.site.transcripts.of("ann")] == ["question 4", "question 3", "question 2"]
+
+
+@requirement("chat:own:feedback")
+async def test_everybody_can_say_what_they_think_and_only_the_operator_reads_it(
+    parts: Parts, client: httpx.AsyncClient
+) -> None:
+    opinion = {"rating": "down", "comment": "Too short", "question": "a room", "items": ["attic"], "turn": None}
+    given = await client.post("/chat/feedback", json=opinion)
+    wrong = [
+        await client.post("/chat/feedback", json=each)
+        for each in ({}, {"rating": "sideways"}, {"rating": "up", "comment": "x" * 3000}, [], {"rating": "up", "turn": 0})
+    ]
+    spent = [(await client.post("/chat/feedback", json={"rating": "up"})).status_code for _ in range(20)]
+
+    assert given.status_code == 201
+    assert [each.status_code for each in wrong] == [400] * 5
+    assert spent[0] == 201
+    assert spent[-1] == 429
+    first = (await parts.site.feedback.all(1000))[-1]
+    assert (first.id, first.caller) == (given.json()["id"], "anonymous")
+    assert (first.opinion.rating, first.opinion.comment, first.opinion.items) == ("down", "Too short", ("attic",))
+    assert (await client.get("/chat/feedback")).status_code == 405
+    with pytest.raises(Exception, match="list__feedback"):
+        await parts.site.call(Call("list__feedback"), Caller())
