@@ -74,6 +74,7 @@ class Call:
     callback: str = ""  # an address that is told when the task has ended
     confirmation: str = ""  # a token that says whom this call waited for
     session: str = ""  # of the caller, as the server numbers them; what began in it ends with it
+    step: str = ""  # of an agent's execution, that it uses up; set by the site alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ from portico.operations import Context, Counted, checked_params, collection_oper
 from portico.oversight import Challenged, Code
 from portico.query import EVERYTHING, Page, Query, Test, checked, matcher, parse_filter
 from portico.safety.gate import Gate, Permit
-from portico.safety.guard import Guard
+from portico.safety.guard import Guard, Taken
 from portico.search import Finder
 from portico.store import Kept
 from portico.subscriptions import Following, Subscribe, Subscriptions
@@ -93,6 +93,8 @@ class Site:
         self.guard = Guard(finder.store, safety or Safety(), self._dangers, observe, show or _unseen)
         self.gate = Gate(lambda: self.catalog, self._refresh, self.limits, rates, observe, self.guard)
         self.tasks = Tasks(finder.store, self.gate, self._run_task, self.limits, observe)
+        self.tasks.on_end(self._ended)
+        self._settling: set[asyncio.Task[None]] = set()
         self.memories = Memories(finder.store)
         self.transcripts = Transcripts(finder.store)
         self.feedback = Feedback(finder.store)
@@ -437,7 +439,8 @@ class Site:
     async def _begin(self, permit: Permit, call: Call, operation: Operation, given: Any) -> Outcome | Task:
         cleared = await self.gate.clear(permit)
         if call.run == "later" or (call.run == "auto" and operation.long):
-            return await self.tasks.start(cleared, call, operation)
+            step = cleared.taken.name if cleared.taken else ""
+            return await self.tasks.start(cleared, replace(call, step=step), operation)
         try:
             result = await self._in_time(cleared, call, operation, given)
         except SiteError:
@@ -457,6 +460,18 @@ class Site:
                 operation=operation.name,
                 hint="Start it as a task, or allow more time.",
             ) from error
+
+    def _ended(self, task: Task) -> None:
+        """Of a task that an agent has reported as its step, the loop is told how it went."""
+        if task.call.step:
+            settling = asyncio.create_task(self._settle_task(task))
+            self._settling.add(settling)
+            settling.add_done_callback(self._settling.discard)
+
+    async def _settle_task(self, task: Task) -> None:
+        with contextlib.suppress(SiteError):  # it stays unknown how it went
+            taken = Taken.named(task.call.step)
+            await self.guard.settle(taken, task.caller, failed=task.state == TaskState.FAILED)
 
     async def _settle(self, permit: Permit, *, failed: bool) -> None:
         if permit.taken:

@@ -8,7 +8,7 @@ import pytest
 from tests.conformance.requirements import requirement
 from tests.safety.conftest import ADDING, DENIED, Open, boss_of, events, later, person
 
-from portico.calls import Call
+from portico.calls import Call, Task, TaskState
 from portico.errors import (
     AgentBlocked,
     ConfirmationNeeded,
@@ -525,3 +525,20 @@ async def test_nothing_that_an_agent_says_forges_a_line_of_the_trail(eager: Part
     await blocked.starts()
     await blocked.steps(DENIED)
     assert isinstance(await blocked.refused("execute_agent", element_name="bot"), AgentBlocked)
+
+
+async def test_what_the_site_saw_fail_as_a_task_has_failed_too(eager: Parts) -> None:
+    bot = await person(eager)
+    await bot.does("execute_agent", element_name="bot")
+    hint = {"element_name": "bot", "next_action_hint": "calling set_table for a party"}
+    await bot.does("record_execution_step", **hint)
+
+    task = await eager.site.call(Call("set_table", {"seats": 11}, run="later"), bot.caller)
+    assert isinstance(task, Task)
+    ended = await eager.site.tasks.wait(task.id, bot.caller, 10)
+    assert ended.state == TaskState.FAILED
+    async with asyncio.timeout(10):
+        while (said := await bot.does("record_execution_step", **hint, outcome="success"))["autonomy"]["continue"]:
+            await asyncio.sleep(0)  # how the task went is written down right after it has ended
+
+    assert said["autonomy"]["reason"] == "The step before failed"

@@ -51,6 +51,15 @@ class Taken:
     execution: str
     number: int
 
+    @property
+    def name(self) -> str:
+        return f"{self.execution}/{self.number}"
+
+    @classmethod
+    def named(cls, name: str) -> "Taken":
+        execution, _, number = name.partition("/")
+        return cls(execution, int(number))
+
 
 def _nowhere(_: Challenged, __: Code) -> None:
     """For sites that show codes only when somebody asks for them."""

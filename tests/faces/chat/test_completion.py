@@ -4,8 +4,8 @@ import re
 from typing import Any
 
 import httpx
-import pytest
 from tests.conformance.requirements import requirement
+from tests.faces.chat.talk import NOW, QUIET, chat, message, said
 from tests.faces.conftest import Inn, asking, key_of, scripted, telling
 
 from portico import errors
@@ -17,7 +17,6 @@ from portico.faces.chat.followups import followups, options
 from portico.faces.chat.overrides import read_overrides
 from portico.items import Item
 from portico.server import Parts
-from tests.faces.chat.talk import NOW, QUIET, chat, message, said
 
 
 @requirement("chat:request:post", "chat:request:json", "chat:request:paths", "chat:request:messages")
@@ -136,30 +135,30 @@ async def test_overrides_are_honoured_or_reported_with_the_reason(client: httpx.
     assert german["context"]["portico"]["understood"]["language"] == "de"
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        [],
-        {},
-        {"messages": []},
-        {"messages": [{"role": "user"}]},
-        {"messages": [{"role": "user", "content": " "}]},
-        {"messages": [{"role": "assistant", "content": "Hello"}]},
-        {"messages": [{"role": "robot", "content": "Hello"}]},
-        {"messages": [{"role": "user", "content": "rooms"}], "context": []},
-        {"messages": [{"role": "user", "content": "rooms"}], "context": {"overrides": {"top": 0}}},
-        {"messages": [{"role": "user", "content": "rooms"}], "context": {"overrides": {"retrieval_mode": "magic"}}},
-        {"messages": [{"role": "user", "content": "x" * 20_000}]},
-    ],
-)
-@requirement("chat:error:status", "chat:error:text", "chat:rule:permanent", "chat:stream:error-before")
-async def test_what_cannot_be_answered_is_400_and_says_why(client: httpx.AsyncClient, body: Any) -> None:
-    for path in ("/chat", "/chat/stream"):
-        refused = await client.post(path, json=body)
+UNANSWERABLE: list[Any] = [
+    [],
+    {},
+    {"messages": []},
+    {"messages": [{"role": "user"}]},
+    {"messages": [{"role": "user", "content": " "}]},
+    {"messages": [{"role": "assistant", "content": "Hello"}]},
+    {"messages": [{"role": "robot", "content": "Hello"}]},
+    {"messages": [{"role": "user", "content": "rooms"}], "context": []},
+    {"messages": [{"role": "user", "content": "rooms"}], "context": {"overrides": {"top": 0}}},
+    {"messages": [{"role": "user", "content": "rooms"}], "context": {"overrides": {"retrieval_mode": "magic"}}},
+    {"messages": [{"role": "user", "content": "x" * 20_000}]},
+]
 
-        assert (refused.status_code, refused.headers["content-type"]) == (400, "application/json")
-        assert list(refused.json()) == ["error"]
-        assert isinstance(refused.json()["error"], str)
+
+@requirement("chat:error:status", "chat:error:text", "chat:rule:permanent", "chat:stream:error-before")
+async def test_what_cannot_be_answered_is_400_and_says_why(client: httpx.AsyncClient) -> None:
+    for body in UNANSWERABLE:
+        for path in ("/chat", "/chat/stream"):
+            refused = await client.post(path, json=body)
+
+            assert (refused.status_code, refused.headers["content-type"]) == (400, "application/json")
+            assert list(refused.json()) == ["error"]
+            assert isinstance(refused.json()["error"], str)
 
 
 FAILURES = {
@@ -327,7 +326,9 @@ def test_a_question_finds_by_words_by_meaning_or_by_both() -> None:
 
 
 def test_questions_back_offer_what_to_choose_from() -> None:
-    clarify = Clarify("Which?", (Question("a", "How many?", "number"), Question("b", "Size?", "single_select", ("S", "M"))))
+    clarify = Clarify(
+        "Which?", (Question("a", "How many?", "number"), Question("b", "Size?", "single_select", ("S", "M")))
+    )
 
     assert options(clarify) == ("S", "M")
     items = [{"name": "A"}, {"name": "B"}, {"name": "x" * 100}, {}]

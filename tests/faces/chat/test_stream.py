@@ -25,7 +25,9 @@ async def lines(client: httpx.AsyncClient, path: str = "/chat/stream", **headers
     return lines_of(answer.text)
 
 
-@requirement("chat:stream:ok", "chat:stream:first-context", "chat:stream:delta", "chat:rule:newline", "chat:rule:chunks")
+@requirement(
+    "chat:stream:ok", "chat:stream:first-context", "chat:stream:delta", "chat:rule:newline", "chat:rule:chunks"
+)
 @requirement("chat:shape:no-nulls", "chat:answer:citations")
 async def test_a_stream_is_context_then_text_then_what_to_ask_next(parts: Parts) -> None:
     async with asking(scripted(parts, telling(*BEGUN, Finished(1)))) as http:

@@ -91,10 +91,15 @@ class Threads:
 
     async def _alike(self, told: tuple[Turn, ...] | None, question: str, owner: str) -> Conversation | None:
         """The conversation of the same questions, for a client that names no session. Perhaps it has this turn, too."""
-        again = await self.site.transcripts.known(owner, tail=tail_of((*(told or ()), Turn(question))))
+        again = await self._unnamed(owner, (*(told or ()), Turn(question)))
         if told:
-            return again or await self.site.transcripts.known(owner, tail=tail_of(told))
+            return again or await self._unnamed(owner, told)
         return again if again and not before(again.turns, None, question, datetime.now(UTC)) else None
+
+    async def _unnamed(self, owner: str, turns: tuple[Turn, ...]) -> Conversation | None:
+        """A conversation of these questions, whose client has named no session."""
+        found = await self.site.transcripts.known(owner, tail=tail_of(turns))
+        return found if found and found.session == _digest({MINTED: found.id}) else None
 
 
 def _note(digest: str) -> str:

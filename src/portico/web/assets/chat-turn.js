@@ -356,7 +356,7 @@ function markers(text, found, cited) {
   for (const at of new Set(cited)) {
     const name = String(found[at].item.name ?? "");
     const start = name.length > 2 && !isMarked(at) ? text.indexOf(name) : -1;
-    const end = start + name.length + (start >= 0 && /[”"»]/.test(text[start + name.length] ?? "") ? 1 : 0);
+    const end = start + name.length + (start >= 0 && /[”“"»]/.test(text[start + name.length] ?? "") ? 1 : 0);
     if (start >= 0 && !marks.some((each) => each.from < end && each.to > start)) marks.push({ from: end, to: end, at });
   }
   // What an answer speaks of by name needs no list of all that it looked through.
@@ -382,13 +382,14 @@ function paragraphs(text, marks, cite) {
   return made;
 }
 
-const JOINED = "\u2060"; // no line begins with a citation
-
 function inline(line, start, marks, cite) {
   const nodes = [];
   let at = start;
   for (const mark of marks) {
-    nodes.push(...bold(line.slice(at, Math.max(mark.from, at))), JOINED, cite(mark.at), JOINED);
+    const before = line.slice(at, Math.max(mark.from, at));
+    const last = /\S{1,40}$/.exec(before)?.[0] ?? "";
+    // No line begins with a citation: it stays with the word before it.
+    nodes.push(...bold(before.slice(0, before.length - last.length)), el("span", { class: "cited" }, bold(last), cite(mark.at)));
     at = Math.max(mark.to, at);
   }
   return [...nodes, ...bold(line.slice(at))];

@@ -32,6 +32,7 @@ export class Chat {
 
   #build() {
     const { say, options } = this;
+    this.root.lang = options.language;
     this.log = el("div", { class: "chat-log", attrs: { role: "log", "aria-live": "polite", "aria-label": say("conversation"), tabindex: "-1" } });
     this.input = el("textarea", { class: "chat-input", rows: 1, maxLength: 4000, dir: "auto", autocomplete: "off", enterKeyHint: "send",
       placeholder: options.placeholder || say("askAnything", { site: options.site }), attrs: { "aria-label": say("question"), "aria-describedby": "chat-hint" }, oninput: () => this.#grow(), onkeydown: (event) => this.#typed(event) });

@@ -1,0 +1,76 @@
+"""Addresses that older front ends of Azure samples expect, where a site turns them on."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from tests.conformance.requirements import requirement
+from tests.faces.chat.talk import QUIET, lines_of, message, said
+from tests.faces.conftest import Inn, asking, key_of
+
+ANN = "user-of-somebody-0001"
+
+
+@pytest.fixture
+async def front(inn: Inn) -> AsyncIterator[httpx.AsyncClient]:
+    async with inn(chat={"azure": True}) as parts, asking(parts) as http:
+        http.headers["x-key"] = await key_of(parts)
+        yield http
+
+
+@requirement("chat:client:azure")
+async def test_the_azure_demo_finds_what_it_looks_for(front: httpx.AsyncClient) -> None:
+    auth, setup = (await front.get("/auth_setup")).json(), (await front.get("/config")).json()
+    content = await front.get("/content/attic")
+    body: dict[str, Any] = {
+        **QUIET,
+        "context": {"overrides": {"top": 3, "retrieval_mode": "text", "suggest_followup_questions": True}},
+        "session_state": None,
+    }
+    first, *_, last = lines_of((await front.post("/chat/stream", json=body)).text)
+
+    assert (auth["useLogin"], auth["requireAccessControl"]) == (False, False)
+    assert (setup["streamingEnabled"], setup["showVectorOption"]) == (True, False)
+    assert (content.status_code, content.headers["location"]) == (307, "/items/attic")
+    assert (await front.get("/content/nothing.pdf")).json() == {"error": "There is no item 'nothing.pdf'"}
+    assert first["context"]["data_points"]["text"]
+    assert "session_state" not in body["context"]
+    assert last["context"]["followup_questions"]
+
+
+@requirement("chat:client:serverless")
+async def test_the_serverless_chat_keeps_conversations_of_its_users(front: httpx.AsyncClient) -> None:
+    first = lines_of((await front.post("/api/chats/stream", json={**QUIET, "context": {"userId": ANN}})).text)[0]
+    session = first["context"]["sessionId"]
+    more = {"messages": [message("user", "and the cellar?")], "context": {"userId": ANN, "sessionId": session}}
+    second = lines_of((await front.post("/api/chats/stream", json=more)).text)[0]
+
+    user = {"userId": ANN}
+    assert second["context"]["sessionId"] == session
+    assert second["context"]["portico"]["conversation"]["turn"] == 2
+    assert (await front.get("/api/chats", params=user)).json() == [{"id": session, "title": "a quiet room"}]
+    told = (await front.get(f"/api/chats/{session}", params=user)).json()
+    assert [each["role"] for each in told] == ["user", "assistant", "user", "assistant"]
+    assert told[0]["content"] == "a quiet room"
+    for stranger in ({"userId": "user-of-somebody-0002"}, {"userId": "short"}, {}):
+        assert (await front.get(f"/api/chats/{session}", params=stranger)).status_code in {400, 404}
+    assert (await front.delete(f"/api/chats/{session}", params=user)).status_code == 204
+    assert (await front.get("/api/chats", params=user)).json() == []
+
+
+async def test_a_user_id_leads_to_nothing_of_a_caller_with_a_name(front: httpx.AsyncClient) -> None:
+    key = {"authorization": f"Bearer {front.headers['x-key']}"}
+    await front.post("/chat", json={**QUIET, "context": {"userId": ANN}}, headers=key)
+
+    assert (await front.get("/api/chats", params={"userId": ANN})).json() == []
+    assert len((await front.get("/api/chats", params={"userId": ANN}, headers=key)).json()) == 1
+
+
+async def test_without_the_setting_none_of_them_is_there(client: httpx.AsyncClient) -> None:
+    paths = ("/auth_setup", "/config", "/content/attic", "/api/chats", "/api/chats/1")
+    answers = [(await client.get(path)).status_code for path in paths]
+    answer = await said(client, "a quiet room", context={"userId": ANN})
+
+    assert answers == [404] * len(paths)
+    assert answer["context"]["portico"]["conversation"]["stored"] is False

@@ -1,0 +1,120 @@
+"""Files that come with a question: read with their headers, under limits, answered from and cited by their names."""
+
+import io
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from reportlab.pdfgen.canvas import Canvas
+from tests.conformance.requirements import requirement
+from tests.faces.chat.talk import message
+from tests.faces.conftest import Inn, asking
+
+BOUNDARY = "---Part-1"
+KEY = "The spare key hangs behind the blue boat."
+
+
+def pdf(text: str) -> bytes:
+    file = io.BytesIO()
+    canvas = Canvas(file)
+    canvas.drawString(72, 700, text)
+    canvas.save()
+    return file.getvalue()
+
+
+def part(name: str, body: bytes, kind: str = "", filename: str = "") -> bytes:
+    disposition = f"Content-Disposition: form-data; name={name}" + (f'; filename="{filename}"' if filename else "")
+    type = f"\r\nContent-Type: {kind}" if kind else ""
+    return f"--{BOUNDARY}\r\n{disposition}{type}\r\n\r\n".encode() + body + b"\r\n"
+
+
+def asked(question: str = "Where does the spare key hang?") -> bytes:
+    return part("json", msgspec.json.encode({"messages": [message("user", question)]}), "application/json")
+
+
+async def sent(client: httpx.AsyncClient, *parts: bytes, end: str = f"--{BOUNDARY}--\r\n") -> httpx.Response:
+    headers = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}
+    return await client.post("/chat", content=b"".join(parts) + end.encode(), headers=headers)
+
+
+@requirement("chat:own:files", "chat:rule:multipart", "chat:shape:file-names")
+@pytest.mark.parametrize(
+    ("name", "body", "kind", "filename", "source"),
+    [
+        ('"messages[0].files[0]"', KEY.encode(), "text/plain", "", "file-1.txt"),
+        ("files", f"# House\n\n{KEY}".encode(), "", "C:\\my notes.md", "my-notes.md"),
+        ('"files[0]"', f"<p>Hello.</p><p>{KEY}</p><script>x</script>".encode(), "text/html", "a[1].html", "a-1-.html"),
+        ('"messages[0].files[0]"', pdf(KEY), "application/octet-stream", "house.pdf", "house.pdf#page=1"),
+    ],
+)
+async def test_a_file_is_answered_from_and_cited(
+    client: httpx.AsyncClient, name: str, body: bytes, kind: str, filename: str, source: str
+) -> None:
+    answer = await sent(client, asked(), part(name, body, kind, filename))
+
+    assert answer.status_code == 200, answer.text
+    told = answer.json()
+    assert KEY in told["message"]["content"]
+    assert f"[{source}]" in told["message"]["content"]
+    points = told["context"]["data_points"]
+    assert source in points["citations"]
+    assert any(text.startswith(f"{source}: ") and KEY in text for text in points["text"])
+    assert [each["title"] for each in told["context"]["thoughts"]].count("Files") == 1
+
+
+async def test_of_a_long_file_the_passages_that_matter_are_kept(client: httpx.AsyncClient) -> None:
+    filler = "\n\n".join(f"Paragraph {number} speaks of boats, nets and weather. " * 20 for number in range(60))
+
+    answer = await sent(
+        client, asked(), part("files", f"{filler}\n\n{KEY}\n\n{filler}".encode(), "text/plain", "log.txt")
+    )
+
+    assert KEY in answer.json()["message"]["content"]
+    assert len(answer.json()["context"]["data_points"]["text"]) <= 18
+
+
+TEXT = part('"messages[0].files[0]"', b"Hello", "text/plain")
+
+
+UNREADABLE: list[tuple[list[bytes], str]] = [
+    ([asked(), part('"messages[0].files[1]"', b"Hello", "text/plain")], "gap"),
+    ([asked(), TEXT, TEXT], "Two parts"),
+    ([TEXT], "named json"),
+    ([asked(), asked(), TEXT], "named json"),
+    ([asked(), part("secret", b"Hello", "text/plain")], "named 'secret'"),
+    ([asked(), part("files", b"\x89PNG\r\n", "image/png", "a.png")], "not read here"),
+    ([asked(), part("files", b"no pdf", "application/pdf", "a.pdf")], "not read here"),
+    ([asked(), part("files", b"%PDF-1.4 broken", "application/pdf", "a.pdf")], "not a readable PDF"),
+    ([asked(), part("files", b" ", "text/plain", "a.txt")], "no text"),
+    ([asked(), part("files", b"x" * 2_000_001, "text/plain", "a.txt")], "more than 2000000 bytes"),
+    ([asked(), *[part("files", b"Hello", "text/plain")] * 6], "More than 5 files"),
+    ([asked(), *[part("files", b"Hello", "text/plain")] * 11], "more than 10 parts"),
+    ([part("json", b"{", "application/json"), TEXT], "not JSON"),
+]
+
+
+@requirement("chat:shape:file-gap")
+async def test_what_cannot_be_read_is_400(client: httpx.AsyncClient) -> None:
+    for form, why in UNREADABLE:
+        refused = await sent(client, *form)
+
+        assert refused.status_code == 400
+        assert why in refused.json()["error"]
+
+
+async def test_a_form_that_breaks_off_is_400(client: httpx.AsyncClient) -> None:
+    for end in ("", "garbage", f"--{BOUNDARY}\r\n"):
+        assert (await sent(client, asked(), TEXT, end=end)).status_code == 400
+
+
+async def test_a_form_without_a_boundary_is_400(client: httpx.AsyncClient) -> None:
+    headers = {"content-type": "multipart/form-data"}
+
+    assert (await client.post("/chat", content=asked(), headers=headers)).status_code == 400
+
+
+async def test_a_site_may_read_no_files(inn: Inn) -> None:
+    settings: dict[str, Any] = {"files": 0}
+    async with inn(chat=settings) as parts, asking(parts) as http:
+        assert (await sent(http, asked(), TEXT)).status_code == 400
