@@ -25,7 +25,7 @@ from portico.ingest import load_sources
 from portico.observe import nowhere
 from portico.server import opened_site
 
-LIMIT = 1500  # tokens of the default tools, by every tokenizer, as sent
+LIMIT = 2500  # tokens of the default tools, by every tokenizer, as sent
 TOKENIZERS = {"o200k": openai.o200k_base(), "cl100k": openai.cl100k_base()}
 OFFERED: tuple[Literal["none", "own", "all"], ...] = ("none", "own", "all")
 SEEN = ("name", "description", "inputSchema")

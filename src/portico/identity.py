@@ -3,7 +3,7 @@
 import hashlib
 import secrets
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
@@ -145,6 +145,7 @@ class Identity:
     anonymous_danger: Danger = Danger.SAFE
     find_holder: Callable[[str], Awaitable[Holder]] | None = None  # of an access token; raises if it is wrong
     find_agent: FindAgent | None = None  # by a certificate and a claimed name; raises if it is wrong
+    find_named: Callable[[str], Awaitable[Key | None]] | None = None  # a key by its id, for work that goes on later
 
     async def caller(self, credentials: Credentials) -> Caller:
         """The caller behind a request; raises if credentials are given but wrong."""
@@ -173,6 +174,17 @@ class Identity:
         if credentials.ident:
             raise Unauthenticated("Certificates are not taken here", hint="Show a key, or nothing.")
         return self.nobody(credentials.address)
+
+    async def renewed(self, caller: Caller) -> Caller:
+        """Who asked earlier, as of now: what was taken away since does not count any more."""
+        kind, _, id = caller.id.partition(":")
+        if kind != "key" or self.find_named is None:
+            return caller
+        key = await self.find_named(id)
+        if key is None or not key.is_valid(datetime.now(UTC)):
+            raise Unauthenticated("The API key is not valid any more", hint="It has expired or was revoked.")
+        trust, danger = min(caller.trust, key.trust), min(caller.danger, key.danger)
+        return replace(caller, scopes=caller.scopes & key.scopes, danger=danger, trust=trust)
 
     def nobody(self, address: str = "") -> Caller:
         return Caller(scopes=self.anonymous, danger=self.anonymous_danger, address=address)

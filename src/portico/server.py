@@ -123,6 +123,7 @@ async def _site(
         config.anonymous_danger,
         _token_holders(config),
         _agents(config, finder.store),
+        finder.store.key,
     )
     operations = await site_operations(config, finder.store)
     manners = _manners(config)

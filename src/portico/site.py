@@ -91,7 +91,7 @@ class Site:
         self._acknowledged = 0  # the newest change this process has told a caller of
         rates = Rates(self.limits, finder.store.spend)
         self.guard = Guard(finder.store, safety or Safety(), self._dangers, observe, show or _unseen)
-        self.gate = Gate(lambda: self.catalog, self._refresh, self.limits, rates, observe, self.guard)
+        self.gate = Gate(lambda: self.catalog, self._refresh, self.limits, rates, observe, self.guard, identity.renewed)
         self.tasks = Tasks(finder.store, self.gate, self._run_task, self.limits, observe)
         self.tasks.on_end(self._ended)
         self._settling: set[asyncio.Task[None]] = set()
@@ -100,7 +100,7 @@ class Site:
         self.feedback = Feedback(finder.store)
         self._readers = asyncio.Semaphore(READERS)
         self._subscriptions = Subscriptions(finder.store, lambda: self.catalog)
-        self.workflows = Workflows(lambda: self.catalog, self.gate, self.call)
+        self.workflows = Workflows(lambda: self.catalog, self.gate, self._call_later)
         self._pipeline = Pipeline(finder, lambda: self.catalog, manners or Manners(), model)
 
     @property
@@ -350,6 +350,10 @@ class Site:
             raise
         self._observe(Called(operation.name, _since(started), caller.id))
         return outcome
+
+    async def _call_later(self, call: Call, caller: Caller) -> Outcome | Task:
+        """A call of somebody who asked for it earlier: what was taken away since stays undone."""
+        return await self.call(call, await self.identity.renewed(caller))
 
     async def newest(self) -> int:
         """The sequence number of the newest change: from here on to watch is to miss nothing."""

@@ -100,10 +100,10 @@ class ExecutionParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 def supervision(guard: Guard, tasks: Tasks) -> list[Operation]:
     """The operations of a site's supervision; those of the loop only where there is one."""
     always = [*_lifecycle(guard, tasks), _confirm(guard)]
-    return always if guard.settings.mode == "disabled" else [*always, *_loop(guard), _verify(guard)]
+    return always if guard.settings.mode == "disabled" else [*always, *_loop(guard, tasks), _verify(guard)]
 
 
-def _loop(guard: Guard) -> list[Operation]:
+def _loop(guard: Guard, tasks: Tasks) -> list[Operation]:
     loop = guard.loop
 
     async def execute_agent(context: Context, given: ExecuteParams) -> Started:
@@ -122,7 +122,10 @@ def _loop(guard: Guard) -> list[Operation]:
             None if isinstance(given.next_params, UnsetType) else given.next_params,
             given.risk_score,
         )
-        return await loop.record(report, context.caller)
+        reported = await loop.record(report, context.caller)
+        if reported.autonomy.stopped:
+            await tasks.cancel_all(context.caller)  # what it has begun before ends too
+        return reported
 
     async def complete_execution(context: Context, given: CompleteParams) -> Execution:
         return await loop.end(given.element_name, given.execution_id, "completed", given.summary, context.caller)

@@ -158,6 +158,14 @@ class Tasks:
         # The coroutine may be here or in another process; either way it ends soon.
         return await self.wait(id, caller, CANCEL_SECONDS) if ended else task
 
+    async def cancel_all(self, caller: Caller) -> None:
+        """Stop whatever a caller has under way, without waiting for it."""
+        for task in await self._store.tasks(caller.id, self._limits.tasks_per_caller, unfinished=True):
+            if _owns(caller, task):
+                await self._store.cancel_task(task.id)
+                if task.id in self._running:
+                    self._running[task.id].stop()
+
     async def retry(self, id: str, caller: Caller) -> Task:
         """Have a task that failed tried again, if repeating it is harmless."""
         task = await self.get(id, caller)

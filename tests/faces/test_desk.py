@@ -74,6 +74,7 @@ async def _key(parts: Parts, *scopes: str, danger: Danger = Danger.SAFE) -> str:
 @asynccontextmanager
 async def seated(inn: Inn, **said: Any) -> AsyncIterator[Desk]:
     async with inn(safety={"start": "allow", **said.pop("safety", {})}, **said) as parts, asking(parts) as http:
+        http.base_url = "http://127.0.0.1"
         agent = await _key(parts, "*:*", "approve", danger=Danger.DANGEROUS)
         caller = await parts.site.identity.caller(Credentials(agent))
         yield Desk(parts, http, caller, agent, await _key(parts, "approve"))
@@ -119,7 +120,8 @@ async def test_what_is_refused_does_not_run(desk: Desk) -> None:
     again = await desk.post(f"confirmations/{token}", {"decision": "approve"})
 
     assert (said.status_code, again.status_code, again.json()["title"]) == (200, 403, "Token used")
-    assert await desk.wants("attic") != token
+    with pytest.raises(Forbidden, match="turned this down"):
+        await desk.do("delete_room", id="attic")
 
 
 async def test_nobody_agrees_to_their_own(desk: Desk) -> None:
@@ -133,11 +135,12 @@ async def test_nobody_agrees_to_their_own(desk: Desk) -> None:
         await desk.post(f"challenges/{challenge}/code", **own),
         await desk.post(f"challenges/{challenge}/verify", {"code": "x"}, **own),
         await desk.post("agents/unblock", {"caller": desk.agent.id}, **own),
+        await desk.post("sources/1/reload", **own),
     ]
 
     assert {each.status_code for each in refused} == {403}
     titles = [each.json()["title"] for each in refused]
-    assert titles == ["Forbidden", "Agent blocked", "Agent blocked", "Forbidden", "Agent blocked"]
+    assert titles == ["Forbidden", *["Agent blocked"] * 5]
 
 
 # Codes
@@ -373,6 +376,8 @@ async def test_the_desk_is_closed_to_everybody_else(inn: Inn) -> None:
                 "passed on": await desk.get("pending", **{"x-forwarded-for": "127.0.0.1"}),
                 "another machine": await foreign.get("/desk/api/pending", headers=_bearer(desk.person)),
                 "a look from there": await foreign.get("/desk"),
+                "a look under another name": await desk.http.get("/desk", headers={"host": "evil.example"}),
+                "another name": await desk.get("pending", host="evil.example"),
                 "a look": await desk.http.get("/desk"),
                 "by GET": await desk.get(f"confirmations/{token}"),
                 "no JSON": await desk.http.post(
@@ -392,6 +397,8 @@ async def test_the_desk_is_closed_to_everybody_else(inn: Inn) -> None:
             "passed on": 403,
             "another machine": 403,
             "a look from there": 403,
+            "a look under another name": 403,
+            "another name": 403,
             "a look": 200,
             "by GET": 405,
             "no JSON": 400,

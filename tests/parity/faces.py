@@ -175,6 +175,24 @@ async def over_nwp(port: int, key: str = "") -> AsyncGenerator[Ask]:
         yield ask
 
 
+@asynccontextmanager
+async def over_chat(streams: bool, port: int, key: str = "") -> AsyncGenerator[Ask]:
+    """The AI Chat Protocol, of a site that tells errors as objects."""
+    async with visitor(port, key) as http:
+
+        async def ask(question: str) -> tuple[Heard, str]:
+            body = {"messages": [{"role": "user", "content": question}]}
+            got = await http.post("/chat/stream" if streams else "/chat", json=body)
+            chunks = [json.loads(line) for line in got.text.splitlines()]
+            error = chunks[-1].get("error", {})
+            own = chunks[0].get("context", {}).get("portico", {})
+            done = [own["action"]["name"]] if "action" in own else []
+            found = () if error else (*(item["@id"] for item in own.get("items", ())), *done)
+            return Heard(found, error.get("code", ""), got.status_code), got.text
+
+        yield ask
+
+
 def _joined(frames: list[dict[str, Any]]) -> Heard:
     parts = [answered(frame) for frame in frames]
     return Heard(tuple(id for part in parts for id in part.ids), next((part.code for part in parts if part.code), ""))
@@ -191,6 +209,7 @@ NLWEB: Mapping[str, Face] = {
 A2A: Mapping[str, Face] = {f"a2a {version}": partial(over_a2a, version) for version in MESSAGES}
 OPERATION: Mapping[str, Face] = {"operation": over_operation}
 NWP: Mapping[str, Face] = {"nwp": over_nwp}
+CHAT: Mapping[str, Face] = {"chat": partial(over_chat, False), "chat stream": partial(over_chat, True)}
 
 
 # Operations by their names, with a key

@@ -8,7 +8,7 @@ import httpx
 import pytest
 import pytest_asyncio
 from tests.faces.conftest import listening
-from tests.parity.faces import A2A, NAMED, NLWEB, NWP, OPERATION, Face, Heard, visitor
+from tests.parity.faces import A2A, CHAT, NAMED, NLWEB, NWP, OPERATION, Face, Heard, visitor
 
 from portico import errors
 from portico.ask.events import Event, Failed, Understood
@@ -54,6 +54,7 @@ WATCHED = {
     "operations": ["own.py"],
     "anonymous": {"scopes": ["ask", "read:rooms"]},
     "mcp": {"operations": "all"},
+    "chat": {"errors": "object"},
     "safety": {"policy": [{"operation": "ring_bell", "decision": "confirm"}]},
 }
 QUESTIONS = {
@@ -155,7 +156,7 @@ async def test_the_questions_tell_the_items_apart(house: House) -> None:
     assert len(set(found.values())) == len(QUESTIONS)
 
 
-@each(NLWEB, A2A, OPERATION, NWP)
+@each(NLWEB, A2A, OPERATION, NWP, CHAT)
 async def test_a_question_has_the_same_items_in_the_same_order_through_every_door(face: Face, house: House) -> None:
     assert await answers(face, house) == await answers(NLWEB["http"], house)
 
@@ -272,7 +273,27 @@ async def test_nwp_tells_a_failure_by_a_code_and_its_status(face: Face, house: H
     }
 
 
-@each(NLWEB, A2A, OPERATION, NWP)
+# Clients send a request again that met a 5xx: only what may succeed by itself is told so.
+DENIED = {errors.Forbidden, errors.AgentBlocked, errors.InvalidToken, errors.ConfirmationNeeded}
+CHATTED = {401: {errors.Unauthenticated}, 403: DENIED, 429: {errors.RateLimited}}
+CHATTED |= {404: {errors.UnknownItem, errors.UnknownOperation, errors.UnknownTask}, 500: {*INSIDE, errors.TimedOut}}
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["before", "midway"])
+@pytest.mark.parametrize("name", CHAT)
+async def test_chat_tells_a_failure_by_the_code_of_nlweb_and_a_status(name: str, house: House, is_late: bool) -> None:
+    house.site.is_late = is_late
+    statuses = {kind: status for status, kinds in CHATTED.items() for kind in kinds}
+
+    assert await failures(CHAT[name], house) == {
+        kind: Heard(
+            code=FAILURES[kind].nlweb, status=200 if is_late and name == "chat stream" else statuses.get(kind, 400)
+        )
+        for kind in FAILURES
+    }
+
+
+@each(NLWEB, A2A, OPERATION, NWP, CHAT)
 async def test_of_what_should_not_happen_nobody_hears_more_than_that_it_did(face: Face, house: House) -> None:
     house.site.trouble = RuntimeError(SECRET)
     async with face(house.port) as ask:
@@ -310,17 +331,17 @@ async def test_what_cannot_be_undone_waits_at_every_door_until_somebody_else_has
         await house.site.item(name, OPERATOR)
 
 
-@each({name: face for name, face in NLWEB.items() if name != "link"}, A2A)  # a link does nothing but ask
+@each({name: face for name, face in NLWEB.items() if name != "link"}, A2A, CHAT)  # a link does nothing but ask
 async def test_a_command_in_words_waits_like_any_other_call(face: Face, house: House) -> None:
     async with face(house.port, house.guest) as ask:
         refused, _ = await ask("Ring the bell")
         await house.approve("ring_bell")
         done, _ = await ask("Ring the bell")
 
-    assert [refused, done] == [Heard(code="CONFIRMATION_NEEDED"), Heard(("ring_bell",))]
+    assert [refused.code, done] == ["CONFIRMATION_NEEDED", Heard(("ring_bell",))]
 
 
-@pytest.mark.parametrize("path", ["/ask", "/await", "/mcp", "/a2a", "/operations/ask", "/nwp/rooms/query"])
+@pytest.mark.parametrize("path", ["/ask", "/await", "/mcp", "/a2a", "/operations/ask", "/nwp/rooms/query", "/chat"])
 async def test_what_cannot_be_read_costs_as_much_as_what_can(path: str) -> None:
     settings = {**SETTINGS, "limits": {"anonymous_per_minute": 2}}
     headers = {"content-type": "application/json"}

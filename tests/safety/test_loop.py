@@ -275,11 +275,14 @@ async def test_a_pattern_that_waves_steps_through_waves_no_destructive_call_thro
         await bot.starts()
 
         said = await bot.steps("close_kitchen")
-        assert (said["continue"], said["factors"][0]) == (True, "Harmless by the pattern *")
+        assert (said["continue"], said["factors"][0]) == (False, "Risk 50 of 100")
+        harmless = await bot.steps("list_recipes")
+        assert (harmless["continue"], harmless["factors"][0]) == (True, "Harmless by the pattern *")
 
-        assert isinstance(await bot.refused("close_kitchen"), ConfirmationNeeded)
+        assert isinstance(await bot.refused("close_kitchen"), StepNeeded)
         assert isinstance(await bot.refused("delete_recipe", id="r1"), StepNeeded)
         assert (await bot.steps("set_table", next_operation="set_table", risk_score=40))["continue"] is False
+        assert (await bot.steps("get_reverse_shell"))["continue"] is False
 
 
 async def test_a_workflow_carries_no_call_past_the_loop(eager: Parts) -> None:

@@ -34,7 +34,7 @@ from portico.calls import Caller, Task, TaskState
 from portico.config import Config
 from portico.errors import BadRequest, Forbidden, InvalidParams, SiteError, Unauthenticated
 from portico.faces.operations import Answer, Endpoint, answering, metered, problem
-from portico.faces.wire import caller_of, decode, is_from_elsewhere, read_body
+from portico.faces.wire import caller_of, decode, is_from_elsewhere, is_own_host, read_body
 from portico.identity import APPROVE
 from portico.limits import check_payload, check_text
 from portico.loading import Sources
@@ -110,7 +110,9 @@ def routes(site: Site, config: Config, sources: Sources, traffic: Traffic) -> li
     async def visitor(connection: HTTPConnection, site: Site) -> Caller:
         """Who comes to the desk. From elsewhere no key is even looked at, so that none can be tried out."""
         address = connection.client.host if connection.client else ""
-        if (local_only and not _is_here(connection, address)) or is_from_elsewhere(connection, own):
+        # A name that somebody else has pointed at this machine is not this machine.
+        is_here = _is_here(connection, address) and is_own_host(connection, own)
+        if (local_only and not is_here) or is_from_elsewhere(connection, own):
             await site.gate.spend(site.identity.nobody(address))
             error = Forbidden("The desk is not open to you", hint="safety.desk says from where it can be reached.")
             site.refused("desk", error)
@@ -137,7 +139,8 @@ def routes(site: Site, config: Config, sources: Sources, traffic: Traffic) -> li
     async def listed(_: Request, __: Caller) -> Response:
         return _json({"sources": await sources.all()})
 
-    async def reload(request: Request, _: Caller) -> Response:
+    async def reload(request: Request, caller: Caller) -> Response:
+        await site.guard.refuse_blocked(caller)
         return _json(await sources.reload(_whole(request.path_params["number"], "number")), HTTPStatus.ACCEPTED)
 
     async def busy(_: Request, __: Caller) -> Response:

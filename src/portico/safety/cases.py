@@ -64,6 +64,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     challenge: str
     hint: str
     expires: datetime
+    execution: str = ""  # that it came from
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):

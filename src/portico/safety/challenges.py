@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from portico.calls import Caller
 from portico.errors import Forbidden, InvalidToken, RateLimited, SiteError, TokenExpired, UnknownItem
 from portico.oversight import About, Blocked, Challenged, Code, Notification, Tier
-from portico.safety.cases import Agent, Attempts, Block, Broadcast, Challenge, Grant, Pause
+from portico.safety.cases import Agent, Attempts, Block, Broadcast, Challenge, Grant, Pause, Run
 from portico.safety.docket import Sheets
-from portico.safety.office import Office, check_approver
+from portico.safety.office import Office, check_approver, plain
 
 CODE_BYTES = 16  # 128 bits
 EVERYBODY = "*"
@@ -23,7 +23,6 @@ WINDOW_SECONDS = 60.0
 MAX_LOCKOUTS = 10  # doublings of the window
 REISSUE_SECONDS = 60.0
 GRANT_SECONDS = 300.0
-MAX_HINT = 500  # characters that are shown to people
 KEPT = timedelta(days=1)
 MAX_NOTE = 500
 _ID = re.compile(r"[0-9a-f-]{36}")
@@ -34,7 +33,7 @@ class Challenges:
         self._office = office
 
     def begin(
-        self, sheets: Sheets, agent: Agent, name: str, hint: str, digest: str, tier: Tier, reasons: tuple[str, ...]
+        self, sheets: Sheets, agent: Agent, run: Run, hint: str, digest: str, tier: Tier, reasons: tuple[str, ...]
     ) -> tuple[Agent, Challenge, Code]:
         """Have a step wait for a code. If it blocks, nothing of this caller goes on until it is released."""
         office = self._office
@@ -42,8 +41,8 @@ class Challenges:
         challenge = Challenge(
             id=id,
             principal=agent.id,
-            agent=name,
-            hint=_plain(hint),
+            agent=run.agent,
+            hint=plain(hint),
             digest=digest,
             tier=tier,
             reasons=reasons,
@@ -54,13 +53,13 @@ class Challenges:
         )
         sheets.put(challenge, _kept_until(challenge))
         if challenge.blocks:
-            block = Block(agent=name, reason="; ".join(reasons)[:MAX_NOTE], since=challenge.issued, challenge=id)
+            block = Block(agent=run.agent, reason="; ".join(reasons)[:MAX_NOTE], since=challenge.issued, challenge=id)
             agent = replace(agent, block=block, pause=None)
             sheets.put(Broadcast(id=id, notice=_news(challenge)))
         else:
-            agent = replace(agent, pause=Pause(challenge=id, hint=digest, expires=challenge.expires))
+            agent = replace(agent, pause=Pause(challenge=id, hint=digest, expires=challenge.expires, execution=run.id))
         event = "AGENT_BLOCKED" if challenge.blocks else "VERIFICATION_REQUIRED"
-        sheets.tell(event, challenge=id, caller=agent.id, agent=name, hint=challenge.hint, reasons=reasons)
+        sheets.tell(event, challenge=id, caller=agent.id, agent=run.agent, hint=challenge.hint, reasons=reasons)
         return agent, challenge, code
 
     def show(self, challenge: Challenge, code: Code) -> None:
@@ -131,12 +130,15 @@ class Challenges:
             if known and known.principal == caller.rate_key:
                 # Refused before the code is looked at, so that an agent cannot use up a code.
                 return self._refused(sheets, known, caller)
-        locked = self._locked(sheets, principal)
+        # Who relays codes for itself can lock out nobody else.
+        counted = (principal,) if relays else (principal, EVERYBODY)
+        locked = self._locked(sheets, counted)
         if locked:
             sheets.tell("VERIFICATION_REFUSED", challenge=id[:64], caller=caller.rate_key, reason="rate limit")
             return locked
         right = hmac.compare_digest(self._digest(id, Code(code)), known.code if known and known.code else "-" * 64)
         if known is None or not right or self._office.clock() >= known.expires:
+            self._count(sheets, counted)
             return self._failed(sheets, known, id, principal, caller, right=right)
         return self._released(sheets, known, f"{'relayed by' if relays else 'verified by'} {caller.rate_key}")
 
@@ -145,8 +147,6 @@ class Challenges:
     ) -> SiteError:
         if known:
             sheets.put(replace(known, code=""), _kept_until(known))
-        for name in (principal, EVERYBODY):
-            self._count(sheets, name)
         sheets.tell("VERIFICATION_FAILED", challenge=id[:64], caller=caller.rate_key, agent=principal)
         if known and right:
             return TokenExpired("The code has expired", expired_at=known.expires, hint="Ask for a fresh one.")
@@ -158,6 +158,7 @@ class Challenges:
         self._office.file(sheets, replace(freed(agent, known.id), grants=(*agent.grants, grant)))
         sheets.drop(Challenge, known.id)
         sheets.drop(Broadcast, known.id)
+        sheets.drop(Attempts, known.principal)
         sheets.tell("VERIFIED", challenge=known.id, caller=known.principal, agent=known.agent, by=by)
         return _challenged(known)
 
@@ -191,26 +192,27 @@ class Challenges:
 
     # Codes that were wrong
 
-    def _locked(self, sheets: Sheets, principal: str) -> RateLimited | None:
+    def _locked(self, sheets: Sheets, counted: tuple[str, ...]) -> RateLimited | None:
         now = self._office.clock().timestamp()
-        for name in (principal, EVERYBODY):
+        for name in counted:
             known = sheets.get(Attempts, name)
             if known and now < known.locked:
                 wait = round(known.locked - now, 1)
                 return RateLimited("Too many wrong codes", limit=MAX_FAILED, retry_after=wait, hint="Wait.")
         return None
 
-    def _count(self, sheets: Sheets, name: str) -> None:
+    def _count(self, sheets: Sheets, counted: tuple[str, ...]) -> None:
         """Note a wrong code. After ten in a minute none is looked at for a while, and each time for longer."""
         now = self._office.clock().timestamp()
-        known = sheets.get(Attempts, name) or Attempts(id=name)
-        failed = (*(at for at in known.failed if now - at < WINDOW_SECONDS), now)
-        if len(failed) >= MAX_FAILED:
-            wait = WINDOW_SECONDS * 2 ** min(known.lockouts, MAX_LOCKOUTS)
-            known = replace(known, failed=(), locked=now + wait, lockouts=known.lockouts + 1)
-        else:
-            known = replace(known, failed=failed)
-        sheets.put(known, self._office.clock() + KEPT)
+        for name in counted:
+            known = sheets.get(Attempts, name) or Attempts(id=name)
+            failed = (*(at for at in known.failed if now - at < WINDOW_SECONDS), now)
+            if len(failed) >= MAX_FAILED:
+                wait = WINDOW_SECONDS * 2 ** min(known.lockouts, MAX_LOCKOUTS)
+                known = replace(known, failed=(), locked=now + wait, lockouts=known.lockouts + 1)
+            else:
+                known = replace(known, failed=failed)
+            sheets.put(known, self._office.clock() + KEPT)
 
     def _refused(self, sheets: Sheets, known: Challenge, caller: Caller) -> SiteError:
         sheets.tell("SELF_APPROVAL_REFUSED", challenge=known.id, caller=caller.rate_key)
@@ -274,8 +276,3 @@ def _checked(id: str) -> str:
 
 def _unknown(id: str) -> SiteError:
     return UnknownItem("There is no such challenge", challenge=id[:64])
-
-
-def _plain(hint: str) -> str:
-    """A hint for people to read: nothing in it moves a cursor or hides."""
-    return "".join(each if each.isprintable() else "?" for each in hint[:MAX_HINT])

@@ -29,7 +29,7 @@ from portico.safety.docket import Sheets
 from portico.safety.office import Office, check_approver
 
 PREFIX = "conf_"
-ID = 22  # characters of a token that name the confirmation; the others are its secret
+ID = 22  # characters in the end of a token that name the confirmation; the others are its secret
 SHOWN = 10  # characters of a token that are told to others
 MAX_WAITING = 50  # of one caller
 KEPT = timedelta(hours=1)  # after it expired, to say so
@@ -68,6 +68,7 @@ class Confirmations:
             params=wanted.digest,
             reasons=wanted.reasons,
             policy=self._office.policies.digest,
+            session=wanted.session,
         )
         return wanted
 
@@ -106,6 +107,8 @@ class Confirmations:
         if problem:
             sheets.tell("TOKEN_REJECTED", token=shown(token), caller=wanted.principal, reason=type(problem).__name__)
             return problem
+        if found and found.state == "rejected" and not self._is_over(found):
+            return Forbidden("Somebody has turned this down", operation=found.operation, reason="rejected")
         if found is None or found.state in {"used", "rejected", "revoked"} or self._is_over(found):
             return self.needed(self.ask(sheets, wanted))
         by = found.by
@@ -211,7 +214,7 @@ class Confirmations:
             if known.what == "step" and state == "approved":
                 grant = Grant(hint=known.digest, by=caller.rate_key, expires=until)
                 # Somebody has looked: the steps are counted anew.
-                agent = replace(agent, grants=(*agent.grants[-MAX_WAITING:], grant), spent=0, window=None)
+                agent = replace(_looked_at(agent), grants=(*agent.grants[-MAX_WAITING:], grant), spent=0, window=None)
                 changed = replace(changed, state="used", at=office.clock())
             office.file(sheets, agent)
         sheets.put(changed, until + KEPT)
@@ -247,7 +250,8 @@ def confirmation_id(caller: Caller, what: str, operation: str, digest: str) -> s
 
 
 def token_of(known: Confirmation) -> str:
-    return f"{PREFIX}{known.id}{known.nonce}"
+    # What nobody can choose comes first: people name a token by its beginning.
+    return f"{PREFIX}{known.nonce}{known.id}"
 
 
 def shown(token: str) -> str:
@@ -257,7 +261,7 @@ def shown(token: str) -> str:
 
 def named_by(token: str) -> str:
     """The id of the confirmation that a token is for; empty, as no id is, if it has not the form of one."""
-    return token[len(PREFIX) :][:ID] if _TOKEN.fullmatch(token) else ""
+    return token[-ID:] if _TOKEN.fullmatch(token) else ""
 
 
 def waiting(known: Confirmation) -> Waiting:
@@ -288,6 +292,12 @@ def _settled(agent: Agent, known: Confirmation) -> Agent:
         if not (each.type in {"permission_pending", "autonomy_pause"} and each.metadata.operation == known.operation)
     )
     return replace(agent, waiting=waiting, notices=kept)
+
+
+def _looked_at(agent: Agent) -> Agent:
+    """An agent whose failures a person knows of."""
+    runs = tuple(replace(run, steps=tuple(replace(step, outcome="") for step in run.steps)) for run in agent.runs)
+    return replace(agent, runs=runs)
 
 
 def _revoke(sheets: Sheets, id: str) -> None:

@@ -113,7 +113,7 @@ def _patterns(seen: Seen, _: Terms) -> Judged | None:
             return Judged("stop", f"Denied by the pattern {seen.reading.pattern}", Tier.DANGER_ZONE)
         case "approve" if not seen.grant:
             return Judged("pause", f"The pattern {seen.reading.pattern} asks for a person", Tier.CONFIRM)
-        case "auto" if not seen.risk:
+        case "auto" if tier_of(seen.score) is Tier.ADVISORY:
             return Judged("go", f"Harmless by the pattern {seen.reading.pattern}", Tier.ADVISORY)
         case _:
             return None

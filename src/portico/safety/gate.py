@@ -90,6 +90,7 @@ class Gate:
         rates: Rates,
         observe: Observe,
         guard: Guard,
+        renewed: Callable[[Caller], Awaitable[Caller]],
     ) -> None:
         self._catalog = catalog
         self._refresh = refresh  # bring the catalog up to date; whether there was anything new
@@ -97,6 +98,7 @@ class Gate:
         self._rates = rates
         self._observe = observe
         self._guard = guard
+        self._renewed = renewed  # a caller that asked earlier, as of now
         self._seen: Catalog | None = None
         self._let_in: set[tuple[str, frozenset[str]]] = set()  # who may read what, by this catalog
 
@@ -140,10 +142,11 @@ class Gate:
 
     async def resume(self, task: Task) -> Permit:
         """A Permit for work that was admitted before and goes on later. What is forbidden by now stays undone."""
-        operation = await self.settled(lambda: self._admitted_operation(task.call, task.caller))
+        caller = await self._renewed(task.caller)
+        operation = await self.settled(lambda: self._admitted_operation(task.call, caller))
         if operation.kind is not Kind.READ:
-            await self._guard.refuse_blocked(task.caller)
-        return Permit(task.call, task.caller, operation, None, _SEAL, True)
+            await self._guard.refuse_blocked(caller)
+        return Permit(task.call, caller, operation, None, _SEAL, True)
 
     async def _settled(self, request: Request, caller: Caller) -> Operation | None:
         try:

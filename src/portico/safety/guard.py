@@ -170,6 +170,7 @@ class Guard:
             danger=wanted.danger,
             execution=taken.execution if taken else "",
             policy=self._office.policies.digest,
+            session=wanted.session,
         )
 
     def _denied(
@@ -251,6 +252,8 @@ class Guard:
         return await self._confirmations.confirm(token, decision, note, caller)
 
     async def verify(self, id: str, code: str, caller: Caller) -> Challenged:
+        if not self.settings.relay:
+            await self._check_free(caller)
         return await self._challenges.verify(id, code, caller)
 
     async def reissue(self, id: str, caller: Caller) -> tuple[Challenged, Code]:

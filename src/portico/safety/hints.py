@@ -21,6 +21,7 @@ from portico.safety.wording import (
     HUMP,
     Form,
     Glob,
+    Layers,
     fold,
     forms,
     glob,
@@ -94,11 +95,11 @@ def read(hint: str, patterns: Patterns, operations: Mapping[str, Danger]) -> Rea
     """Everything about a hint that can be known without knowing who gave it."""
     ends = hint if len(hint) <= MAX_HINT else f"{hint[:MAX_HINT]}\n{hint[-MAX_HINT:]}"
     found = layers(ends)
-    readings = forms(found)
+    readings = forms(found.texts)
     matched, pattern, disguise = _match(ends, readings, patterns)
     named, rest = _named(hint[: MAX_HINT + MAX_PARAMS], _vocabulary(tuple(operations)))
     matches = list(_match_hits(matched, pattern, disguise))
-    others = [*_oddities(hint, found[0]), *_content_hits(readings, plain(rest)[: 2 * MAX_HINT], operations)]
+    others = [*_oddities(hint, found), *_content_hits(readings, plain(rest)[: 2 * MAX_HINT], operations)]
     score, factors = _summary(matches, others)
     return Reading(matched, pattern, score, factors, named, _digest(hint))
 
@@ -144,10 +145,13 @@ def _match_hits(matched: Matched, pattern: str, disguise: str) -> Iterator[Hit]:
         yield Hit(SUSPECT, f"hides what it says: {disguise}")
 
 
-def _oddities(hint: str, text: str) -> Iterator[Hit]:
+def _oddities(hint: str, found: Layers) -> Iterator[Hit]:
     """What makes a hint suspect whatever it says."""
-    if len(hint) > MAX_HINT or len(text) > 2 * MAX_HINT:
+    text = found.texts[0]
+    if len(hint) > MAX_HINT or found.is_cut:
         yield Hit(SUSPECT, f"is too long: more than {MAX_HINT} characters")
+    if found.is_deep:
+        yield Hit(SUSPECT, "is encoded more often than it is decoded here")
     if not words(text):
         yield Hit(SUSPECT, "says nothing")
     sample = hint[: 2 * MAX_HINT]

@@ -85,7 +85,13 @@ class Loop:
             )
             office.file(sheets, replace(agent, name=caller.name, runs=(*agent.runs, run)))
             sheets.tell(
-                "EXECUTION_STARTED", execution=run.id, caller=agent.id, agent=agent_name, goal=run.goal, limit=run.limit
+                "EXECUTION_STARTED",
+                execution=run.id,
+                caller=agent.id,
+                agent=agent_name,
+                goal=run.goal,
+                limit=run.limit,
+                session=session,
             )
             left = max(0, terms.steps - office.spent(agent))
             bounds = Bounds(
@@ -204,8 +210,10 @@ class Loop:
                 for run in over:
                     self._office.finish(sheets, agent, run, "cancelled", "The session is over")
                 left = tuple(run for run in agent.runs if run not in over)
-                kept = tuple(each for each in agent.grants if each.verified)
-                self._office.file(sheets, replace(agent, runs=left, grants=kept, pause=None))
+                grants = agent.grants if left else tuple(each for each in agent.grants if each.verified)
+                ends = agent.pause and agent.pause.execution in {run.id for run in over}
+                pause = None if ends else agent.pause
+                self._office.file(sheets, replace(agent, runs=left, grants=grants, pause=pause))
 
         await self._office.docket.change([(Agent, principal)], work)
 

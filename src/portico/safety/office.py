@@ -23,6 +23,7 @@ AGENT_DAYS = 30  # that something is known of an agent which does nothing
 MAX_NOTICES = 20  # that wait for one agent
 FINISHED_DAYS = 30
 MAX_SUMMARY = 1000
+MAX_SHOWN = 2000  # characters of what an agent says that people are shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +101,10 @@ def check_approver(caller: Caller) -> None:
             scope=APPROVE,
             hint="It needs a key with the scope approve.",
         )
+
+
+def plain(text: str) -> str:
+    """A text of an agent for people to read: nothing in it moves a cursor or hides, and a cut can be seen."""
+    rest = len(text) - MAX_SHOWN
+    end = f" … and {rest} more characters" if rest > 0 else ""
+    return "".join(each if each.isprintable() else "?" for each in text[:MAX_SHOWN]) + end

@@ -17,11 +17,10 @@ from portico.safety.confirmations import Confirmations, token_of
 from portico.safety.docket import Sheets
 from portico.safety.evaluation import Judged, Seen, Terms, judge
 from portico.safety.hints import Named, Reading, read
-from portico.safety.office import Office, digest_of
+from portico.safety.office import Office, digest_of, plain
 
 MAX_STEPS = 30  # that are remembered of a run
 MAX_SEEN = 100  # hints that are remembered to notice repetition
-MAX_SHOWN = 500  # characters of what an agent says that people are shown
 STEP = "record_execution_step"
 
 
@@ -121,12 +120,9 @@ class Reporting:
 
     def _outcome(self) -> Outcome | None:
         """How it went since a person last looked: as the site saw it, if it did, whatever the agent says."""
-        for step in reversed(self.run.steps):
-            if step.outcome == "failure":
-                return "failure"
-            if step.by:
-                break
-        return self.report.outcome
+        # In another execution the same caller would only try the same again.
+        has_failed = any(step.outcome == "failure" for run in self.agent.runs for step in run.steps)
+        return "failure" if has_failed else self.report.outcome
 
     def _monitored(self) -> Reported:
         judged = judge(self._seen(None), self.office.terms(self.caller, self.run.limit))
@@ -206,7 +202,7 @@ class Reporting:
     def _challenged(self, tier: Tier, judged: Judged) -> str:
         reasons = (judged.factor, *self.reading.factors)
         self.agent, challenge, code = self.challenges.begin(
-            self.sheets, self.agent, self.run.agent, self.report.hint, self.action, tier, reasons
+            self.sheets, self.agent, self.run, self.report.hint, self.action, tier, reasons
         )
         self.sent.challenges.append((challenge, code))
         return challenge.id
@@ -276,8 +272,3 @@ def meant(reading: Reading, report: Report) -> Named:
 def action_of(reading: Reading, report: Report) -> str:
     """What a step is, whatever it looks like: its words, its operation and the parameters of that."""
     return hashlib.sha256("\0".join((reading.digest, *bound(reading, report))).encode()).hexdigest()
-
-
-def plain(text: str) -> str:
-    """A text of an agent for people to read: nothing in it moves a cursor or hides."""
-    return "".join(each if each.isprintable() else "?" for each in text[:MAX_SHOWN])

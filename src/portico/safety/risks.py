@@ -8,7 +8,7 @@ from functools import cache
 import re2
 
 from portico.catalog import Danger
-from portico.safety.wording import either
+from portico.safety.wording import either, in_turn
 
 UNKNOWN = 15  # of an action that is described, in words that no table has
 VAGUE = 35  # of a hint that does not say what will be done
@@ -24,6 +24,12 @@ BASELINES: Mapping[Danger, int] = {
 }
 
 
+_SMALL = """
+    the, a, an, this, that, these, those, my, our, your, their, its, up, out, away, off, just, simply, quickly,
+    permanently, completely, entirely, der, die, das, den, dem, meine, unsere, le, la, les, l, el, los, las, mes, mis
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Risk:
     """Wordings that mean the same, as globs of words with commas between them."""
@@ -31,6 +37,19 @@ class Risk:
     score: int
     reason: str
     wordings: str
+
+
+@dataclass(frozen=True, slots=True)
+class Nearby:
+    """Words of two lists that mean something when the one comes soon after the other."""
+
+    score: int
+    reason: str
+    before: str
+    after: str
+    others: int = 0  # words of any kind that may stand between them, besides small ones
+    between: str = _SMALL
+    closing: str = ""  # words of which one has to follow, unless nothing does
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +65,10 @@ RISKS: tuple[Risk, ...] = (
         95,
         "destroys files or disks",
         """
-        rm -rf*, rm -fr*, rm -r*, rm --recursive*, rm --force*, mkfs*, dd if=*, dd of=*, shred *, wipe *, wipefs*,
+        rm -rf*, rm -fr*, rm -r*, rm --recursive*, rm --force*, mkfs*, dd if=*, dd of=*, wipe *, wipefs*,
         fdisk*, diskpart*, format disk*, format drive*, format c, rd /s*, rmdir /s*, del /s*, del /f*, del /q*,
-        remove item * recurse*, find * delete, rmtree*, dev sd*, dev nvme*, fork bomb*
+        remove item * recurse*, find * delete, rmtree*, dev sd*, dev nvme*, fork bomb*, mv * dev null*, cp dev null*,
+        cat dev null *, zeroing out *
         """,
     ),
     Risk(
@@ -58,7 +78,10 @@ RISKS: tuple[Risk, ...] = (
         drop table*, drop database*, drop schema*, drop index*, drop collection*, drop column*, drop view*,
         drop user*, droptable*, dropdatabase*, dropdb, truncate *, truncating *, flushall*, flushdb*, delete all*,
         delete every*, delete * everything*, deleting all*, deleting every*, remove all*, erase all*, erase every*,
-        destroy *, destroying *, terraform destroy*, wiping *
+        destroy *, destroying *, terraform destroy*, wiping *, destruction of*,
+        zerstöre, zerstören, vernichte, vernichten, détruire, détruis, détruit, détruisant, destruir, destruye,
+        destruyendo, distruggere, уничтож*, удалить все*, удали все*, стереть все*, *删除所有*, *删除全部*, *刪除所有*,
+        *清空*, *すべて*削除*, *全て*削除*, *모든*삭제*, *모두*삭제*
         """,
     ),
     Risk(
@@ -106,7 +129,37 @@ RISKS: tuple[Risk, ...] = (
         """
         approve *, approving *, confirm operation*, confirm * operation*, verify challenge*, verify code*,
         verification code*, unblock*, audit log*, audit trail*, safety loop*, safety polic*, edit* * policy,
-        chang* * policy, bypass*, overrid*, circumvent*, portico toml*
+        chang* * policy, bypass*, overrid*, circumvent*, portico toml*,
+        agree to my*, agree for *, agree on * behalf*, to agree, agreeing for*, genehmig*, freigeben, freigabe,
+        zustimmen, approuv*, approbation*, aprobar*, aprueb*, aprobación*, approvare, одобр*, *批准*, *承認*
+        """,
+    ),
+    Risk(
+        80,
+        "reaches for the records of its supervision",
+        """
+        sqlite3 * db*, sqlite3 * update*, sqlite3 * insert*, sqlite3 * delete*, sqlite3 * select*, psql * update*,
+        psql * insert*, psql * delete*, site db*, portico db*, update cases*, into cases*, from cases where*,
+        delete from cases*, update trail*, into trail*, delete from trail*, update keys*, into keys*, supervision s *
+        """,
+    ),
+    Risk(
+        80,
+        "reaches for a code or a key of somebody else",
+        """
+        pager*, code from * log*, code in * log*, code from * inbox*, code in * inbox*, code from the operator*,
+        code that was sent*, code sent to*, guess* the code*, guess* a code*, guessing codes*, try* codes*,
+        one time code*, onetime code*, approval code*, challenge code*, code for * challenge*, operator s code*, otp,
+        2fa*, brute forc*, s key to*, s key for*, s keys to*, s token to*, s token for*, s login*, s credentials*,
+        admin key*, operator key*, operator s key*, operator s token*, someone else s *, somebody else s *,
+        impersonat*, pretend* to be*, log in as*, logging in as*, sign in as*, signing in as*
+        """,
+    ),
+    Risk(
+        80,
+        "may destroy files",
+        """
+        shred *
         """,
     ),
     Risk(
@@ -150,7 +203,8 @@ RISKS: tuple[Risk, ...] = (
         65,
         "deletes files",
         """
-        rm *, unlink *, del *, purge*, purging*, rmdir *
+        rm *, unlink *, del *, purge*, purging*, rmdir *, nuke *, nuking *, obliterat*, annihilat*, eradicat*,
+        demolish*, sabotag*, vandali*
         """,
     ),
     Risk(
@@ -165,7 +219,12 @@ RISKS: tuple[Risk, ...] = (
         "deletes",
         """
         delete*, deleting*, remove*, removing*, erase*, erasing*, clear *, clearing *, uninstall*, discard*, revok*,
-        overwrit*, drop*table*, cancel *, cancelling *
+        overwrit*, drop*table*, cancel *, cancelling *, deletion*, removal*, erasure*, get rid of*, getting rid of*,
+        do away with*, doing away with*, throw away*, throwing away*, throw out*, throwing out*, empty the*,
+        empty out*, empty all*, emptying *, shredding *, trash the*, trashing *, lösch*, loesch*, gelösch*,
+        entferne, entfernen, entfernt, leeren, verwerfen, supprim*, suppression*, effac*, vider, vidant, vidage,
+        élimin*, borra, borrar, borraré, borrando, borrado, borren, borro, suprim*, vaciar, vaciando, cancellare,
+        svuotare, apagar, удал*, стереть, *删除*, *刪除*, *削除*, *消去*, *삭제*
         """,
     ),
     Risk(
@@ -227,6 +286,114 @@ RISKS: tuple[Risk, ...] = (
     ),
 )
 
+_DELETING = """
+    delete, deletes, deleting, deletion of, erase, erasing, erasure of, remove, removing, removal of, purge, purging,
+    wipe, wiping, discard, discarding, drop, dropping, empty, emptying, get rid of, getting rid of, gets rid of,
+    do away with, doing away with, throw away, throwing away, throw out, throwing out, trash, trashing, nuke, nuking,
+    shred, shredding, kill, killing, unlink, unlinking
+"""
+_RUINING = """
+    nuke, nuking, nuked, obliterate, obliterating, annihilate, annihilating, eradicate, eradicating, demolish,
+    demolishing, raze, razing, trash, trashing, zap, zapping, vaporize, vaporizing, wreck, wrecking, sabotage,
+    sabotaging, corrupt, corrupting, ruin, ruining, blow away, blowing away, zero out, shred, shredding, brick, bricking
+"""
+_STORES = """
+    database, databases, db, disk, disks, drive, drives, hard drive, volume, volumes, partition, partitions,
+    filesystem, file system, backup, backups, bucket, cluster, schema
+"""
+_DE = "löschen, loeschen, gelöscht, entfernen, entfernt, leeren, geleert, vernichten, zerstören, formatieren"
+_DE_STORES = "Datenbank, Datenbanken, Festplatte, Festplatten, Laufwerk, Sammlung, Sammlungen, Daten, Dateisystem"
+_FR = """
+    supprimer, supprime, supprimez, supprimant, supprimons, suppression de, suppression des, effacer, efface,
+    effaçant, éliminer, vider, vide, videz, vidant, enlever, formater, reformater
+"""
+_ES = """
+    borrar, borra, borraré, borrando, borren, borro, borrado de, eliminar, elimina, eliminan, eliminaré, eliminando,
+    eliminación de, suprimir, suprime, vaciar, vacía, vaciando, quitar, quitando, formatear, formateando
+"""
+
+_ENDING = """
+    and, then, of, now, so, please, completely, entirely, permanently, again, first, today, forever, before, after,
+    because, to, with, for, at, in, on, by, as, right
+"""
+
+NEARBY: tuple[Nearby, ...] = (
+    Nearby(95, "deletes everything of a kind", _DELETING, "all, every, everything, entire"),
+    Nearby(95, "deletes everything of a kind", _DELETING, "all of them, all of it, each and every", others=1),
+    Nearby(
+        95,
+        "destroys what holds data",
+        _RUINING,
+        _STORES
+        + """, file, files, folder, folders, directory, table, tables, collection, collections, data, records, rows,
+        server, servers, site, website, system, repo, repository, storage, catalog, catalogue, index, logs, shop""",
+        others=1,
+    ),
+    Nearby(
+        95,
+        "destroys what holds data",
+        "format, formatting, reformat, reformatting, repartition, repartitioning",
+        "disk, disks, drive, drives, hard drive, hard disk, volume, volumes, partition, partitions, filesystem, ssd",
+        others=1,
+    ),
+    Nearby(
+        95,
+        "deletes what holds data",
+        _DELETING,
+        f"{_STORES}, table, collection, collections, dataset, site, website, shop, server, repo, repository, catalog, index",
+        others=1,
+        closing=_ENDING,
+    ),
+    Nearby(
+        95,
+        "deletes what holds data",
+        "clear, clearing, clear out, clearing out, clean out, cleaning out, flush, flushing",
+        f"{_STORES}, collection, collections, dataset",
+        others=1,
+        closing=_ENDING,
+    ),
+    Nearby(80, "deletes what holds data", f"{_DELETING}, clear, clearing, flush, flushing", _STORES, others=1),
+    Nearby(
+        80,
+        "deletes everything of a kind",
+        "all, every, everything, entire, toutes, tous, tout, todas, todos, todo",
+        """be deleted, be removed, be erased, be wiped, be destroyed, be purged, being deleted, get deleted, get wiped,
+        seront supprimées, seront supprimés, sera supprimé, être supprimées, être supprimés, seront effacées,
+        serán borrados, serán borradas, serán eliminados, serán eliminadas, ser borrados, ser eliminados""",
+        others=4,
+    ),
+    Nearby(95, "deletes everything of a kind", "alle, alles, aller, allen, sämtliche, ganze, gesamte", _DE, others=3),
+    Nearby(
+        95,
+        "deletes everything of a kind",
+        f"{_DE}, lösche, loesche, löscht, entferne, vernichte, Löschung, Löschen",
+        "alle, alles, aller, sämtliche, sämtlicher, ganze, ganzen, gesamte, gesamten",
+    ),
+    Nearby(95, "destroys what holds data", _DE_STORES, _DE, others=1),
+    Nearby(
+        95, "destroys what holds data", f"{_DE}, lösche, loesche, leere, formatiere, Löschung", _DE_STORES, others=1
+    ),
+    Nearby(
+        95,
+        "deletes everything of a kind",
+        _FR,
+        "tout, toute, tous, toutes, base de données, bases de données, disque, données, collection",
+    ),
+    Nearby(
+        95,
+        "deletes everything of a kind",
+        _ES,
+        "todo, toda, todos, todas, base de datos, bases de datos, disco, datos, colección",
+    ),
+    Nearby(
+        80,
+        "reaches for a code or a key of somebody else",
+        "log, logs, logfile, logfiles, journal, inbox, mailbox, mail, mails, notifications, sms, desk",
+        "code, codes, pin",
+        between="for, to, find, get, see, read, the, a, an, my, its, that, one, look, file, files, and, until, shows",
+    ),
+)
+
 # The names of operations that say how dangerous they are (MCP-AQL, danger levels).
 TELLING_NAMES: tuple[tuple[Danger, tuple[str, ...]], ...] = (
     (
@@ -274,8 +441,13 @@ def hits(text: str) -> Iterator[Hit]:
 
 
 @cache
-def _expressions() -> "tuple[tuple[Risk, re2.Pattern], ...]":
-    return tuple((risk, either(risk.wordings.split(","))) for risk in RISKS)
+def _expressions() -> "tuple[tuple[Risk | Nearby, re2.Pattern], ...]":
+    alone = ((risk, either(risk.wordings.split(","))) for risk in RISKS)
+    return (*alone, *((near, _expression(near)) for near in NEARBY))
+
+
+def _expression(near: Nearby) -> "re2.Pattern":
+    return in_turn(near.before, near.after, near.between, near.others, near.closing)
 
 
 def name_hits(names: set[str]) -> Iterator[Hit]:

@@ -8,8 +8,9 @@ import binascii
 import codecs
 import html
 import re
+import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from urllib.parse import unquote
@@ -19,19 +20,38 @@ import re2
 from portico.errors import ConfigError
 
 MAX_LAYER = 4096  # characters of a text that are looked at; fewer than the digits that Python reads as one number
-ROUNDS = 2  # of decoding what was encoded
+MIN_CODE = 8  # characters that are hardly hexadecimal by chance
+ROUNDS = 3  # of decoding what was encoded
 
 _WORD = re.compile(r"[^\W_]+")
 _SPELLED = re.compile(r"\b(?:[^\W_] ){2,}[^\W_]\b")
 HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,5})\}|x([0-9a-fA-F]{2}))|\\([0-7]{3})")
-_HEX = re.compile(r"(?<![0-9a-z])(?:0x)?[0-9a-f]{2}(?:[ :,-]?(?:0x)?[0-9a-f]{2}){3,}(?![0-9a-z])", re.IGNORECASE)
+_ESCAPE = re.compile(
+    r"(?:\\U000|[Uu]\+)(1[0-9a-fA-F]{4})|(?:[\\%]u|\\U0{4}|[Uu]\+(?:00(?=00))?)([0-9a-fA-F]{4})"
+    r"|\\[ux]\{([0-9a-fA-F]{1,12})\}|\\x([0-9a-fA-F]{2})|\\([0-7]{3})"
+)
+_HALVES = re.compile(r"[\ud800-\udbff][\udc00-\udfff]")
+_NAMED = re.compile(r"\\N\{([A-Za-z0-9 -]{1,60})\}")
+_QUOTED = re.compile(r"(?:=[0-9a-fA-F]{2})+|=\r?\n")
+_SHIFTED = re.compile(r"[+&]([A-Za-z0-9/]{3,})-?")
+_CODE = r"(?:0x[0-9a-f]{2,6}|\d{2,7})"
+_CALL = rf"(?:\bString\.)?(?:\b|\[)(?:n?char|chrw?|unichr|from(?:CharCode|CodePoint))\]?\s{{0,2}}\(?\s{{0,2}}{_CODE}"
+_CALLED = re.compile(
+    rf"{_CALL}(?:\s{{0,2}},\s{{0,2}}{_CODE}|\s{{0,2}}\)?\s{{0,2}}(?:[+.&,~]|\|\|)?\s{{0,2}}{_CALL})*\s{{0,2}}\)?",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(r"0[xX]([0-9a-fA-F]+)|(\d+)")
+_HEX = re.compile(r"(?<![0-9a-z])(?:0x)?[0-9a-f]{2}(?:[ :,-]?(?:0x)?[0-9a-f]{2})+(?![0-9a-z])", re.IGNORECASE)
+_CODES = re.compile(r"(?<![\w.])0?\d{2,3}(?:[ ,;:+|/.-]{1,3}0?\d{2,3})+(?!\w)")
+_BITS = re.compile(r"(?<!\w)[01]{8}(?:[ ,-]?[01]{8})+(?!\w)|(?<!\w)[01]{7}(?:[ ,-][01]{7})+(?!\w)")
+_BIT_RUN = re.compile(r"[01]{8}|[01]{7}")
+_BASE32 = re.compile(r"[A-Za-z2-7]{8,}")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,}={0,2}")
 _PAIR = re.compile(r"(?:0[xX])?([0-9a-fA-F]{2})[ :,-]?")
 _TEXTUAL = re.compile(r"[^\W\d_].*[^\W\d_]", re.DOTALL)
 _UNWORDLY = re.compile(r"[0-9=]|[a-z][A-Z]")
 _UNDECIMAL = re.compile(r"[a-fA-F]")
-_LEET = re.compile(r"[\w@$]+")
+_LEET = re.compile(r"[\w@$€£¥₳₵₣₲₭₥₦₱₴₮₩]+")
 _RUN = re.compile(r"[A-Za-z0-9+/=]{20,}")
 _SCRIPTED = re.compile(r"[^\W\d_]+")
 
@@ -52,6 +72,13 @@ _LOOKALIKES: tuple[tuple[str, str], ...] = (
     ("ɹʇʌʍʎɥɯʞɟɓ", "rtvwyhmkfb"),
     ("օսոհցյզ", "ounhgjq"),
     ("ᎠᎡᎢᎥᎩᎪᎫᎬᎳᎷᎻᎽᏀᏃᏏᏒᏔᏕᏙᏚᏞᏟᏢᏦᏧᏳᏴ", "drtiyajewmhygzbrwsvslcpkdgb"),
+    (
+        "ᗩᗅᐱᐃᗷᗸᑕᑢᗪᗞᕲᑯᗴᕮᘿᗱᙓᖴᘜᕼᓰᒍᒚᒎᐸᒪᒧᗰᘻᙢᑎᘉᑙᗝᓍᑭᕵᑫᕴᖇᖆᔕᔑᖶᑌᑘᐯᐺᗯᘺᙡ᙭ᖻᘔ",
+        "aaaabbccddddeeeeefghijjjkllmmmnnnooppqqrrsstuuvvwwwxyz",
+    ),
+    ("ᚱᛖᛗᛟᛒᛏᚢᛋᚠᛁᛚᛞᚷᚹᛕᚨᛈ", "remobtusfildgwkap"),
+    ("ⲁⲃⲥⲉⲏⲓⲕⲙⲛⲟⲣⲧⲩⲭⲍⲅⲇ", "abcehikmnoptyxzrd"),
+    ("ⱡɽɇⱨⱪⱬɏ", "lrehkzy"),
     ("ꓐꓑꓒꓓꓔꓖꓗꓙꓚꓜꓝꓟꓠꓡꓢꓣꓦꓧꓪꓫꓬꓮꓰꓲꓳꓴ", "bpddtgkjczfmnlsrvhwxyaeiou"),
 )
 _SYMBOLS = (0x1F150, 0x1F170, 0x1F1E6)  # letters in black circles, in black squares, and those that make flags
@@ -59,9 +86,20 @@ _PLAIN_LETTERS: Mapping[int, int] = {
     **{ord(strange): ord(letter) for alike in _LOOKALIKES for strange, letter in zip(*alike, strict=True)},
     **{first + place: ord("a") + place for first in _SYMBOLS for place in range(26)},
 }
-_LEET_LETTERS: tuple[Mapping[int, int], ...] = tuple(str.maketrans("01345@7$", f"o{one}easats") for one in "li")
+_LEET_LETTERS: tuple[Mapping[int, int], ...] = tuple(
+    str.maketrans("01345@7$€£¥₳₵₣₲₭₥₦₱₴₮₩", f"o{one}easatselyacfgkmnpstw") for one in "li"
+)
 _MINGLING = frozenset({"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO"})  # scripts that Latin words stand within
 _DIGESTS = (32, 40, 64)  # hexadecimal digits of identifiers and checksums that hints may well name
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """A plain text, and what it becomes when that which is encoded in it is decoded, again and again."""
+
+    texts: tuple[str, ...]
+    is_cut: bool  # a layer had more characters than are looked at
+    is_deep: bool  # there is more to decode than was decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,27 +161,102 @@ def with_humps(text: str) -> str:
     return HUMP.sub(" ", text)
 
 
-def layers(text: str) -> tuple[str, ...]:
-    """The plain text, and what it becomes when that which is encoded in it is decoded."""
-    found = [plain(text)[:MAX_LAYER]]
-    for _ in range(ROUNDS):
-        deeper = plain(_decoded(found[-1]))[:MAX_LAYER]
+def layers(text: str) -> Layers:
+    found = [plain(text)]
+    while len(found) <= ROUNDS + 1:
+        deeper = plain(_decoded(_ends(found[-1])))
         if deeper == found[-1]:
             break
         found.append(deeper)
-    return tuple(found)
+    is_cut = any(len(layer) > MAX_LAYER for layer in found)
+    return Layers(tuple(map(_ends, found[: ROUNDS + 1])), is_cut, len(found) > ROUNDS + 1)
+
+
+def _ends(text: str) -> str:
+    """As much from the start as from the end: what is worth hiding may stand behind what fills a layer."""
+    half = MAX_LAYER // 2
+    return text if len(text) <= MAX_LAYER else f"{text[:half]}\n{text[-half:]}"
 
 
 def _decoded(text: str) -> str:
-    bare = _ESCAPE.sub(_unescaped, html.unescape(unquote(text)))
-    # Hexadecimal comes first: it is written in letters of base64 too.
-    bare = _HEX.sub(lambda run: from_hex(run[0]) or run[0], bare)
-    return _BASE64.sub(lambda run: from_base64(run[0]) or run[0], bare)
+    bare = html.unescape(unquote(text))
+    for written, meaning in _CODINGS:
+        bare = written.sub(lambda run, meaning=meaning: meaning(run) or run[0], bare)
+    return bare
 
 
 def _unescaped(escape: re.Match[str]) -> str:
-    octal = escape[4]
-    return chr(int(octal, 8) if octal else int(escape[1] or escape[2] or escape[3], 16))
+    *hexadecimal, octal = escape.groups()
+    return _character(int(octal, 8) if octal else int("".join(filter(None, hexadecimal)), 16))
+
+
+def _character(code: int) -> str:
+    return chr(code) if code <= sys.maxunicode else ""
+
+
+def _paired(halves: re.Match[str]) -> str:
+    return halves[0].encode("utf-16", "surrogatepass").decode("utf-16")
+
+
+def _by_name(escape: re.Match[str]) -> str:
+    try:
+        return unicodedata.lookup(escape[1])
+    except KeyError:
+        return ""
+
+
+def _unquoted(run: re.Match[str]) -> str:
+    """Quoted-printable. The end of a line that goes on is a character that does not show."""
+    return bytes.fromhex(run[0].replace("=", "")).decode(errors="replace") if run[0].strip("=\r\n") else "\u200b"
+
+
+def _unshifted(run: re.Match[str]) -> str:
+    """UTF-7. Only what looks like plain letters counts, as anything else can be read so by chance."""
+    digits = run[1] + "A" * (-len(run[1]) % 4)
+    text = base64.b64decode(digits)[: len(run[1]) * 6 // 16 * 2].decode("utf-16-be", errors="replace")
+    return text if fold(text).isascii() and text.isprintable() else ""
+
+
+def _called(run: re.Match[str]) -> str:
+    """`chr(114)+chr(109)` and its like in other languages."""
+    numbers = (int(hexed, 16) if hexed else int(decimal) for hexed, decimal in _NUMBER.findall(run[0]))
+    return "".join(map(_character, numbers))
+
+
+def _from_pairs(run: re.Match[str]) -> str:
+    # Pairs of digits may be meant as hexadecimal and as decimal: both readings count.
+    return _joined(from_hex(run[0]), _from_codes(run))
+
+
+def _from_codes(run: re.Match[str]) -> str:
+    numbers = re.findall(r"\d+", run[0])
+    return _joined(_from_numbers(numbers, 10), _from_numbers(numbers, 8))
+
+
+def _from_numbers(numbers: list[str], base: int) -> str:
+    try:
+        return _textual(bytes(int(number, base) for number in numbers))
+    except ValueError:
+        return ""
+
+
+def _from_bits(run: re.Match[str]) -> str:
+    return _from_numbers(_BIT_RUN.findall(run[0]), 2)
+
+
+def _from_base(run: re.Match[str]) -> str:
+    return _joined(_from_base32(run[0].rstrip("=")), from_base64(run[0]))
+
+
+def _joined(*readings: str) -> str:
+    return " ".join(filter(None, readings))
+
+
+def _from_base32(run: str) -> str:
+    if not _BASE32.fullmatch(run):
+        return ""
+    whole = run[: len(run) - (len(run) % 8 in (1, 3, 6))]
+    return _textual(base64.b32decode(whole.upper() + "=" * (-len(whole) % 8)))
 
 
 def from_hex(run: str) -> str:
@@ -159,6 +272,21 @@ def from_base64(run: str) -> str:
         return _textual(base64.b64decode(whole + "=" * (-len(whole) % 4)))
     except binascii.Error:
         return ""
+
+
+# In this order: hexadecimal is written in letters of base64 too.
+_CODINGS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
+    (_ESCAPE, _unescaped),
+    (_HALVES, _paired),
+    (_NAMED, _by_name),
+    (_QUOTED, _unquoted),
+    (_SHIFTED, _unshifted),
+    (_CALLED, _called),
+    (_HEX, _from_pairs),
+    (_CODES, _from_codes),
+    (_BITS, _from_bits),
+    (_BASE64, _from_base),
+)
 
 
 def _textual(raw: bytes) -> str:
@@ -217,7 +345,7 @@ def _is_mixed(word: str) -> bool:
 def has_code(text: str) -> bool:
     """Whether a run of base64 or hexadecimal stands for text. Words and numbers do by chance, and do not count."""
     coded = any(from_base64(run) for run in _BASE64.findall(text) if _UNWORDLY.search(run) and not run.isdigit())
-    return coded or any(from_hex(run) for run in _HEX.findall(text) if _UNDECIMAL.search(run))
+    return coded or any(from_hex(run) for run in _HEX.findall(text) if len(run) >= MIN_CODE and _UNDECIMAL.search(run))
 
 
 def has_ciphertext(text: str) -> bool:
@@ -245,6 +373,21 @@ def glob(pattern: str) -> Glob:
 def either(patterns: Iterable[str]) -> "re2.Pattern":
     """What finds any of some patterns, where their words are whole. Not for patterns that others write."""
     return re2.compile(f"(?m:{'|'.join(_whole(_pieces(pattern)) for pattern in patterns)})")
+
+
+def in_turn(before: str, after: str, between: str, others: int, closing: str) -> "re2.Pattern":
+    """What finds a word of one list, then one of another, close by: only small words and a few others are between.
+
+    Lists have commas between their words, which may end in *. If there are closing words, only they may follow.
+    """
+    small = f"(?: (?:{_alternatives(between)}))"
+    gap = f"{small}{{0,3}}(?: [^ \n]+){{0,{others}}}{small}{{0,1}} "
+    end = f"(?: (?:{_alternatives(closing)}))?$| (?:{_alternatives(closing)}) " if closing else " |$"
+    return re2.compile(f"(?m:(?:^| )(?:{_alternatives(before)}){gap}(?:{_alternatives(after)})(?:{end}))")
+
+
+def _alternatives(words: str) -> str:
+    return "|".join(_pieces(word).replace("*", "[^ \n]*") for word in words.split(","))
 
 
 def _pieces(pattern: str) -> str:

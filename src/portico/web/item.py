@@ -156,7 +156,7 @@ def _embedded(linked: Mapping[str, Any]) -> str:
 
 
 def embedded(data: Any) -> str:
-    """JSON within a page that nothing in the data can break out of: what could end a script is written as its number."""
+    """JSON that nothing in it can break out of within a page: what could end a script is written as its number."""
     return msgspec.json.encode(data).decode().translate(_SCRIPT_ENDS)
 
 

@@ -16,8 +16,9 @@ BROWSER = {"accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;
 NODES = ["rooms", "rooms-operations", "operations", "gateway", "site"]
 HOSTILE = "</title><script>alert(1)</script>\u202eesrever " + "w" * 100_000
 ELEMENTS = {
-    "html", "head", "meta", "title", "style", "body", "nav", "main", "footer", "div", "span", "p", "h1", "h2", "pre",
-    "table", "tbody", "tr", "th", "td", "ul", "li", "dl", "dt", "dd", "a", "bdi", "code", "details", "summary",
+    "html", "head", "meta", "title", "link", "script", "style", "body", "nav", "main", "footer", "div", "span", "p",
+    "h1", "h2", "pre", "table", "tbody", "tr", "th", "td", "ul", "li", "dl", "dt", "dd", "a", "bdi", "code",
+    "details", "summary",
 }  # fmt: skip
 
 
@@ -114,6 +115,7 @@ async def test_no_title_puts_anything_of_its_own_on_a_page(inn: Inn) -> None:
     for found in pages:
         assert {each.tag for each in found.css("*")} <= ELEMENTS
         assert all((each.attributes["href"] or "").startswith("/") for each in found.css("a"))
+        assert [each.attributes for each in found.css("script")] == [{"src": "/assets/theme.js"}]
         assert not [name for each in found.css("*") for name in each.attributes if name.startswith("on")]
         assert "\u202e" not in found.css_first("title").text()
         assert len(found.html or "") < 50_000

@@ -10,7 +10,7 @@ from a2a.utils.errors import ContentTypeNotSupportedError
 from google.protobuf import json_format
 
 from portico.calls import Call
-from portico.errors import BadRequest
+from portico.errors import BadRequest, Unsupported
 from portico.faces.nlweb.failures import NoResults
 from portico.faces.nlweb.models import nested
 from portico.faces.nlweb.render import NOTHING, Told
@@ -20,6 +20,7 @@ TEXT, DATA = "text", "data"
 MODES = {"text/plain": TEXT, "text": TEXT, "text/*": TEXT, "application/json": DATA, "application/*": DATA}
 MAX_LINE = 200  # characters of what the text says of one item
 MAX_WHOLE = 2**53 - 1  # up to here every whole number is a float of its own (RFC 8259, 6)
+VERIFY = "verify_challenge"
 MAX_RESULT = 2000  # characters of what the text says of an operation's result
 
 Shown: TypeAlias = dict[str, Any]
@@ -63,11 +64,11 @@ def _read_data(data: Shown, text: str, skill: str) -> Wanted:
         case {"query": _}:
             return Asking(data)
         case {"operation": str(name)}:
-            return Calling(Call(name, _object(data, "params"), key=_text(data, "key")))
+            return _calling(Call(name, _object(data, "params"), key=_text(data, "key")))
         case {"answers": _}:
             return Asking({"query": {"text": text}, "context": {"answers": _object(data, "answers")}})
         case _ if skill and skill != "ask":
-            return Calling(Call(skill, data))
+            return _calling(Call(skill, data))
         case _:
             raise BadRequest(
                 "The data part is neither a question, nor answers, nor an operation",
@@ -100,6 +101,13 @@ def _whole_numbers(value: Any) -> Any:
             return int(value)
         case _:
             return value
+
+
+def _calling(call: Call) -> Calling:
+    if call.operation == VERIFY:
+        # Messages are kept, and shown again as history.
+        raise Unsupported("A code is not sent in a message", hint="Call it over /operations, /aql or MCP.")
+    return Calling(call)
 
 
 def _object(data: Shown, name: str) -> Shown:

@@ -34,7 +34,8 @@ class Points:
 
     def attach(self, passages: Iterable[Item]) -> None:
         for each in passages:
-            self._add(each.id, each.id, each.id, plain(each.data.get("name")), plain(each.data.get("text")))
+            name = plain(each.data.get("name"))
+            self._add(each.id, each.id, each.id, "" if each.id.startswith(name) else name, plain(each.data.get("text")))
 
     def take(self, found: Found) -> None:
         shown = shown_item(found, self.premises, V55)

@@ -48,7 +48,9 @@ from portico.feedback import Noted
 from portico.loading import SourceShown
 from portico.observe import Minute
 from portico.oversight import Challenged, Pending, Waiting
+from portico.web.assets import EMBED, KINDS
 from portico.web.item import FORMATS
+from portico.web.style import ASSETS
 
 Described: TypeAlias = dict[str, Any]
 
@@ -492,12 +494,11 @@ def _desk() -> dict[str, Described]:
     after = parameter("after", "query", {"type": "integer", "minimum": 0, "description": "The last line that is known"})
     limit = parameter("limit", "query", {"type": "integer", "minimum": 0, "maximum": MAX_LINES})
     few = parameter("limit", "query", {"type": "integer", "minimum": 0, "maximum": MAX_TASKS})
-    page = {200: answer("The page", _PAGE)}
+    closed = {status: reference("responses", f"Refusal{status}") for status in (400, 401, 403, 429, 503)}
+    page = {200: answer("The page", _PAGE), **closed}
     code, verify = f"{DESK_API}/challenges/{{id}}/code", f"{DESK_API}/challenges/{{id}}/verify"
     return {
-        DESK_PATH: {
-            "get": step("get_desk", "Desk", "The desk, for people", {**page, **problems(400, 401, 403, 429, 503)})
-        },
+        DESK_PATH: {"get": step("get_desk", "Desk", "The desk, for people", page)},
         f"{DESK_API}/pending": {"get": _at_desk("get_pending", "What waits", Pending)},
         f"{DESK_API}/audit": {"get": _at_desk("get_audit", "The audit trail", parameters=[after, limit])},
         f"{DESK_API}/audit/check": {"get": _at_desk("get_audit_check", "What is wrong with the trail", Checked)},
@@ -539,10 +540,15 @@ def _discovery(config: Config) -> dict[str, Described]:
     refused = problems(401, 429, 503)
     text, xml = {**found(content(TEXT, "text/plain")), **refused}, {**found(content({}, XML)), **refused}
     file = parameter("name", "path", {**TEXT, "description": "A collection and a number"}, required=True)
+    asset = parameter("name", "path", {**TEXT, "description": "As pages name it"}, required=True)
     shown = [
-        _read("/", "What this site is, for people", _kept(_PAGE)),
+        _read("/", "What this site is, and a place to ask it, for people", _kept(_PAGE)),
         _read("/docs", "This description, for people", {**found(_PAGE), **refused}),
         _read(INSPECT_PATH, "One question through every protocol, for people", {**found(_PAGE), **refused}),
+        _read(
+            f"{ASSETS}/{{name}}", "A part of pages", {**found(content(TEXT, *KINDS.values())), **problems(404)}, asset
+        ),
+        _read(EMBED, "The chat, for pages elsewhere", found(content(TEXT, KINDS[".js"]))),
         _read("/openapi.json", "This description, for programs", {**found(_DOCUMENT), **refused}),
         _read("/llms.txt", "What this site is, for language models", text),
         _read("/robots.txt", "What crawlers may read", text),

@@ -265,6 +265,10 @@ class PostgresLedger:
         row = await self._engine.fetchrow("SELECT key, revoked FROM keys WHERE digest = $1", digest)
         return decode_key(*row) if row else None
 
+    async def key(self, id: str) -> Key | None:
+        row = await self._engine.fetchrow("SELECT key, revoked FROM keys WHERE id = $1", id)
+        return decode_key(*row) if row else None
+
     async def keys(self) -> list[Key]:
         return [decode_key(*row) for row in await self._engine.fetch("SELECT key, revoked FROM keys ORDER BY id")]
 

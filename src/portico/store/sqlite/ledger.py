@@ -283,6 +283,13 @@ class SqliteLedger:
 
         return await self._engine.read(work)
 
+    async def key(self, id: str) -> Key | None:
+        def work(db: Database) -> Key | None:
+            row = db.execute("SELECT key, revoked FROM keys WHERE id = ?", (id,)).fetchone()
+            return decode_key(*row) if row else None
+
+        return await self._engine.read(work)
+
     async def keys(self) -> list[Key]:
         def work(db: Database) -> list[Key]:
             return [decode_key(*row) for row in db.execute("SELECT key, revoked FROM keys ORDER BY id")]

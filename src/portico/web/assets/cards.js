@@ -27,7 +27,9 @@ function first(value) {
 
 /** What kind of thing an item is, as schema.org calls it. */
 export function kindOf(item) {
-  return brief(first(item["@type"]) ?? "Thing").split("/").pop();
+  return brief(first(item["@type"]) ?? "Thing")
+    .split("/")
+    .pop();
 }
 
 // What may be said of an item, each with its sign. Empty where the item says nothing of it.
@@ -37,7 +39,10 @@ function money(amount, currency, say) {
   if (!Number.isFinite(number)) return brief(amount, 30);
   if (number === 0) return say("free");
   try {
-    return new Intl.NumberFormat(say.language, currency ? { style: "currency", currency } : { minimumFractionDigits: Number.isInteger(number) ? 0 : 2 }).format(number);
+    return new Intl.NumberFormat(
+      say.language,
+      currency ? { style: "currency", currency } : { minimumFractionDigits: Number.isInteger(number) ? 0 : 2 },
+    ).format(number);
   } catch {
     return `${number} ${brief(currency, 10)}`;
   }
@@ -61,30 +66,52 @@ function rating(item, say) {
 
 /** An ISO duration in minutes; null for anything else. */
 export function minutes(text) {
-  const found = /^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?$/.exec(typeof text === "string" ? text.slice(0, 40) : "");
-  return found && text.length > 2 ? Number(found[1] ?? 0) * 1440 + Number(found[2] ?? 0) * 60 + Number(found[3] ?? 0) : null;
+  const found = /^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?$/.exec(
+    typeof text === "string" ? text.slice(0, 40) : "",
+  );
+  return found && text.length > 2
+    ? Number(found[1] ?? 0) * 1440 + Number(found[2] ?? 0) * 60 + Number(found[3] ?? 0)
+    : null;
 }
 
 function duration(item, say) {
   const count = minutes(item.totalTime ?? item.duration ?? item.timeRequired);
   if (!count) return "";
   const hours = Math.floor(count / 60);
-  return [hours && say("hours", { count: hours }), count % 60 && say("minutes", { count: count % 60 })].filter(Boolean).join(" ");
+  return [hours && say("hours", { count: hours }), count % 60 && say("minutes", { count: count % 60 })]
+    .filter(Boolean)
+    .join(" ");
 }
 
 function place(item) {
   const where = first(item.location) ?? item;
   const address = first(where.address ?? item.address);
-  const street = typeof address === "object" && address ? [address.streetAddress, address.addressLocality].map((each) => brief(each, 40)).filter(Boolean).join(", ") : brief(address);
+  const street =
+    typeof address === "object" && address
+      ? [address.streetAddress, address.addressLocality]
+          .map((each) => brief(each, 40))
+          .filter(Boolean)
+          .join(", ")
+      : brief(address);
   return where === item ? street : brief(where.name) || street || (typeof where === "string" ? brief(where) : "");
 }
 
 function stock(item, say) {
-  const told = plain((first(item.offers) ?? {}).availability ?? item.availability).split("/").pop();
+  const told = plain((first(item.offers) ?? {}).availability ?? item.availability)
+    .split("/")
+    .pop();
   return { InStock: say("inStock"), OutOfStock: say("soldOut"), SoldOut: say("soldOut") }[told] ?? "";
 }
 
-const several = (...names) => (item) => names.flatMap((name) => item[name] ?? []).slice(0, 3).map((each) => brief(each, 30)).filter(Boolean).join(", ");
+const several =
+  (...names) =>
+  (item) =>
+    names
+      .flatMap((name) => item[name] ?? [])
+      .slice(0, 3)
+      .map((each) => brief(each, 30))
+      .filter(Boolean)
+      .join(", ");
 
 const FACTS = {
   price: { of: price, class: "price" },
@@ -109,11 +136,19 @@ const SHOWN = {
   Place: ["place", "rating", "price"],
   Question: [],
 };
-const ALIKE = { BarOrPub: "Restaurant", CafeOrCoffeeShop: "Restaurant", FoodEstablishment: "Restaurant", NewsArticle: "Article", BlogPosting: "Article", FAQPage: "Question" };
+const ALIKE = {
+  BarOrPub: "Restaurant",
+  CafeOrCoffeeShop: "Restaurant",
+  FoodEstablishment: "Restaurant",
+  NewsArticle: "Article",
+  BlogPosting: "Article",
+  FAQPage: "Question",
+};
 const ANY = ["start", "duration", "price", "rating", "author", "place"];
 
+// The clock of the place where something happens, not of who reads of it.
 function dated(value, say) {
-  const text = brief(value, 40);
+  const text = brief(value, 40).replace(/(:\d\d)(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)$/, "$1");
   return text ? time(text, say.language) : "";
 }
 
@@ -124,9 +159,16 @@ function shownOf(kind) {
 /** The facts of an item as badges, those that its kind is known by first. */
 export function facts(item, say) {
   const found = shownOf(kindOf(item)).map((name) => [FACTS[name], FACTS[name].of(item, say)]);
-  return found.filter(([, value]) => value).map(([fact, value]) =>
-    el("li", { class: fact.class ?? "" }, fact.icon ? icon(fact.icon) : null, typeof value === "string" ? said(value) : value),
-  );
+  return found
+    .filter(([, value]) => value)
+    .map(([fact, value]) =>
+      el(
+        "li",
+        { class: fact.class ?? "" },
+        fact.icon ? icon(fact.icon) : null,
+        typeof value === "string" ? said(value) : value,
+      ),
+    );
 }
 
 /** A picture that a page may load: of the site itself. What is elsewhere is not asked for. */
@@ -147,19 +189,33 @@ export function card(item, number, { say, origin, act, outside }) {
   const title = url ? el("a", { href: url, ...tab }, said(name)) : said(name);
   const about = [labelled(kind), elsewhere].filter(Boolean).join(" · ");
   const text = brief(item.description, MAX_TEXT);
-  const body = el("div", { class: "item-body" },
-    el("p", { class: "item-kind" }, el("span", { class: "item-number", text: String(number), attrs: { "aria-hidden": "true" } }), said(about)),
+  const body = el(
+    "div",
+    { class: "item-body" },
+    el(
+      "p",
+      { class: "item-kind" },
+      el("span", { class: "item-number", text: String(number), attrs: { "aria-hidden": "true" } }),
+      said(about),
+    ),
     el("h3", { class: "item-name clamp" }, title),
     text ? el("p", { class: `item-text clamp${kind === "Question" ? " long" : ""}` }, said(text)) : null,
     el("ul", { class: "item-facts" }, facts(item, say)),
     actions(item, act, origin),
   );
   const image = src ? el("img", { class: "item-picture", src, alt: "", loading: "lazy", decoding: "async" }) : null;
-  return el("article", { class: `item${image ? " pictured" : ""}`, attrs: { tabindex: "-1", "aria-label": name } }, image, body);
+  return el(
+    "article",
+    { class: `item${image ? " pictured" : ""}`, attrs: { tabindex: "-1", "aria-label": name } },
+    image,
+    body,
+  );
 }
 
 function actions(item, act, origin) {
-  const offered = (Array.isArray(item.actions) ? item.actions : []).filter((each) => each?.protocol === "HTTP").slice(0, 6);
+  const offered = (Array.isArray(item.actions) ? item.actions : [])
+    .filter((each) => each?.protocol === "HTTP")
+    .slice(0, 6);
   const shown = offered.map((each) => actionButton(each, item, act, origin)).filter(Boolean);
   return shown.length ? el("div", { class: "item-actions row" }, shown) : null;
 }
@@ -169,21 +225,68 @@ function actionButton(action, item, act, origin) {
   const url = safeUrl(action.endpoint, origin);
   if (!url || new URL(url).origin !== origin) return null;
   if (action.method === "GET") return el("a", { class: "button small", href: url }, said(label));
-  return el("button", { class: "small", type: "button", title: brief(action.description, 200), onclick: () => act(action, item) }, said(label));
+  return el(
+    "button",
+    { class: "small", type: "button", title: brief(action.description, 200), onclick: () => act(action, item) },
+    said(label),
+  );
 }
 
-/** A value of any shape as text and lists, bounded. */
-export function shownValue(value, depth = 0) {
+/** A value of any shape as text and lists, bounded. Ids of items become links to them. */
+export function shownValue(value, origin, depth = 0) {
   if (value === null || value === undefined) return el("span", { class: "faint", text: "–" });
-  if (typeof value !== "object") return shownScalar(value);
+  if (typeof value !== "object") return shownScalar(value, origin);
   if (depth > 3) return el("span", { text: "…" });
-  if (Array.isArray(value)) return el("ul", {}, value.slice(0, 30).map((each) => el("li", {}, shownValue(each, depth + 1))));
-  const members = Object.entries(value).filter(([name]) => name !== "@type" && name !== "@context").slice(0, 30);
-  return el("dl", {}, members.flatMap(([name, each]) => [el("dt", {}, said(labelled(brief(name, 60)))), el("dd", {}, shownValue(each, depth + 1))]));
+  if (Array.isArray(value))
+    return el(
+      "ul",
+      {},
+      value.slice(0, 30).map((each) => el("li", {}, line(each, origin) ?? shownValue(each, origin, depth + 1))),
+    );
+  const members = membersOf(value).slice(0, 30);
+  return el(
+    "dl",
+    {},
+    members.flatMap(([name, each]) => [
+      el("dt", {}, said(labelled(brief(name, 60)))),
+      el("dd", {}, shownValue(each, origin, depth + 1)),
+    ]),
+  );
 }
 
-function shownScalar(value) {
+function membersOf(value) {
+  return Object.entries(value).filter(([name]) => name !== "@type" && name !== "@context");
+}
+
+const ITEM_ID = /^[\w-]{1,60}\/[\w.-]{1,200}$/;
+
+// A small object in a list, on one line: what it is called, as a link if it names an item, and the rest.
+function line(value, origin) {
+  const members = value && typeof value === "object" && !Array.isArray(value) ? membersOf(value) : [];
+  if (!members.length || members.length > 5 || members.some(([, each]) => typeof each === "object")) return null;
+  const id = members.find(([, each]) => ITEM_ID.test(each))?.[1];
+  const others = members.filter(([, each]) => each !== id);
+  const [name, title] = others.find(([key, each]) => typeof each === "string" && key !== "date" && key !== "time") ??
+    others[0] ?? ["", id];
+  const rest = others
+    .filter(([key]) => key !== name)
+    .map(([key, each]) => said(`${labelled(brief(key, 40))}: ${brief(String(each))}`, { class: "faint" }));
+  return el(
+    "span",
+    { class: "line" },
+    id ? itemLink(id, String(title), origin) : said(brief(String(title), 200)),
+    rest,
+  );
+}
+
+function itemLink(id, text, origin) {
+  const href = `${origin}/items/${id.split("/").map(encodeURIComponent).join("/")}`;
+  return el("a", { href }, said(brief(text, 200)));
+}
+
+function shownScalar(value, origin) {
   const text = brief(String(value), MAX_TEXT);
+  if (ITEM_ID.test(text)) return itemLink(text, text, origin);
   const url = /^https?:\/\//.test(text) ? safeUrl(text) : null;
   if (url) return el("a", { href: url, rel: "noopener noreferrer", target: "_blank" }, said(text));
   return /^\d{4}-\d\d-\d\dT\d\d:/.test(text) ? time(text) : said(text);

@@ -19,23 +19,45 @@ const TYPES = {
 /** A form for what was asked back; `answer(answers, written)` gets the answers by id, and the same for people. */
 export function elicitation(asked, say, answer) {
   const questions = (asked.questions ?? []).filter((each) => each && typeof each.id === "string");
-  const properties = Object.fromEntries(questions.map((each) => [each.id, { ...(TYPES[each.type] ?? TYPES.free_text)(each, say), title: brief(each.text, 300), default: each.default ?? undefined }]));
-  const form = schemaForm({ type: "object", properties, required: questions.length === 1 ? [questions[0].id] : [] }, {}, say.form);
+  const properties = Object.fromEntries(
+    questions.map((each) => [
+      each.id,
+      {
+        ...(TYPES[each.type] ?? TYPES.free_text)(each, say),
+        title: brief(each.text, 300),
+        default: each.default ?? undefined,
+      },
+    ]),
+  );
+  const form = schemaForm(
+    { type: "object", properties, required: questions.length === 1 ? [questions[0].id] : [] },
+    {},
+    say.form,
+  );
   const submit = () => {
     const answers = form.read();
     if (answers) answer(answers, writtenAnswers(answers, questions, say));
   };
-  const element = el("form", { class: "asked-back card", noValidate: true, onsubmit: (event) => (event.preventDefault(), submit()) },
-    el("p", { class: "asked-text" }, said(asked.text ?? "")), form.element,
-    el("div", { class: "row" }, el("button", { class: "primary", type: "submit", text: say("reply") })));
+  const element = el(
+    "form",
+    { class: "asked-back card", noValidate: true, onsubmit: (event) => (event.preventDefault(), submit()) },
+    el("p", { class: "asked-text" }, said(asked.text ?? "")),
+    form.element,
+    el("div", { class: "row" }, el("button", { class: "primary", type: "submit", text: say("reply") })),
+  );
   // One question with a choice of one is answered by choosing.
   const isOne = questions.length === 1 && ["single_select", "boolean"].includes(questions[0].type);
-  if (isOne) element.addEventListener("click", (event) => event.detail > 0 && event.target.matches?.("input[type=radio]") && submit());
+  if (isOne)
+    element.addEventListener(
+      "click",
+      (event) => event.detail > 0 && event.target.matches?.("input[type=radio]") && submit(),
+    );
   return element;
 }
 
 function writtenAnswers(answers, questions, say) {
-  const told = (value) => (Array.isArray(value) ? value.join(", ") : value === true ? say("yes") : value === false ? say("no") : String(value));
+  const told = (value) =>
+    Array.isArray(value) ? value.join(", ") : value === true ? say("yes") : value === false ? say("no") : String(value);
   const pairs = questions.filter((each) => each.id in answers).map((each) => [each, told(answers[each.id])]);
   if (pairs.length === 1) return pairs[0][1];
   return pairs.map(([each, value]) => `${labelled(each.id)}: ${value}`).join(" · ") || "–";
@@ -47,8 +69,25 @@ function writtenAnswers(answers, questions, say) {
 export function progress(title, say, cancel) {
   const bar = el("progress", { max: 1, attrs: { "aria-label": title } });
   const message = el("p", { class: "faint work-message", attrs: { "aria-live": "polite" } });
-  const stop = el("button", { class: "small", type: "button", text: say("cancel"), onclick: () => ((stop.disabled = true), cancel()) });
-  const element = el("div", { class: "work card" }, el("div", { class: "row" }, el("span", { class: "spin", attrs: { "aria-hidden": "true" } }), el("strong", { class: "grow" }, said(title)), stop), bar, message);
+  const stop = el("button", {
+    class: "small",
+    type: "button",
+    text: say("cancel"),
+    onclick: () => ((stop.disabled = true), cancel()),
+  });
+  const element = el(
+    "div",
+    { class: "work card" },
+    el(
+      "div",
+      { class: "row" },
+      el("span", { class: "spin", attrs: { "aria-hidden": "true" } }),
+      el("strong", { class: "grow" }, said(title)),
+      stop,
+    ),
+    bar,
+    message,
+  );
   const show = (fraction, text) => {
     if (fraction > 0) bar.value = Math.min(fraction, 1);
     message.textContent = brief(text, 300);
@@ -67,7 +106,11 @@ export function pause(signal, milliseconds = POLL_MS) {
 
 /** Asks for what an action still needs, runs it, and tells what came of it: `tell(deed)`. */
 export async function act(action, item, { wire, say, host, tell, setKey }) {
-  const dialog = el("dialog", { class: "action", attrs: { "aria-label": labelled(action.name) }, onclose: () => dialog.remove() });
+  const dialog = el("dialog", {
+    class: "action",
+    attrs: { "aria-label": labelled(action.name) },
+    onclose: () => dialog.remove(),
+  });
   host.append(dialog);
   dialog.append(el("p", { class: "faint", text: say("looking") }));
   dialog.showModal();
@@ -76,7 +119,10 @@ export async function act(action, item, { wire, say, host, tell, setKey }) {
     if (!operation) throw new Refusal(404, null, null);
     fill(dialog, new Step(action, item, operation, { wire, say, tell, dialog, setKey }).form());
   } catch (error) {
-    fill(dialog, problem(error, say, () => dialog.close(), setKey));
+    fill(
+      dialog,
+      problem(error, say, () => dialog.close(), setKey),
+    );
   }
 }
 
@@ -99,9 +145,19 @@ class Step {
   // What the item fills in is not asked for again.
   schema() {
     const whole = this.operation.params ?? {};
-    const target = whole.$ref ? whole.$ref.replace(/^#\//, "").split("/").reduce((at, step) => at?.[step], whole) : whole;
+    const target = whole.$ref
+      ? whole.$ref
+          .replace(/^#\//, "")
+          .split("/")
+          .reduce((at, step) => at?.[step], whole)
+      : whole;
     const open = Object.entries(target?.properties ?? {}).filter(([name]) => !(name in this.given));
-    return { ...target, $defs: whole.$defs, properties: Object.fromEntries(open), required: (target?.required ?? []).filter((name) => !(name in this.given)) };
+    return {
+      ...target,
+      $defs: whole.$defs,
+      properties: Object.fromEntries(open),
+      required: (target?.required ?? []).filter((name) => !(name in this.given)),
+    };
   }
 
   form(values = {}) {
@@ -113,12 +169,20 @@ class Step {
       const read = form.read();
       if (read) fill(dialog, isDangerous ? this.sure(read) : this.waiting(read));
     };
-    return el("form", { noValidate: true, onsubmit: go },
+    return el(
+      "form",
+      { noValidate: true, onsubmit: go },
       el("h2", {}, said(this.title)),
       el("p", {}, el("strong", {}, said(brief(this.item.name, 200)))),
       el("p", { class: "faint" }, said(brief(this.operation.description, 400))),
       form.element,
-      el("div", { class: "row" }, this.closing(say("cancel")), el("button", { class: "primary", type: "submit", text: this.title })));
+      el(
+        "div",
+        { class: "row" },
+        this.closing(say("cancel")),
+        el("button", { class: "primary", type: "submit", text: this.title }),
+      ),
+    );
   }
 
   closing(text) {
@@ -130,15 +194,26 @@ class Step {
     return [
       el("h2", { text: say("confirm") }),
       el("p", { class: "note bad" }, said(`${this.title}: ${brief(this.item.name, 200)}`), el("br"), say("cannotUndo")),
-      el("div", { class: "row" },
+      el(
+        "div",
+        { class: "row" },
         el("button", { type: "button", text: say("back"), onclick: () => fill(dialog, this.form(values)) }),
-        el("button", { class: "danger", type: "button", text: say("doIt"), onclick: () => fill(dialog, this.waiting(values)) })),
+        el("button", {
+          class: "danger",
+          type: "button",
+          text: say("doIt"),
+          onclick: () => fill(dialog, this.waiting(values)),
+        }),
+      ),
     ];
   }
 
   waiting(values) {
     this.run(values);
-    return [el("h2", {}, said(this.title)), el("p", { class: "row" }, el("span", { class: "spin" }), this.say("working"))];
+    return [
+      el("h2", {}, said(this.title)),
+      el("p", { class: "row" }, el("span", { class: "spin" }), this.say("working")),
+    ];
   }
 
   async run(values) {
@@ -147,18 +222,34 @@ class Step {
       const done = await wire.run(this.action.name, { ...this.given, ...values }, this.key);
       this.tell({ name: this.action.name, about: brief(this.item.name, 200), result: done.result, task: done.task });
       if (done.task) return dialog.close();
-      fill(dialog, el("h2", { class: "row" }, icon("check"), say("done")), shownValue(done.result ?? {}), el("div", { class: "row" }, this.closing(say("close"))));
+      fill(
+        dialog,
+        el("h2", { class: "row" }, icon("check"), say("done")),
+        shownValue(done.result ?? {}, wire.origin),
+        el("div", { class: "row" }, this.closing(say("close"))),
+      );
     } catch (error) {
       const again = () => fill(dialog, this.waiting(values));
-      const change = el("button", { type: "button", text: say("back"), onclick: () => fill(dialog, this.form(values)) });
-      fill(dialog, problem(error, say, again, this.setKey), el("div", { class: "row" }, this.closing(say("close")), change));
+      const change = el("button", {
+        type: "button",
+        text: say("back"),
+        onclick: () => fill(dialog, this.form(values)),
+      });
+      fill(
+        dialog,
+        problem(error, say, again, this.setKey),
+        el("div", { class: "row" }, this.closing(say("close")), change),
+      );
     }
   }
 }
 
 // What went wrong
 
-const typeOf = (body) => String(body?.type ?? body?.error?.code ?? "").split(":").pop();
+const typeOf = (body) =>
+  String(body?.type ?? body?.error?.code ?? "")
+    .split(":")
+    .pop();
 const CONFIRM = new Set(["ConfirmationNeeded", "CONFIRMATION_NEEDED"]);
 
 /** What went wrong, and what can be done about it. */
@@ -169,8 +260,14 @@ export function problem(error, say, again, setKey) {
   const isNetwork = error instanceof TypeError;
   const text = isNetwork ? say(setKey ? "offline" : "blocked") : error.message || say("failed");
   const hint = brief(error.body?.hint, 300);
-  return el("div", { class: "note bad", attrs: { role: "alert" } }, el("p", {}, el("strong", { text: say("failed") })), el("p", {}, said(brief(text, 600))),
-    hint ? el("p", { class: "faint" }, said(hint)) : null, again ? retry(error.retryAfter, say, again) : null);
+  return el(
+    "div",
+    { class: "note bad", attrs: { role: "alert" } },
+    el("p", {}, el("strong", { text: say("failed") })),
+    el("p", {}, said(brief(text, 600))),
+    hint ? el("p", { class: "faint" }, said(hint)) : null,
+    again ? retry(error.retryAfter, say, again) : null,
+  );
 }
 
 /** A button that waits until it makes sense to press it. */
@@ -190,23 +287,49 @@ export function retry(seconds, say, again) {
 function approval(body, say, again) {
   const details = body.details ?? body.error?.details ?? body.error ?? {};
   const token = brief(details.token ?? details.confirmation_token, 200);
-  const reasons = [].concat(details.reasons ?? []).slice(0, 5).map((each) => el("li", {}, said(brief(each, 200))));
-  const copying = el("button", { class: "small", type: "button", onclick: () => copy(token) }, icon("copy"), say("copy"));
-  return el("div", { class: "note warn", attrs: { role: "alert" } },
+  const reasons = []
+    .concat(details.reasons ?? [])
+    .slice(0, 5)
+    .map((each) => el("li", {}, said(brief(each, 200))));
+  const copying = el(
+    "button",
+    { class: "small", type: "button", onclick: () => copy(token) },
+    icon("copy"),
+    say("copy"),
+  );
+  return el(
+    "div",
+    { class: "note warn", attrs: { role: "alert" } },
     el("p", {}, el("strong", { class: "row" }, icon("shield"), say("approval"))),
     el("p", { text: say("approvalHow") }),
     reasons.length ? el("ul", {}, reasons) : null,
     token ? el("p", { class: "row" }, `${say("token")}:`, el("code", { class: "token", text: token }), copying) : null,
-    el("p", { class: "row" }, again ? el("button", { class: "small", type: "button", onclick: again }, icon("retry"), say("retry")) : null));
+    el(
+      "p",
+      { class: "row" },
+      again ? el("button", { class: "small", type: "button", onclick: again }, icon("retry"), say("retry")) : null,
+    ),
+  );
 }
 
 function keyNeeded(error, say, again, setKey) {
-  const input = el("input", { type: "password", autocomplete: "off", attrs: { "aria-label": say("key") }, placeholder: say("key") });
+  const input = el("input", {
+    type: "password",
+    autocomplete: "off",
+    attrs: { "aria-label": say("key") },
+    placeholder: say("key"),
+  });
   const use = (event) => {
     event.preventDefault();
     setKey(input.value.trim());
     again?.();
   };
-  return el("form", { class: "note warn", onsubmit: use }, el("p", {}, el("strong", { text: say("needsKey") })), el("p", {}, said(brief(error.message, 300))),
-    el("p", { class: "row" }, input, el("button", { class: "primary", type: "submit", text: say("use") })), el("p", { class: "faint", text: say("keyHow") }));
+  return el(
+    "form",
+    { class: "note warn", onsubmit: use },
+    el("p", {}, el("strong", { text: say("needsKey") })),
+    el("p", {}, said(brief(error.message, 300))),
+    el("p", { class: "row" }, input, el("button", { class: "primary", type: "submit", text: say("use") })),
+    el("p", { class: "faint", text: say("keyHow") }),
+  );
 }

@@ -14,7 +14,9 @@ export class History {
   all() {
     try {
       const kept = JSON.parse(stored(this.name) ?? "[]");
-      return Array.isArray(kept) ? kept.filter((each) => each && typeof each.id === "string" && Array.isArray(each.turns)) : [];
+      return Array.isArray(kept)
+        ? kept.filter((each) => each && typeof each.id === "string" && Array.isArray(each.turns))
+        : [];
     } catch {
       return [];
     }
@@ -46,18 +48,49 @@ function slimmed(turn) {
   return { ...turn, items: turn.items.map(slimItem) };
 }
 
-const KEPT = ["@type", "@id", "url", "name", "image", "offers", "price", "priceCurrency", "priceRange", "aggregateRating", "totalTime", "startDate", "datePublished", "location", "address", "author", "actions"];
+const KEPT = [
+  "@type",
+  "@id",
+  "url",
+  "name",
+  "image",
+  "offers",
+  "price",
+  "priceCurrency",
+  "priceRange",
+  "aggregateRating",
+  "totalTime",
+  "startDate",
+  "datePublished",
+  "location",
+  "address",
+  "author",
+  "actions",
+];
 
 function slimItem({ place, item }) {
   if (JSON.stringify(item).length <= LONG) return { place, item };
-  const few = Object.fromEntries(KEPT.filter((name) => name in item).map((name) => [name, item[name]]).filter(([, value]) => JSON.stringify(value).length <= LONG / 8));
-  return { place, item: { ...few, name: String(few.name ?? item["@id"] ?? "").slice(0, 300), description: String(item.description ?? "").slice(0, 600) } };
+  const few = Object.fromEntries(
+    KEPT.filter((name) => name in item)
+      .map((name) => [name, item[name]])
+      .filter(([, value]) => JSON.stringify(value).length <= LONG / 8),
+  );
+  return {
+    place,
+    item: {
+      ...few,
+      name: String(few.name ?? item["@id"] ?? "").slice(0, 300),
+      description: String(item.description ?? "").slice(0, 600),
+    },
+  };
 }
 
 /** A conversation as a text that people can read. */
 export function written(conversation) {
   const turns = conversation.turns.map((turn) => {
-    const items = [...turn.items].sort((a, b) => a.place - b.place).map(({ item }, at) => `${at + 1}. ${item.name ?? item["@id"]}${item.url ? ` <${item.url}>` : ""}`);
+    const items = [...turn.items]
+      .sort((a, b) => a.place - b.place)
+      .map(({ item }, at) => `${at + 1}. ${item.name ?? item["@id"]}${item.url ? ` <${item.url}>` : ""}`);
     return [`## ${turn.question}`, turn.text, items.join("\n"), turn.error?.message ?? ""].filter(Boolean).join("\n\n");
   });
   return [`# ${conversation.title}`, ...turns].join("\n\n") + "\n";

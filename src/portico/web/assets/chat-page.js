@@ -53,7 +53,12 @@ function begin(conversation = null) {
 // The tools at the top
 
 function tool(name, label, onclick) {
-  return el("button", { class: "quiet tool", type: "button", title: label, onclick }, icon(name), el("span", { class: "tool-name", text: label }));
+  return el(
+    "button",
+    { class: "quiet tool", type: "button", title: label, onclick },
+    icon(name),
+    el("span", { class: "tool-name", text: label }),
+  );
 }
 
 function themeButton() {
@@ -75,8 +80,19 @@ function languagePicker() {
     store("portico.language", event.target.value || null);
     location.reload();
   };
-  const choices = [el("option", { value: "", text: `${say("language")}: ${say("system")}` }), ...Object.entries(LANGUAGES).map(([tag, name]) => el("option", { value: tag, text: name, lang: tag, selected: tag === chosen }))];
-  return el("label", { class: "language" }, icon("globe"), el("span", { class: "hidden", text: say("language") }), el("select", { onchange: change }, choices));
+  const choices = [
+    el("option", { value: "", text: `${say("language")}: ${say("system")}` }),
+    ...Object.entries(LANGUAGES).map(([tag, name]) =>
+      el("option", { value: tag, text: name, lang: tag, selected: tag === chosen }),
+    ),
+  ];
+  return el(
+    "label",
+    { class: "language" },
+    icon("globe"),
+    el("span", { class: "hidden", text: say("language") }),
+    el("select", { onchange: change }, choices),
+  );
 }
 
 // What was asked before
@@ -85,21 +101,66 @@ const shelf = el("dialog", { class: "history", attrs: { "aria-label": say("histo
 
 function showHistory() {
   const all = chat.history.all();
-  const rows = all.map((each) => el("li", {},
-    el("button", { class: "quiet grow", type: "button", onclick: () => (shelf.close(), begin(each)) }, el("span", { class: "grow" }, said(each.title, { class: "clamp" }), el("small", { class: "faint" }, time(each.at, language), ` · ${each.turns.length}`))),
-    only("download", say("export"), () => save(`${each.title.slice(0, 40).replace(/[^\p{L}\p{N}]+/gu, "-")}.md`, written(each), "text/markdown")),
-    only("trash", say("remove"), () => (chat.history.remove(each.id), each.id === chat.id && begin(), showHistory()))));
+  const rows = all.map((each) =>
+    el(
+      "li",
+      {},
+      el(
+        "button",
+        { class: "quiet grow", type: "button", onclick: () => (shelf.close(), begin(each)) },
+        el(
+          "span",
+          { class: "grow" },
+          said(each.title, { class: "clamp" }),
+          el("small", { class: "faint" }, time(each.at, language), ` · ${each.turns.length}`),
+        ),
+      ),
+      only("download", say("export"), () =>
+        save(`${each.title.slice(0, 40).replace(/[^\p{L}\p{N}]+/gu, "-")}.md`, written(each), "text/markdown"),
+      ),
+      only("trash", say("remove"), () => (chat.history.remove(each.id), each.id === chat.id && begin(), showHistory())),
+    ),
+  );
   clear(shelf).append(
-    el("div", { class: "row" }, el("h2", { class: "grow", text: say("history") }), only("close", say("close"), () => shelf.close())),
+    el(
+      "div",
+      { class: "row" },
+      el("h2", { class: "grow", text: say("history") }),
+      only("close", say("close"), () => shelf.close()),
+    ),
     rows.length ? el("ul", { class: "history-list" }, rows) : el("p", { class: "faint", text: say("noHistory") }),
-    rows.length ? el("div", { class: "row" }, el("button", { class: "small", type: "button", onclick: () => save("conversations.json", JSON.stringify(all, null, 1), "application/json") }, icon("download"), say("export")),
-      el("button", { class: "small", type: "button", onclick: () => (chat.history.clear(), begin(), showHistory()) }, icon("trash"), say("removeAll"))) : "",
+    rows.length
+      ? el(
+          "div",
+          { class: "row" },
+          el(
+            "button",
+            {
+              class: "small",
+              type: "button",
+              onclick: () => save("conversations.json", JSON.stringify(all, null, 1), "application/json"),
+            },
+            icon("download"),
+            say("export"),
+          ),
+          el(
+            "button",
+            { class: "small", type: "button", onclick: () => (chat.history.clear(), begin(), showHistory()) },
+            icon("trash"),
+            say("removeAll"),
+          ),
+        )
+      : "",
   );
   if (!shelf.open) shelf.showModal();
 }
 
 function only(name, label, onclick) {
-  return el("button", { class: "quiet small only", type: "button", title: label, attrs: { "aria-label": label }, onclick }, icon(name));
+  return el(
+    "button",
+    { class: "quiet small only", type: "button", title: label, attrs: { "aria-label": label }, onclick },
+    icon(name),
+  );
 }
 
 function save(name, text, type) {
@@ -110,7 +171,12 @@ function save(name, text, type) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-document.getElementById("tools").append(tool("plus", say("newChat"), () => begin()), tool("history", say("history"), showHistory), languagePicker(), themeButton());
+document.getElementById("tools").append(
+  tool("plus", say("newChat"), () => begin()),
+  tool("history", say("history"), showHistory),
+  languagePicker(),
+  themeButton(),
+);
 document.body.append(shelf);
 shelf.addEventListener("click", (event) => event.target === shelf && shelf.close());
 

@@ -5,6 +5,7 @@ import { brief, card, facts, kindOf, minutes, shownValue } from "./cards.js";
 import { elicitation, pause, problem, progress } from "./chat-forms.js";
 
 const MAX_ANSWER = 20000;
+const LONG = 3000; // characters from which an answer is folded
 const PAGE = 10; // items that come at once
 const TITLES = new Set(["SearchSummary", "Summary"]);
 
@@ -22,21 +23,40 @@ export class Turn {
     this.chat = chat;
     this.say = chat.say;
     this.parts = {};
-    for (const name of ["chips", "text", "notes", "extra", "tools", "next"]) this.parts[name] = el("div", { class: `turn-${name}` });
+    for (const name of ["chips", "text", "notes", "extra", "tools", "next"])
+      this.parts[name] = el("div", { class: `turn-${name}` });
     // What is read aloud is the answer, not every card as it arrives.
     this.parts.items = el("div", { class: "turn-items", attrs: { "aria-live": "off" } });
     this.parts.tools.setAttribute("aria-live", "off");
     const { chips, text, notes, extra, tools, next, items } = this.parts;
-    this.question = el("div", { class: "turn-question" }, el("p", {}, el("span", { class: "hidden", text: `${this.say("you")}: ` }), said(brief(data.question, 2000))));
+    this.question = el(
+      "div",
+      { class: "turn-question" },
+      el("h2", {}, el("span", { class: "hidden", text: `${this.say("you")}: ` }), said(brief(data.question, 2000))),
+    );
     this.side = el("div", { class: "turn-side" }, chips, text, notes, extra, tools, next);
-    this.element = el("section", { class: "turn", attrs: { "aria-label": brief(data.question, 80) } }, this.question, el("div", { class: "turn-answer" }, this.side, items));
+    this.element = el(
+      "section",
+      { class: "turn", attrs: { "aria-label": brief(data.question, 80) } },
+      this.question,
+      el("div", { class: "turn-answer" }, this.side, items),
+    );
     if (data.done) this.restore();
     else this.wait();
   }
 
   wait() {
     this.element.setAttribute("aria-busy", "true");
-    clear(this.parts.text).append(el("div", { class: "waiting", attrs: { role: "status" } }, el("span", { class: "hidden", text: this.say("looking") }), el("i"), el("i"), el("i")));
+    clear(this.parts.text).append(
+      el(
+        "div",
+        { class: "waiting", attrs: { role: "status" } },
+        el("span", { class: "hidden", text: this.say("looking") }),
+        el("i"),
+        el("i"),
+        el("i"),
+      ),
+    );
   }
 
   restore() {
@@ -56,11 +76,18 @@ export class Turn {
     if (meta.understood) Object.assign(told, { understood: meta.understood, standalone: meta.decontextualized_query });
     if (event === "start") this.understand();
     if (event === "result") this.result(data.item ?? {}, data.index ?? 0);
-    if (event === "error" || data.error) told.error = { ...data.error, retryAfter: data.retryAfter ?? data.error?.retry_after, status: data.status };
+    if (event === "error" || data.error)
+      told.error = { ...data.error, retryAfter: data.retryAfter ?? data.error?.retry_after, status: data.status };
     if (data.elicitation) told.elicitation = data.elicitation;
     if (data.promise) told.promise = data.promise;
     if (event !== "complete") return;
-    Object.assign(told, { session: meta.session_context ?? told.session, notes: meta.notes ?? [], cost: meta.cost, ms: meta.processing_time_ms, type: meta.response_type });
+    Object.assign(told, {
+      session: meta.session_context ?? told.session,
+      notes: meta.notes ?? [],
+      cost: meta.cost,
+      ms: meta.processing_time_ms,
+      type: meta.response_type,
+    });
   }
 
   result(item, index) {
@@ -77,12 +104,15 @@ export class Turn {
   place(item, place) {
     const id = String(item["@id"] ?? place);
     if (this.#cards.has(id)) return;
-    const following = [...this.#cards.values()].filter((each) => each.place > place).sort((a, b) => a.place - b.place)[0];
+    const following = [...this.#cards.values()]
+      .filter((each) => each.place > place)
+      .sort((a, b) => a.place - b.place)[0];
     const made = { item, place, node: card(item, this.#cards.size + 1, this.chat.cards(this)) };
     this.#cards.set(id, made);
     this.element.classList.add("found");
     this.parts.items.insertBefore(made.node, following?.node ?? this.parts.items.querySelector(":scope > .more"));
-    if (following) this.ordered().forEach((each, at) => (each.node.querySelector(".item-number").textContent = String(at + 1)));
+    if (following)
+      this.ordered().forEach((each, at) => (each.node.querySelector(".item-number").textContent = String(at + 1)));
   }
 
   ordered() {
@@ -94,14 +124,28 @@ export class Turn {
   write() {
     const { text, cites } = this.data;
     const found = this.ordered();
-    const cited = [].concat(cites).map((id) => found.findIndex((each) => String(each.item["@id"]) === id)).filter((at) => at >= 0);
+    const cited = []
+      .concat(cites)
+      .map((id) => found.findIndex((each) => String(each.item["@id"]) === id))
+      .filter((at) => at >= 0);
     const marks = markers(text, found, cited);
     clear(this.parts.text).append(...paragraphs(text, marks, (at) => this.citation(found[at], at + 1)));
+    this.parts.text.classList.toggle("long", text.length > LONG && !this.data.open);
+    if (text.length <= LONG || this.data.open) return;
+    const open = () => ((this.data.open = true), this.write());
+    this.parts.text.append(
+      el("button", { class: "small unfold", type: "button", text: this.say("longText"), onclick: open }),
+    );
   }
 
   citation({ item, node }, number) {
     const name = brief(item.name, 120);
-    const button = el("button", { class: "cite", type: "button", attrs: { "aria-label": this.say("sources", { number, name }) }, text: String(number) });
+    const button = el("button", {
+      class: "cite",
+      type: "button",
+      attrs: { "aria-label": this.say("sources", { number, name }) },
+      text: String(number),
+    });
     const go = () => {
       this.chat.preview.hide();
       node.scrollIntoView({ block: "nearest" });
@@ -121,16 +165,34 @@ export class Turn {
   understand() {
     const { constraints = [], collections = [] } = this.data.understood ?? {};
     const chips = constraints.slice(0, 12).map((each) => this.chip(each));
-    const titles = collections.length === 1 ? [el("li", { class: "chip quiet" }, said(this.chat.title(collections[0])))] : [];
+    const titles =
+      collections.length === 1
+        ? [el("li", { class: "chip quiet" }, said(brief(this.chat.title(collections[0]), 60)))]
+        : [];
     clear(this.parts.chips);
-    if (chips.length || titles.length) this.parts.chips.append(el("ul", { class: "chips", attrs: { "aria-label": this.say("understood") } }, titles, chips));
+    if (chips.length || titles.length)
+      this.parts.chips.append(
+        el("ul", { class: "chips", attrs: { "aria-label": this.say("understood") } }, titles, chips),
+      );
   }
 
   chip({ says, words }) {
     const text = brief(says, 120);
     const again = without(this.data, words);
     const label = this.say("without", { what: text });
-    const remove = again === null ? null : el("button", { type: "button", title: label, attrs: { "aria-label": label }, onclick: () => this.chat.ask(again, { replace: this, alone: true }) }, icon("close"));
+    const remove =
+      again === null
+        ? null
+        : el(
+            "button",
+            {
+              type: "button",
+              title: label,
+              attrs: { "aria-label": label },
+              onclick: () => this.chat.ask(again, { replace: this, alone: true }),
+            },
+            icon("close"),
+          );
     return el("li", { class: "chip" }, said(text), remove);
   }
 
@@ -170,9 +232,12 @@ export class Turn {
     this.element.removeAttribute("aria-busy");
     if (data.text) this.write();
     else clear(this.parts.text);
-    const notes = data.notes.filter((each) => each !== data.error?.message).map((each) => el("p", { class: "faint" }, said(brief(each, 400))));
+    const notes = data.notes
+      .filter((each) => each !== data.error?.message)
+      .map((each) => el("p", { class: "faint" }, said(brief(each, 400))));
     clear(this.parts.notes).append(...notes);
-    if (data.cancelled || data.stopped) this.parts.notes.append(el("p", { class: "faint", text: say(data.cancelled ? "cancelled" : "stopped") }));
+    if (data.cancelled || data.stopped)
+      this.parts.notes.append(el("p", { class: "faint", text: say(data.cancelled ? "cancelled" : "stopped") }));
     this.refused();
     this.elicit();
     this.tools();
@@ -195,7 +260,11 @@ export class Turn {
   elicit() {
     const { elicitation: asked, answered } = this.data;
     if (!asked || this.data.error) return;
-    if (answered) return this.parts.text.append(el("p", {}, said(brief(asked.text, 400))), el("p", { class: "faint" }, icon("check"), " ", said(answered)));
+    if (answered)
+      return this.parts.text.append(
+        el("p", {}, said(brief(asked.text, 400))),
+        el("p", { class: "faint" }, icon("check"), " ", said(answered)),
+      );
     const form = elicitation(asked, this.say, (answers, told) => {
       this.data.answered = told;
       form.remove();
@@ -219,8 +288,12 @@ export class Turn {
     const { say } = this;
     this.data.deeds.push(deed);
     const title = said(brief([labelOf(deed.name), deed.about].filter(Boolean).join(": "), 240));
-    const node = el("article", { class: "deed card" }, el("h3", { class: "row" }, icon(deed.task && !deed.result ? "clock" : "check"), title));
-    if (deed.result !== undefined && deed.result !== null) node.append(shownValue(deed.result));
+    const node = el(
+      "article",
+      { class: "deed card" },
+      el("h3", { class: "row" }, icon(deed.task && !deed.result ? "clock" : "check"), title),
+    );
+    if (deed.result !== undefined && deed.result !== null) node.append(shownValue(deed.result, this.chat.wire.origin));
     if (deed.error) node.append(el("p", { class: "problem" }, said(brief(deed.error, 400))));
     this.parts.extra.append(node);
     if (deed.task && deed.result === undefined && !deed.error) this.watch(deed, node);
@@ -240,7 +313,10 @@ export class Turn {
         await pause();
         task = await wire.task(task.id);
       }
-      Object.assign(deed, { result: task.result ?? null, error: task.error?.message ?? (task.state === "cancelled" ? say("cancelled") : undefined) });
+      Object.assign(deed, {
+        result: task.result ?? null,
+        error: task.error?.message ?? (task.state === "cancelled" ? say("cancelled") : undefined),
+      });
     } catch (error) {
       deed.error = error.message || say("failed");
     }
@@ -259,10 +335,28 @@ export class Turn {
     const change = tool("edit", say("editAsk"), () => this.chat.edit(this));
     const hasAnswer = data.items.length || data.text;
     const time = data.ms === undefined ? null : el("span", { class: "faint took", text: say("took", { ms: data.ms }) });
-    clear(this.parts.tools).append(...[hasAnswer ? copying : null, again, change, ...(hasAnswer && this.chat.hasFeedback ? this.rated() : []), time].filter(Boolean));
+    clear(this.parts.tools).append(
+      ...[
+        hasAnswer ? copying : null,
+        again,
+        change,
+        ...(hasAnswer && this.chat.hasFeedback ? this.rated() : []),
+        time,
+      ].filter(Boolean),
+    );
     clear(this.parts.next);
     const follow = followups(data, say);
-    if (follow.length) this.parts.next.append(el("p", { class: "faint small", text: say("followups") }), el("div", { class: "row" }, follow.map((each) => el("button", { class: "small suggestion", type: "button", onclick: () => this.chat.ask(each) }, said(each)))));
+    if (follow.length)
+      this.parts.next.append(
+        el("p", { class: "faint small", text: say("followups") }),
+        el(
+          "div",
+          { class: "row" },
+          follow.map((each) =>
+            el("button", { class: "small suggestion", type: "button", onclick: () => this.chat.ask(each) }, said(each)),
+          ),
+        ),
+      );
   }
 
   // Answers are good for once: what was asked back is asked again.
@@ -282,9 +376,22 @@ export class Turn {
 
   comment() {
     const { say } = this;
-    const input = el("input", { type: "text", maxLength: 1000, dir: "auto", placeholder: say("whatMissing"), attrs: { "aria-label": say("whatMissing") } });
-    const form = el("form", { class: "row comment", onsubmit: (event) => (event.preventDefault(), form.remove(), this.rate("down", input.value.trim())) }, input,
-      el("button", { class: "small primary", type: "submit", text: say("sendIt") }));
+    const input = el("input", {
+      type: "text",
+      maxLength: 1000,
+      dir: "auto",
+      placeholder: say("whatMissing"),
+      attrs: { "aria-label": say("whatMissing") },
+    });
+    const form = el(
+      "form",
+      {
+        class: "row comment",
+        onsubmit: (event) => (event.preventDefault(), form.remove(), this.rate("down", input.value.trim())),
+      },
+      input,
+      el("button", { class: "small primary", type: "submit", text: say("sendIt") }),
+    );
     this.parts.tools.querySelector(".comment")?.remove();
     this.parts.tools.append(form);
     input.focus();
@@ -292,7 +399,15 @@ export class Turn {
 
   async rate(rating, comment = "") {
     const { data } = this;
-    const opinion = { rating, comment, question: data.question.slice(0, 2000), answer: data.text.slice(0, 4000), items: data.items.map(({ item }) => item["@id"]).slice(0, 50), conversation: data.session?.conversation_id ?? "", turn: this.chat.turns.indexOf(this) };
+    const opinion = {
+      rating,
+      comment,
+      question: data.question.slice(0, 2000),
+      answer: data.text.slice(0, 4000),
+      items: data.items.map(({ item }) => item["@id"]).slice(0, 50),
+      conversation: data.session?.conversation_id ?? "",
+      turn: this.chat.turns.indexOf(this),
+    };
     try {
       await this.chat.wire.feedback(opinion);
       data.rated = rating;
@@ -306,7 +421,9 @@ export class Turn {
   }
 
   written() {
-    const items = this.ordered().map(({ item }, at) => `${at + 1}. ${item.name ?? item["@id"]}${item.url ? ` ${item.url}` : ""}`);
+    const items = this.ordered().map(
+      ({ item }, at) => `${at + 1}. ${item.name ?? item["@id"]}${item.url ? ` ${item.url}` : ""}`,
+    );
     return [this.data.text, items.join("\n")].filter(Boolean).join("\n\n");
   }
 
@@ -328,12 +445,20 @@ function labelOf(name) {
 }
 
 function tool(name, label, onclick) {
-  return el("button", { class: "quiet small only", type: "button", title: label, attrs: { "aria-label": label }, onclick }, icon(name));
+  return el(
+    "button",
+    { class: "quiet small only", type: "button", title: label, attrs: { "aria-label": label }, onclick },
+    icon(name),
+  );
 }
 
 function previewed(item, say) {
   const text = brief(item.description, 180);
-  return [el("strong", {}, said(brief(item.name, 120))), text ? el("p", {}, said(text)) : null, el("ul", { class: "item-facts" }, facts(item, say))].filter(Boolean);
+  return [
+    el("strong", {}, said(brief(item.name, 120))),
+    text ? el("p", {}, said(text)) : null,
+    el("ul", { class: "item-facts" }, facts(item, say)),
+  ].filter(Boolean);
 }
 
 /** The question without some of its words; null if they are not in it. */
@@ -341,7 +466,10 @@ function without({ question, standalone, understood }, words) {
   const text = [standalone, question].find((each) => words && each?.toLowerCase().includes(words.toLowerCase()));
   if (!text) return null;
   const at = text.toLowerCase().indexOf(words.toLowerCase());
-  const left = `${text.slice(0, at)} ${text.slice(at + words.length)}`.replace(/\s+/g, " ").replace(/^[\s,;:]+|[\s,;:]+$/g, "").replace(/ ([,;:.?!])/g, "$1");
+  const left = `${text.slice(0, at)} ${text.slice(at + words.length)}`
+    .replace(/\s+/g, " ")
+    .replace(/^[\s,;:]+|[\s,;:]+$/g, "")
+    .replace(/ ([,;:.?!])/g, "$1");
   return /[\p{L}\p{N}]/u.test(left) ? left : (understood?.collections?.[0] ?? null);
 }
 
@@ -371,12 +499,19 @@ function paragraphs(text, marks, cite) {
   let at = 0;
   for (const line of text.split("\n")) {
     const isLast = at + line.length === text.length;
-    const inside = marks.filter((each) => each.from >= at && (each.from < at + line.length || (isLast && each.from === text.length)) );
+    const inside = marks.filter(
+      (each) => each.from >= at && (each.from < at + line.length || (isLast && each.from === text.length)),
+    );
     const item = /^\s*(?:[-*•]|\d+[.)])\s+/.exec(line);
     const skipped = item ? item[0].length : 0;
-    const nodes = inline(line, skipped, inside.map((each) => ({ ...each, from: each.from - at, to: each.to - at })), cite);
+    const nodes = inline(
+      line,
+      skipped,
+      inside.map((each) => ({ ...each, from: each.from - at, to: each.to - at })),
+      cite,
+    );
     if (item) (list ??= made[made.push(el("ul")) - 1]).append(el("li", { dir: "auto" }, nodes));
-    else if (line.trim() || nodes.length) (list = null), made.push(el("p", { dir: "auto" }, nodes));
+    else if (line.trim() || nodes.length) ((list = null), made.push(el("p", { dir: "auto" }, nodes)));
     at += line.length + 1;
   }
   return made;
@@ -387,16 +522,22 @@ function inline(line, start, marks, cite) {
   let at = start;
   for (const mark of marks) {
     const before = line.slice(at, Math.max(mark.from, at));
-    const last = /\S{1,40}$/.exec(before)?.[0] ?? "";
+    const last = /\S{1,16}$/.exec(before)?.[0] ?? "";
     // No line begins with a citation: it stays with the word before it.
-    nodes.push(...bold(before.slice(0, before.length - last.length)), el("span", { class: "cited" }, bold(last), cite(mark.at)));
+    nodes.push(
+      ...bold(before.slice(0, before.length - last.length)),
+      el("span", { class: "cited" }, bold(last), cite(mark.at)),
+    );
     at = Math.max(mark.to, at);
   }
   return [...nodes, ...bold(line.slice(at))];
 }
 
 function bold(text) {
-  return text.split(/\*\*([^*]+)\*\*/).map((each, at) => (at % 2 ? el("strong", { text: each }) : each)).filter((each) => each !== "");
+  return text
+    .split(/\*\*([^*]+)\*\*/)
+    .map((each, at) => (at % 2 ? el("strong", { text: each }) : each))
+    .filter((each) => each !== "");
 }
 
 // What one may go on with: what sets the items of this answer apart.
@@ -405,11 +546,20 @@ function followups({ items, understood, error, elicitation: asked }, say) {
   const known = JSON.stringify(understood?.constraints ?? []).toLowerCase();
   const all = items.map(({ item }) => item);
   const having = (test) => all.filter(test).length > 1;
-  const times = all.map((item) => minutes(item.totalTime)).filter(Boolean).sort((a, b) => a - b);
+  const times = all
+    .map((item) => minutes(item.totalTime))
+    .filter(Boolean)
+    .sort((a, b) => a - b);
   const limit = times.length > 2 ? Math.max(Math.ceil(times[Math.floor(times.length / 2)] / 5) * 5, 5) : 0;
-  const hasPrice = (item) => ["price", "estimatedCost", "averagePrice"].some((name) => Number.isFinite(item[name])) || Number.isFinite(item.offers?.price);
-  const diets = all.flatMap((item) => item.suitableForDiet ?? []).filter((each) => typeof each === "string" && each.length < 30);
-  const diet = ["vegetarian", "vegan", "gluten-free"].find((each) => diets.includes(each) && diets.filter((other) => other === each).length < all.length);
+  const hasPrice = (item) =>
+    ["price", "estimatedCost", "averagePrice"].some((name) => Number.isFinite(item[name])) ||
+    Number.isFinite(item.offers?.price);
+  const diets = all
+    .flatMap((item) => item.suitableForDiet ?? [])
+    .filter((each) => typeof each === "string" && each.length < 30);
+  const diet = ["vegetarian", "vegan", "gluten-free"].find(
+    (each) => diets.includes(each) && diets.filter((other) => other === each).length < all.length,
+  );
   const found = [
     limit && !known.includes("totaltime") ? say("under", { minutes: limit }) : null,
     having(hasPrice) && !/price|cost/.test(known) ? say("cheapest") : null,

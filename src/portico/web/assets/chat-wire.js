@@ -12,14 +12,23 @@ export class Wire {
     this.key = key;
   }
 
-  #send(path, body, { method = body === undefined ? "GET" : "POST", signal, accept = "application/json", headers = {} } = {}) {
+  #send(
+    path,
+    body,
+    { method = body === undefined ? "GET" : "POST", signal, accept = "application/json", headers = {} } = {},
+  ) {
     const key = this.key();
     return fetch(this.origin + path, {
       method,
       signal,
       credentials: "omit",
       referrerPolicy: "no-referrer",
-      headers: { accept, ...(body === undefined ? {} : { "content-type": "application/json" }), ...(key ? { authorization: `Bearer ${key}` } : {}), ...headers },
+      headers: {
+        accept,
+        ...(body === undefined ? {} : { "content-type": "application/json" }),
+        ...(key ? { authorization: `Bearer ${key}` } : {}),
+        ...headers,
+      },
       body: body === undefined ? undefined : JSON.stringify(body),
     });
   }
@@ -45,13 +54,20 @@ export class Wire {
     if (!meta) throw new Refusal(response.status, body, retryAfter(response));
     onEvent("start", body);
     (body.results ?? []).forEach((item, index) => onEvent("result", { index, item }));
-    if (body.error) onEvent("error", { ...body, retryAfter: body.error.retry_after ?? retryAfter(response), status: response.status });
+    if (body.error)
+      onEvent("error", {
+        ...body,
+        retryAfter: body.error.retry_after ?? retryAfter(response),
+        status: response.status,
+      });
     onEvent("complete", body);
   }
 
   /** Every operation that the caller may see, by name. Asked for once. */
   async operations() {
-    this.#operations ??= this.#send("/operations").then(json).then(({ operations }) => new Map(operations.map((each) => [each.name, each])));
+    this.#operations ??= this.#send("/operations")
+      .then(json)
+      .then(({ operations }) => new Map(operations.map((each) => [each.name, each])));
     try {
       return await this.#operations;
     } catch (error) {
@@ -92,8 +108,16 @@ function requestOf({ text, collection, mode, language, session, previous, answer
   return {
     query: { text, ...(collection ? { site: collection } : {}) },
     ...(Object.keys(context).length ? { context } : {}),
-    prefer: { streaming: true, mode: MODES[mode] ?? MODES.summarize, ...(language ? { "accept-language": language } : {}) },
-    meta: { version: VERSION, ...(session ? { session_context: session } : {}), ...(start ? { start_num: start } : {}) },
+    prefer: {
+      streaming: true,
+      mode: MODES[mode] ?? MODES.summarize,
+      ...(language ? { "accept-language": language } : {}),
+    },
+    meta: {
+      version: VERSION,
+      ...(session ? { session_context: session } : {}),
+      ...(start ? { start_num: start } : {}),
+    },
   };
 }
 

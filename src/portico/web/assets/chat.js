@@ -33,22 +33,59 @@ export class Chat {
   #build() {
     const { say, options } = this;
     this.root.lang = options.language;
-    this.log = el("div", { class: "chat-log", attrs: { role: "log", "aria-live": "polite", "aria-label": say("conversation"), tabindex: "-1" } });
-    this.input = el("textarea", { class: "chat-input", rows: 1, maxLength: 4000, dir: "auto", autocomplete: "off", enterKeyHint: "send",
-      placeholder: options.placeholder || say("askAnything", { site: options.site }), attrs: { "aria-label": say("question"), "aria-describedby": "chat-hint" }, oninput: () => this.#grow(), onkeydown: (event) => this.#typed(event) });
+    this.log = el("div", {
+      class: "chat-log",
+      attrs: { role: "log", "aria-live": "polite", "aria-label": say("conversation"), tabindex: "-1" },
+    });
+    this.input = el("textarea", {
+      class: "chat-input",
+      rows: 1,
+      maxLength: 4000,
+      dir: "auto",
+      autocomplete: "off",
+      enterKeyHint: "send",
+      placeholder: options.placeholder || say("askAnything"),
+      attrs: { "aria-label": say("question"), "aria-describedby": "chat-hint" },
+      oninput: () => this.#grow(),
+      onkeydown: (event) => this.#typed(event),
+    });
     this.button = el("button", { class: "primary only chat-send", type: "submit" });
-    this.pickers = el("div", { class: "chat-pickers" }, this.#collections(), this.#modes(), el("span", { id: "chat-hint", class: "hidden", text: say("enterHint") }));
-    this.composer = el("form", { class: "chat-composer", attrs: { role: "search", "aria-label": say("ask") }, onsubmit: (event) => this.#submit(event) },
-      el("div", { class: "chat-box" }, this.input, this.pickers, this.button));
+    this.pickers = el(
+      "div",
+      { class: "chat-pickers" },
+      this.#collections(),
+      this.#modes(),
+      el("span", { id: "chat-hint", class: "hidden", text: say("enterHint") }),
+    );
+    this.composer = el(
+      "form",
+      {
+        class: "chat-composer",
+        attrs: { role: "search", "aria-label": `${say("ask")} ${options.site}`.trim() },
+        onsubmit: (event) => this.#submit(event),
+      },
+      el("div", { class: "chat-box" }, this.input, this.pickers, this.button),
+    );
     this.starters = el("div", { class: "chat-starters" }, this.#suggested());
-    this.root.append(this.log, this.composer, this.starters);
-    this.root.addEventListener("keydown", (event) => event.key === "Escape" && this.#stopping && !event.isComposing && (event.preventDefault(), this.stop()));
+    // Elsewhere nobody has said yet whom one asks.
+    const greeting = options.outside && options.site ? [el("p", { class: "chat-greeting" }, said(options.site))] : [];
+    this.root.append(...greeting, this.log, this.composer, this.starters);
+    this.root.addEventListener(
+      "keydown",
+      (event) =>
+        event.key === "Escape" && this.#stopping && !event.isComposing && (event.preventDefault(), this.stop()),
+    );
     this.#show();
   }
 
   #collections() {
     const { say, options } = this;
-    const choices = [el("option", { value: "", text: say("everywhere") }), ...options.collections.map((each) => el("option", { value: each.name, text: each.title, selected: each.name === options.collection }))];
+    const choices = [
+      el("option", { value: "", text: say("everywhere") }),
+      ...options.collections.map((each) =>
+        el("option", { value: each.name, text: each.title, selected: each.name === options.collection }),
+      ),
+    ];
     this.collection = el("select", { attrs: { "aria-label": say("where") } }, choices);
     this.collection.hidden = options.collections.length < 2;
     return this.collection;
@@ -56,13 +93,21 @@ export class Chat {
 
   #modes() {
     const { say, options } = this;
-    this.mode = el("select", { attrs: { "aria-label": say("how") } }, ["summarize", "list", "generate"].map((each) => el("option", { value: each, text: say(each), selected: each === options.mode })));
+    this.mode = el(
+      "select",
+      { attrs: { "aria-label": say("how") } },
+      ["summarize", "list", "generate"].map((each) =>
+        el("option", { value: each, text: say(each), selected: each === options.mode }),
+      ),
+    );
     return this.mode;
   }
 
   #suggested() {
     const found = starters(this.options.collections, this.say);
-    const buttons = found.map((each) => el("button", { class: "small suggestion", type: "button", onclick: () => this.ask(each) }, said(each)));
+    const buttons = found.map((each) =>
+      el("button", { class: "small suggestion", type: "button", onclick: () => this.ask(each) }, said(each)),
+    );
     return buttons.length ? [el("span", { class: "faint", text: this.say("starters") }), ...buttons] : [];
   }
 
@@ -118,7 +163,14 @@ export class Chat {
   async ask(text, { replace = null, answers = undefined, alone = false } = {}) {
     this.stop();
     if (replace) this.#cut(replace);
-    const asked = { text: answers ? "" : text, answers, collection: this.collection.value, mode: this.mode.value, language: this.options.answers, ...(alone ? {} : this.#before()) };
+    const asked = {
+      text: answers ? "" : text,
+      answers,
+      collection: this.collection.value,
+      mode: this.mode.value,
+      language: this.options.answers,
+      ...(alone ? {} : this.#before()),
+    };
     const turn = new Turn(newTurn(text, { answers }), this);
     this.turns.push(turn);
     this.log.append(turn.element);
@@ -132,9 +184,18 @@ export class Chat {
     this.stop();
     const before = turn.data.items.length;
     turn.data.base = before;
-    const asked = { text: turn.data.standalone ?? turn.data.question, collection: this.collection.value, mode: "list", language: this.options.answers, start: before };
+    turn.element.setAttribute("aria-busy", "true");
+    const asked = {
+      text: turn.data.standalone ?? turn.data.question,
+      collection: this.collection.value,
+      mode: "list",
+      language: this.options.answers,
+      start: before,
+    };
     const { text, session } = turn.data;
-    await this.#run(turn, (signal) => this.wire.ask(asked, (event, data) => event === "result" && turn.apply(event, data), signal));
+    await this.#run(turn, (signal) =>
+      this.wire.ask(asked, (event, data) => event === "result" && turn.apply(event, data), signal),
+    );
     Object.assign(turn.data, { text, session, exhausted: turn.data.items.length === before });
     turn.more();
   }
@@ -161,7 +222,9 @@ export class Chat {
     const last = this.turns.at(-1)?.data;
     if (!last) return {};
     const isFresh = last.session && Date.now() - Date.parse(last.at) < HOUR_MS;
-    return isFresh ? { session: last.session } : { previous: this.turns.slice(-PREVIOUS).map((each) => each.data.question) };
+    return isFresh
+      ? { session: last.session }
+      : { previous: this.turns.slice(-PREVIOUS).map((each) => each.data.question) };
   }
 
   #cut(turn) {
@@ -180,7 +243,11 @@ export class Chat {
     const isBusy = this.#stopping !== null;
     const label = this.say(isBusy ? "stop" : "send");
     clear(this.button).append(icon(isBusy ? "stop" : "send"));
-    Object.assign(this.button, { type: isBusy ? "button" : "submit", title: label, onclick: isBusy ? () => this.stop() : null });
+    Object.assign(this.button, {
+      type: isBusy ? "button" : "submit",
+      title: label,
+      onclick: isBusy ? () => this.stop() : null,
+    });
     this.button.setAttribute("aria-label", label);
     this.root.classList.toggle("busy", isBusy);
     this.root.classList.toggle("talking", this.turns.length > 0);
@@ -199,7 +266,13 @@ export class Chat {
 
   cards(turn) {
     const tell = (deed) => (turn.deed(deed), this.keep());
-    return { say: this.say, origin: this.options.origin, outside: this.options.outside, act: (action, item) => act(action, item, { wire: this.wire, say: this.say, host: this.root, tell, setKey: this.setKey }) };
+    return {
+      say: this.say,
+      origin: this.options.origin,
+      outside: this.options.outside,
+      act: (action, item) =>
+        act(action, item, { wire: this.wire, say: this.say, host: this.root, tell, setKey: this.setKey }),
+    };
   }
 
   title(collection) {
@@ -215,7 +288,11 @@ export class Chat {
 
   keep() {
     if (!this.turns.length) return;
-    this.history.keep({ id: this.id, title: this.turns[0].data.question.slice(0, 120), turns: this.turns.filter((each) => each.data.done).map((each) => each.data) });
+    this.history.keep({
+      id: this.id,
+      title: this.turns[0].data.question.slice(0, 120),
+      turns: this.turns.filter((each) => each.data.done).map((each) => each.data),
+    });
     this.options.kept?.(this.id);
   }
 
@@ -253,7 +330,8 @@ function newId() {
 }
 
 function broken(error, say, outside) {
-  if (error instanceof Refusal) return { message: error.message, status: error.status, retryAfter: error.retryAfter, body: error.body };
+  if (error instanceof Refusal)
+    return { message: error.message, status: error.status, retryAfter: error.retryAfter, body: error.body };
   return { message: say(outside ? "blocked" : "offline"), code: "OFFLINE", body: { detail: "" } };
 }
 
@@ -291,7 +369,10 @@ class Preview {
     const left = Math.max(8, Math.min(at.left - 12, innerWidth - this.node.offsetWidth - 8));
     const isBelow = at.bottom + this.node.offsetHeight + 12 < innerHeight;
     const top = isBelow ? at.bottom + 6 : at.top - this.node.offsetHeight - 6;
-    Object.assign(this.node.style, { left: `${left - frame.left}px`, top: `${top - frame.top + this.root.scrollTop}px` });
+    Object.assign(this.node.style, {
+      left: `${left - frame.left}px`,
+      top: `${top - frame.top + this.root.scrollTop}px`,
+    });
   }
 
   hide() {

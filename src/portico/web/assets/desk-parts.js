@@ -3,7 +3,8 @@
 import { el, time } from "./dom.js";
 
 // Characters that are not seen, or that change the order of those that are.
-const STRANGE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\u{e0000}-\u{e0fff}]/gu;
+const STRANGE =
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\u{e0000}-\u{e0fff}]/gu;
 
 /** Text of an agent as nodes: strange characters are shown as their numbers. */
 export function plain(text) {
@@ -23,7 +24,11 @@ function named(character) {
 
 /** A value as JSON that can be read. */
 export function shownJson(value) {
-  return el("pre", { tabIndex: 0, attrs: { "aria-label": "Parameters" } }, el("code", {}, plain(JSON.stringify(value, null, 2))));
+  return el(
+    "pre",
+    { tabIndex: 0, attrs: { "aria-label": "Parameters" } },
+    el("code", {}, plain(JSON.stringify(value, null, 2))),
+  );
 }
 
 export function badge(text, kind = "") {
@@ -31,10 +36,25 @@ export function badge(text, kind = "") {
 }
 
 const KINDS = {
-  safe: "good", reversible: "", destructive: "warn", dangerous: "bad",
-  advisory: "", confirm: "warn", verify: "warn", danger_zone: "bad",
-  running: "", completed: "good", failed: "bad", cancelled: "quiet", paused: "warn", pending: "quiet",
-  loaded: "good", loading: "", never: "quiet", blocked: "bad", step: "quiet",
+  safe: "good",
+  reversible: "",
+  destructive: "warn",
+  dangerous: "bad",
+  advisory: "",
+  confirm: "warn",
+  verify: "warn",
+  danger_zone: "bad",
+  running: "",
+  completed: "good",
+  failed: "bad",
+  cancelled: "quiet",
+  paused: "warn",
+  pending: "quiet",
+  loaded: "good",
+  loading: "",
+  never: "quiet",
+  blocked: "bad",
+  step: "quiet",
 };
 
 /** A state, a danger or a tier, in its colour. */
@@ -56,16 +76,32 @@ export function ago(iso, now) {
   const seconds = (now - Date.parse(iso)) / 1000;
   const shown = time(iso);
   shown.title = shown.textContent;
-  if (seconds < 86400) shown.textContent = seconds < 5 ? "just now" : `${duration(seconds).replace(/:\d\d min$/, " min")} ago`;
+  if (seconds < 86400)
+    shown.textContent = seconds < 5 ? "just now" : `${duration(seconds).replace(/:\d\d min$/, " min")} ago`;
   return shown;
 }
 
 /** A table that becomes a list of cards where there is no room. Columns are {label, cell, class}. */
 export function table(caption, columns) {
-  const head = el("tr", {}, columns.map((each) => el("th", { class: each.class ?? "", attrs: { scope: "col" }, text: each.label })));
+  const head = el(
+    "tr",
+    {},
+    columns.map((each) => el("th", { class: each.class ?? "", attrs: { scope: "col" }, text: each.label })),
+  );
   const body = el("tbody");
-  const element = el("table", { class: "facts" }, el("caption", { class: "hidden", text: caption }), el("thead", {}, head), body);
-  const row = (item) => el("tr", {}, columns.map((each) => el("td", { class: each.class ?? "", dataset: { label: each.label } }, each.cell(item))));
+  const element = el(
+    "table",
+    { class: "facts" },
+    el("caption", { class: "hidden", text: caption }),
+    el("thead", {}, head),
+    body,
+  );
+  const row = (item) =>
+    el(
+      "tr",
+      {},
+      columns.map((each) => el("td", { class: each.class ?? "", dataset: { label: each.label } }, each.cell(item))),
+    );
   return { element, show: (items) => body.replaceChildren(...items.map(row)) };
 }
 
@@ -108,16 +144,32 @@ export class Kept {
 export function confirmed({ title, text, action, kind = "primary", note = true }) {
   return new Promise((settle) => {
     const input = el("input", { id: "dialog-note", maxLength: 1000, autocomplete: "off" });
-    const field = note ? el("div", { class: "field" }, el("label", { htmlFor: "dialog-note", text: "Note for the audit trail" }), input) : null;
+    const field = note
+      ? el("div", { class: "field" }, el("label", { htmlFor: "dialog-note", text: "Note for the audit trail" }), input)
+      : null;
     const yes = el("button", { class: kind, type: "submit", text: action });
     const no = el("button", { type: "button", text: "Cancel", onclick: () => dialog.close() });
     let said = null;
-    const form = el("form", { method: "dialog", onsubmit: (event) => {
-      event.preventDefault();
-      said = { note: input.value };
-      dialog.close();
-    } }, el("h2", { text: title }), el("p", {}, text), field, el("div", { class: "row" }, no, yes));
-    const dialog = el("dialog", { attrs: { "aria-label": title }, onclose: () => (dialog.remove(), settle(said)) }, form);
+    const form = el(
+      "form",
+      {
+        method: "dialog",
+        onsubmit: (event) => {
+          event.preventDefault();
+          said = { note: input.value };
+          dialog.close();
+        },
+      },
+      el("h2", { text: title }),
+      el("p", {}, text),
+      field,
+      el("div", { class: "row" }, no, yes),
+    );
+    const dialog = el(
+      "dialog",
+      { attrs: { "aria-label": title }, onclose: () => (dialog.remove(), settle(said)) },
+      form,
+    );
     document.body.append(dialog);
     dialog.showModal();
   });

@@ -10,25 +10,52 @@ export function waiting(api, changed) {
   const blocks = section("Blocked agents", "They change nothing until a person has looked.");
   const nothing = el("div", { class: "empty" }, icon("check"), el("p", { text: "Nothing waits for you." }));
   const lists = [
-    [confirmations, "confirmations", new Kept(confirmations.list, { key: (each) => each.token, make: (each) => confirmation(each, api, changed) })],
-    [challenges, "challenges", new Kept(challenges.list, { key: (each) => each.id, make: (each) => challenge(each, api, changed) })],
-    [blocks, "blocks", new Kept(blocks.list, { key: (each) => each.caller, make: (each) => block(each, api, changed) })],
+    [
+      confirmations,
+      "confirmations",
+      new Kept(confirmations.list, { key: (each) => each.token, make: (each) => confirmation(each, api, changed) }),
+    ],
+    [
+      challenges,
+      "challenges",
+      new Kept(challenges.list, { key: (each) => each.id, make: (each) => challenge(each, api, changed) }),
+    ],
+    [
+      blocks,
+      "blocks",
+      new Kept(blocks.list, { key: (each) => each.caller, make: (each) => block(each, api, changed) }),
+    ],
   ];
   const show = (pending, now) => {
     for (const [part, name, kept] of lists) {
-      kept.show([...pending[name]].sort((one, other) => (one.issued ?? one.since).localeCompare(other.issued ?? other.since)), now);
+      kept.show(
+        [...pending[name]].sort((one, other) => (one.issued ?? one.since).localeCompare(other.issued ?? other.since)),
+        now,
+      );
       part.element.hidden = kept.isEmpty;
       part.count.textContent = String(pending[name].length);
     }
     nothing.hidden = lists.some(([, , kept]) => !kept.isEmpty);
   };
-  return { element: el("div", {}, lists.map(([part]) => part.element), nothing), show };
+  return {
+    element: el(
+      "div",
+      {},
+      lists.map(([part]) => part.element),
+      nothing,
+    ),
+    show,
+  };
 }
 
 export function waitingCount(pending) {
   // A block has a challenge of its own, mostly: counted once.
   const own = new Set(pending.challenges.map((each) => each.id));
-  return pending.confirmations.length + pending.challenges.length + pending.blocks.filter((each) => !own.has(each.verification_id)).length;
+  return (
+    pending.confirmations.length +
+    pending.challenges.length +
+    pending.blocks.filter((each) => !own.has(each.verification_id)).length
+  );
 }
 
 function section(title, about) {
@@ -51,11 +78,23 @@ function countdown() {
 }
 
 function who(item) {
-  return el("span", {}, item.name ? el("strong", {}, plain(item.name)) : null, item.name ? " " : null, el("span", { class: "faint mono" }, plain(item.caller)));
+  return el(
+    "span",
+    {},
+    item.name ? el("strong", {}, plain(item.name)) : null,
+    item.name ? " " : null,
+    el("span", { class: "faint mono" }, plain(item.caller)),
+  );
 }
 
 function reasons(item) {
-  return item.reasons?.length ? el("ul", {}, item.reasons.map((each) => el("li", {}, plain(each)))) : null;
+  return item.reasons?.length
+    ? el(
+        "ul",
+        {},
+        item.reasons.map((each) => el("li", {}, plain(each))),
+      )
+    : null;
 }
 
 // Runs what a button is for, once at a time, and says what went wrong beside it.
@@ -78,25 +117,53 @@ function acting(problem, work) {
 function confirmation(item, api, changed) {
   const left = countdown();
   const problem = el("p", { class: "problem", attrs: { role: "alert" } });
-  const note = el("input", { placeholder: "Note (optional)", maxLength: 1000, autocomplete: "off", attrs: { "aria-label": `Note about ${item.operation}` } });
-  const outcome = el("p", { class: "note good", hidden: true });
-  const decide = (decision, said) => acting(problem, async () => {
-    await api.post(`confirmations/${encodeURIComponent(item.token)}`, { decision, note: note.value });
-    outcome.textContent = said;
-    outcome.className = decision === "approve" ? "note good" : "note";
-    outcome.hidden = false;
-    buttons.hidden = true;
-    announce(`${item.operation}: ${said}`);
-    changed();
+  const note = el("input", {
+    placeholder: "Note (optional)",
+    maxLength: 1000,
+    autocomplete: "off",
+    attrs: { "aria-label": `Note about ${item.operation}` },
   });
-  const buttons = el("div", { class: "decide" }, note,
+  const outcome = el("p", { class: "note good", hidden: true });
+  const decide = (decision, said) =>
+    acting(problem, async () => {
+      await api.post(`confirmations/${encodeURIComponent(item.token)}`, { decision, note: note.value });
+      outcome.textContent = said;
+      outcome.className = decision === "approve" ? "note good" : "note";
+      outcome.hidden = false;
+      buttons.hidden = true;
+      announce(`${item.operation}: ${said}`);
+      changed();
+    });
+  const buttons = el(
+    "div",
+    { class: "decide" },
+    note,
     el("button", { type: "button", onclick: decide("reject", "Rejected") }, icon("close"), "Reject"),
-    el("button", { type: "button", class: "primary", onclick: decide("approve", "Approved") }, icon("check"), "Approve"));
-  const element = el("article", { class: "card case", attrs: { "aria-label": `${item.name} wants ${item.operation}` } },
-    el("div", { class: "line" }, el("h3", {}, plain(item.operation)), item.danger ? state(item.danger) : null, item.what === "step" ? state("step") : null, left.element),
+    el(
+      "button",
+      { type: "button", class: "primary", onclick: decide("approve", "Approved") },
+      icon("check"),
+      "Approve",
+    ),
+  );
+  const element = el(
+    "article",
+    { class: "card case", attrs: { "aria-label": `${item.name} wants ${item.operation}` } },
+    el(
+      "div",
+      { class: "line" },
+      el("h3", {}, plain(item.operation)),
+      item.danger ? state(item.danger) : null,
+      item.what === "step" ? state("step") : null,
+      left.element,
+    ),
     el("p", {}, who(item), item.what === "step" ? " wants to take this step." : " wants to call this."),
     Object.keys(item.params ?? {}).length ? shownJson(item.params) : null,
-    reasons(item), buttons, outcome, problem);
+    reasons(item),
+    buttons,
+    outcome,
+    problem,
+  );
   element.classList.toggle("danger", item.danger === "dangerous");
   const gone = () => {
     if (!outcome.hidden) return;
@@ -104,14 +171,21 @@ function confirmation(item, api, changed) {
     outcome.textContent = "This is no longer waiting.";
     outcome.hidden = false;
   };
-  return { element, gone, update: (now_, now) => left.update(now_.expires, now) };
+  return { element, gone, update: (current, now) => left.update(current.expires, now) };
 }
 
 function challenge(item, api, changed) {
   const left = countdown();
   const problem = el("p", { class: "problem", attrs: { role: "alert" } });
   const path = `challenges/${encodeURIComponent(item.id)}`;
-  const input = el("input", { placeholder: "Code", autocomplete: "off", spellcheck: false, maxLength: 200, class: "mono", attrs: { "aria-label": "Code", autocapitalize: "characters" } });
+  const input = el("input", {
+    placeholder: "Code",
+    autocomplete: "off",
+    spellcheck: false,
+    maxLength: 200,
+    class: "mono",
+    attrs: { "aria-label": "Code", autocapitalize: "characters" },
+  });
   const show = acting(problem, async () => {
     await shownCode(await api.post(`${path}/code`, {}), item);
     showing.disabled = false;
@@ -125,13 +199,35 @@ function challenge(item, api, changed) {
   });
   const release = acting(problem, () => released(item.caller, item.agent, api, changed, releasing));
   const showing = el("button", { type: "button", onclick: show }, icon("shield"), "Show the code");
-  const releasing = item.blocks ? el("button", { type: "button", class: "quiet", onclick: release }, "Release without a code…") : null;
-  const form = el("form", { class: "decide", onsubmit: verify }, input, el("button", { type: "submit", class: "primary" }, icon("check"), "Verify"), showing, releasing);
-  const element = el("article", { class: "card case danger", attrs: { "aria-label": `A step of ${item.agent}` } },
-    el("div", { class: "line" }, el("h3", {}, plain(item.agent)), state(item.tier), item.blocks ? state("blocked") : null, left.element),
+  const releasing = item.blocks
+    ? el("button", { type: "button", class: "quiet", onclick: release }, "Release without a code…")
+    : null;
+  const form = el(
+    "form",
+    { class: "decide", onsubmit: verify },
+    input,
+    el("button", { type: "submit", class: "primary" }, icon("check"), "Verify"),
+    showing,
+    releasing,
+  );
+  const element = el(
+    "article",
+    { class: "card case danger", attrs: { "aria-label": `A step of ${item.agent}` } },
+    el(
+      "div",
+      { class: "line" },
+      el("h3", {}, plain(item.agent)),
+      state(item.tier),
+      item.blocks ? state("blocked") : null,
+      left.element,
+    ),
     el("p", {}, "An agent of ", el("span", { class: "faint mono" }, plain(item.caller)), " wants to take this step:"),
-    el("div", { class: "hint", tabIndex: 0 }, plain(item.hint)), reasons(item), form, problem);
-  return { element, update: (now_, now) => left.update(now_.expires, now) };
+    el("div", { class: "hint", tabIndex: 0 }, plain(item.hint)),
+    reasons(item),
+    form,
+    problem,
+  );
+  return { element, update: (current, now) => left.update(current.expires, now) };
 }
 
 // The code is on the page while the dialog is open, and nowhere else.
@@ -139,19 +235,45 @@ function shownCode(issued, item) {
   return new Promise((settle) => {
     const left = countdown();
     const code = el("p", { class: "code-shown", text: issued.code, attrs: { "aria-label": "The code" } });
-    const button = el("button", { type: "button", onclick: async () => {
-      const done = await copy(issued.code);
-      button.lastChild.textContent = done ? "Copied" : "Select it and copy";
-    } }, icon("copy"), el("span", { text: "Copy" }));
-    const dialog = el("dialog", { attrs: { "aria-label": "Verification code" }, onclose: () => {
-      clearInterval(ticking);
-      code.textContent = "";
-      dialog.remove();
-      settle();
-    } },
-      el("h2", {}, "Code for ", plain(item.agent)), code,
-      el("p", { class: "faint" }, "It works once, and only the newest one counts. Enter it yourself, or give it to a person. Never to an agent."),
-      el("div", { class: "row" }, left.element, el("span", { class: "grow" }), button, el("button", { type: "button", class: "primary", text: "Close", onclick: () => dialog.close() })));
+    const button = el(
+      "button",
+      {
+        type: "button",
+        onclick: async () => {
+          const done = await copy(issued.code);
+          button.lastChild.textContent = done ? "Copied" : "Select it and copy";
+        },
+      },
+      icon("copy"),
+      el("span", { text: "Copy" }),
+    );
+    const dialog = el(
+      "dialog",
+      {
+        attrs: { "aria-label": "Verification code" },
+        onclose: () => {
+          clearInterval(ticking);
+          code.textContent = "";
+          dialog.remove();
+          settle();
+        },
+      },
+      el("h2", {}, "Code for ", plain(item.agent)),
+      code,
+      el(
+        "p",
+        { class: "faint" },
+        "It works once, and only the newest one counts. Enter it yourself, or give it to a person. Never to an agent.",
+      ),
+      el(
+        "div",
+        { class: "row" },
+        left.element,
+        el("span", { class: "grow" }),
+        button,
+        el("button", { type: "button", class: "primary", text: "Close", onclick: () => dialog.close() }),
+      ),
+    );
     const tick = () => left.update(issued.challenge.expires, Date.now() + issued.skew);
     const ticking = setInterval(tick, 1000);
     tick();
@@ -161,7 +283,13 @@ function shownCode(issued, item) {
 }
 
 async function released(caller, agent, api, changed, button) {
-  const text = el("span", {}, "Everything that ", el("code", {}, plain(caller)), " may do it can do again, without anybody having entered a code.");
+  const text = el(
+    "span",
+    {},
+    "Everything that ",
+    el("code", {}, plain(caller)),
+    " may do it can do again, without anybody having entered a code.",
+  );
   const said = await confirmed({ title: `Release ${agent || caller}?`, text, action: "Release", kind: "danger" });
   if (button) button.disabled = false;
   if (!said) return;
@@ -175,9 +303,14 @@ function block(item, api, changed) {
   const since = el("span", { class: "countdown" });
   const release = acting(problem, () => released(item.caller, item.agent, api, changed, button));
   const button = el("button", { type: "button", onclick: release }, icon("retry"), "Release…");
-  const element = el("article", { class: "card case", attrs: { "aria-label": `${item.agent} is blocked` } },
+  const element = el(
+    "article",
+    { class: "card case", attrs: { "aria-label": `${item.agent} is blocked` } },
     el("div", { class: "line" }, el("h3", {}, plain(item.agent)), state("blocked"), since),
     el("p", {}, el("span", { class: "faint mono" }, plain(item.caller))),
-    el("p", {}, plain(item.reason)), el("div", { class: "decide" }, button), problem);
-  return { element, update: (now_, now) => since.replaceChildren("since ", ago(now_.since, now)) };
+    el("p", {}, plain(item.reason)),
+    el("div", { class: "decide" }, button),
+    problem,
+  );
+  return { element, update: (current, now) => since.replaceChildren(ago(current.since, now)) };
 }

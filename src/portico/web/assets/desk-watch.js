@@ -25,25 +25,56 @@ export function work(api) {
   const runs = table("Agents at work", [
     { label: "Agent", cell: (each) => whose(each.caller, each.execution.element_name) },
     { label: "State", cell: (each) => state(each.execution.status) },
-    { label: "Steps", cell: ({ execution: { progress: at } }) => at ? [`${at.current} of ${at.total}`, progress(at.total ? at.current / at.total : 0, "Steps")] : "" },
+    {
+      label: "Steps",
+      cell: ({ execution: { progress: at } }) =>
+        at ? [`${at.current} of ${at.total}`, progress(at.total ? at.current / at.total : 0, "Steps")] : "",
+    },
     { label: "Begun", class: "narrow", cell: (each) => ago(each.execution.started_at, now) },
     { label: "Last heard", cell: (each) => plain(each.execution.progress?.message ?? "") },
   ]);
   const tasks = table("Tasks", [
-    { label: "Operation", cell: (each) => [el("strong", { class: "mono" }, plain(each.operation)), el("span", { class: "faint mono", text: each.id })] },
+    {
+      label: "Operation",
+      cell: (each) => [
+        el("strong", { class: "mono" }, plain(each.operation)),
+        el("span", { class: "faint mono", text: each.id }),
+      ],
+    },
     { label: "Caller", cell: (each) => whose(each.caller, each.name) },
-    { label: "State", cell: (each) => [state(each.state), each.state === "running" ? progress(each.progress, "Progress") : null] },
+    {
+      label: "State",
+      cell: (each) => [state(each.state), each.state === "running" ? progress(each.progress, "Progress") : null],
+    },
     { label: "Begun", class: "narrow", cell: (each) => ago(each.created, now) },
     { label: "Says", cell: (each) => el("span", { class: "clamp" }, plain(each.error || each.message)) },
   ]);
-  const noRuns = empty("No agent is at work."), noTasks = empty("No tasks yet.");
-  const element = el("div", {}, el("div", { class: "head" }, el("h2", { text: "Agents at work" })), runs.element, noRuns, el("div", { class: "head" }, el("h2", { text: "Tasks" }), el("span", { class: "faint", text: "The newest 50, of everybody" })), tasks.element, noTasks);
+  const noRuns = empty("No agent is at work."),
+    noTasks = empty("No tasks yet.");
+  const element = el(
+    "div",
+    {},
+    el("div", { class: "head" }, el("h2", { text: "Agents at work" })),
+    runs.element,
+    noRuns,
+    el(
+      "div",
+      { class: "head" },
+      el("h2", { text: "Tasks" }),
+      el("span", { class: "faint", text: "The newest 50, of everybody" }),
+    ),
+    tasks.element,
+    noTasks,
+  );
   async function refresh() {
     const [{ executions }, found] = [await api.get("executions"), await api.get("tasks?limit=50")];
     now = api.now();
     runs.show(executions);
     tasks.show(found.tasks);
-    for (const [part, none, count] of [[runs, noRuns, executions.length], [tasks, noTasks, found.tasks.length]]) {
+    for (const [part, none, count] of [
+      [runs, noRuns, executions.length],
+      [tasks, noTasks, found.tasks.length],
+    ]) {
       part.element.hidden = !count;
       none.hidden = Boolean(count);
     }
@@ -56,7 +87,8 @@ export function work(api) {
 /** The newest line's number. The trail only grows and has no gaps, so that halving finds its end. */
 async function lastLine(api) {
   const exists = async (seq) => (await api.get(`audit?after=${seq - 1}&limit=1`)).lines.length > 0;
-  let from = 0, to = 1024;
+  let from = 0,
+    to = 1024;
   while (await exists(to)) [from, to] = [to, to * 4];
   while (to - from > 1) {
     const middle = Math.floor((from + to) / 2);
@@ -66,7 +98,11 @@ async function lastLine(api) {
   return from;
 }
 
-const EVENTS = [[/UNBLOCK|RELEASED|GRANTED|VERIFIED|COMPLETED|CLEARED/, "good"], [/DENIED|REJECT|BLOCKED|FAIL|LOCK/, "bad"], [/REQUIRED|ISSUED|PAUSE|CANCELLED|EXPIRED|CHALLENGE/, "warn"]];
+const EVENTS = [
+  [/UNBLOCK|RELEASED|GRANTED|VERIFIED|COMPLETED|CLEARED/, "good"],
+  [/DENIED|REJECT|REFUSED|BLOCKED|FAIL|LOCK/, "bad"],
+  [/REQUIRED|ISSUED|PAUSE|CANCELLED|EXPIRED|CHALLENGE/, "warn"],
+];
 
 function event(name) {
   const kind = EVENTS.find(([pattern]) => pattern.test(name))?.[1] ?? "";
@@ -75,22 +111,33 @@ function event(name) {
 
 function pairs(body) {
   const shown = Object.entries(body).filter(([name]) => name !== "caller" && name !== "policy");
-  return el("div", { class: "pairs" }, shown.map(([name, value]) => {
-    const text = typeof value === "string" ? value : Array.isArray(value) ? value.join("; ") : JSON.stringify(value);
-    return el("span", {}, el("span", { class: "name", text: `${name.replaceAll("_", " ")} ` }), shortened(text));
-  }));
+  return el(
+    "div",
+    { class: "pairs" },
+    shown.map(([name, value]) => {
+      const text = typeof value === "string" ? value : Array.isArray(value) ? value.join("; ") : JSON.stringify(value);
+      return el("span", {}, el("span", { class: "name", text: `${name.replaceAll("_", " ")} ` }), shortened(text));
+    }),
+  );
 }
 
 // Digests are for programs; of long texts the beginning is enough here.
 function shortened(text) {
   const most = /^[\da-f-]{32,}$/.test(text) ? 12 : 160;
   const isLong = text.length > most;
-  return el("span", { class: most === 12 ? "mono" : "", title: isLong ? text.slice(0, 1000) : "" }, plain(isLong ? `${text.slice(0, most)}…` : text));
+  return el(
+    "span",
+    { class: most === 12 ? "mono" : "", title: isLong ? text.slice(0, 1000) : "" },
+    plain(isLong ? `${text.slice(0, most)}…` : text),
+  );
 }
 
 export function audit(api) {
   const lines = []; // oldest first, without gaps
-  let now = Date.now(), wanted = "", known = new Set(), begun = false;
+  let now = Date.now(),
+    wanted = "",
+    known = new Set(),
+    begun = false;
   const shown = table("Audit trail, newest first", [
     { label: "Line", class: "seq narrow", cell: (each) => String(each.seq) },
     { label: "When", class: "narrow", cell: (each) => ago(each.at, now) },
@@ -98,12 +145,28 @@ export function audit(api) {
     { label: "Caller", cell: (each) => el("span", { class: "mono" }, plain(each.body.caller ?? each.body.by ?? "")) },
     { label: "About", cell: (each) => pairs(each.body) },
   ]);
-  const choice = el("select", { attrs: { "aria-label": "Show only" }, onchange: () => ((wanted = choice.value), show()) }, el("option", { value: "", text: "Every event" }));
+  const choice = el(
+    "select",
+    { attrs: { "aria-label": "Show only" }, onchange: () => ((wanted = choice.value), show()) },
+    el("option", { value: "", text: "Every event" }),
+  );
   const chain = el("span", { class: "faint grow", attrs: { role: "status" } });
-  const check = el("button", { class: "small", type: "button", onclick: () => checkAll() }, icon("shield"), "Check the whole trail");
+  const check = el(
+    "button",
+    { class: "small", type: "button", onclick: () => checkAll() },
+    icon("shield"),
+    "Check the whole trail",
+  );
   const older = el("button", { type: "button", onclick: () => lookBack() }, icon("history"), "Older lines");
   const none = empty("Nothing has happened yet that is written down.");
-  const element = el("div", {}, el("div", { class: "filter" }, choice, chain, check), shown.element, none, el("p", {}, older));
+  const element = el(
+    "div",
+    {},
+    el("div", { class: "filter" }, choice, chain, check),
+    shown.element,
+    none,
+    el("p", {}, older),
+  );
 
   function show() {
     for (const each of lines) {
@@ -119,18 +182,40 @@ export function audit(api) {
   }
 
   function tellChain() {
-    const broken = lines.find((each, place) => place && (each.before !== lines[place - 1].digest || each.seq !== lines[place - 1].seq + 1));
+    const broken = lines.find(
+      (each, place) => place && (each.before !== lines[place - 1].digest || each.seq !== lines[place - 1].seq + 1),
+    );
     if (!lines.length) chain.textContent = "";
-    else if (broken) chain.replaceChildren(el("span", { class: "badge bad" }, icon("alert"), `Line ${broken.seq} does not follow from the one before`));
-    else chain.replaceChildren(el("span", { class: "badge good" }, icon("check"), `Lines ${lines[0].seq} to ${lines.at(-1).seq} follow from each other`));
+    else if (broken)
+      chain.replaceChildren(
+        el("span", { class: "badge bad" }, icon("alert"), `Line ${broken.seq} does not follow from the one before`),
+      );
+    else
+      chain.replaceChildren(
+        el(
+          "span",
+          { class: "badge good" },
+          icon("check"),
+          `Lines ${lines[0].seq} to ${lines.at(-1).seq} follow from each other`,
+        ),
+      );
   }
 
   async function checkAll() {
     check.disabled = true;
     try {
       const { problems } = await api.get("audit/check");
-      const text = problems.length ? problems.slice(0, 3).join(". ") : "The whole trail was checked: nothing is missing or changed";
-      chain.replaceChildren(el("span", { class: `badge ${problems.length ? "bad" : "good"}` }, icon(problems.length ? "alert" : "check"), text));
+      const text = problems.length
+        ? problems.slice(0, 3).join(". ")
+        : "The whole trail was checked: nothing is missing or changed";
+      chain.replaceChildren(
+        el(
+          "span",
+          { class: `badge ${problems.length ? "bad" : "good"}` },
+          icon(problems.length ? "alert" : "check"),
+          text,
+        ),
+      );
     } catch (error) {
       chain.textContent = error.message;
     }
@@ -147,7 +232,7 @@ export function audit(api) {
   }
 
   async function refresh() {
-    const after = begun ? lines.at(-1)?.seq ?? 0 : Math.max(0, (await lastLine(api)) - PAGE);
+    const after = begun ? (lines.at(-1)?.seq ?? 0) : Math.max(0, (await lastLine(api)) - PAGE);
     const found = (await api.get(`audit?after=${after}&limit=1000`)).lines;
     now = api.now();
     if (begun && !found.length) return;
@@ -168,13 +253,43 @@ export function sources(api) {
   const shown = table("Sources", [
     { label: "Source", cell: (each) => el("span", { class: "mono" }, plain(each.url)) },
     { label: "Into", cell: (each) => plain(each.collection) },
-    { label: "State", cell: (each) => [state(each.state), each.state === "loading" ? el("progress", { ...(each.share === null ? {} : { value: each.share }), max: 1, attrs: { "aria-label": "How much was read" } }) : null, each.error ? el("span", { class: "problem" }, plain(each.error)) : null] },
+    {
+      label: "State",
+      cell: (each) => [
+        state(each.state),
+        each.state === "loading"
+          ? el("progress", {
+              ...(each.share === null ? {} : { value: each.share }),
+              max: 1,
+              attrs: { "aria-label": "How much was read" },
+            })
+          : null,
+        each.error ? el("span", { class: "problem" }, plain(each.error)) : null,
+      ],
+    },
     { label: "When", class: "narrow", cell: (each) => ago(each.at, now) },
     { label: "Items", class: "number", cell: (each) => (each.state === "never" ? "" : each.items.toLocaleString()) },
     { label: "Last time", cell: (each) => changes(each) },
-    { label: "", class: "narrow", cell: (each) => el("button", { class: "small", type: "button", disabled: busy, onclick: () => reload(each), attrs: { "aria-label": `Load ${each.url} again` } }, icon("retry"), "Load again") },
+    {
+      label: "",
+      class: "narrow",
+      cell: (each) =>
+        el(
+          "button",
+          {
+            class: "small",
+            type: "button",
+            disabled: busy,
+            onclick: () => reload(each),
+            attrs: { "aria-label": `Load ${each.url} again` },
+          },
+          icon("retry"),
+          "Load again",
+        ),
+    },
   ]);
-  let busy = false, before = "";
+  let busy = false,
+    before = "";
   const element = el("div", {}, shown.element, none, problem);
 
   async function reload(source) {
@@ -205,9 +320,17 @@ export function sources(api) {
 
 function changes(source) {
   if (source.state === "never") return "";
-  const parts = [["added", source.added], ["changed", source.changed], ["removed", source.removed], ["bad", source.failed]];
+  const parts = [
+    ["added", source.added],
+    ["changed", source.changed],
+    ["removed", source.removed],
+    ["bad", source.failed],
+  ];
   const told = parts.filter(([, count]) => count).map(([name, count]) => `${count.toLocaleString()} ${name}`);
-  return [told.join(", ") || (source.state === "loaded" ? "nothing new" : ""), el("span", { class: "faint", text: source.seconds >= 1 ? `in ${duration(source.seconds)}` : "" })];
+  return [
+    told.join(", ") || (source.state === "loaded" ? "nothing new" : ""),
+    el("span", { class: "faint", text: source.seconds >= 1 ? `in ${duration(source.seconds)}` : "" }),
+  ];
 }
 
 // Feedback
@@ -229,11 +352,22 @@ export function feedback(api) {
 
 function opinion({ at, caller, opinion: { rating, comment, question, answer } }, now) {
   const up = rating === "up";
-  return el("article", { class: "card opinion" },
-    el("div", { class: "row" }, icon(up ? "up" : "down"), el("strong", { text: up ? "Helpful" : "Not helpful" }), el("span", { class: "faint mono" }, plain(caller)), el("span", { class: "grow" }), el("span", { class: "faint" }, ago(at, now))),
+  return el(
+    "article",
+    { class: "card opinion" },
+    el(
+      "div",
+      { class: "row" },
+      icon(up ? "up" : "down"),
+      el("strong", { text: up ? "Helpful" : "Not helpful" }),
+      el("span", { class: "faint mono" }, plain(caller)),
+      el("span", { class: "grow" }),
+      el("span", { class: "faint" }, ago(at, now)),
+    ),
     comment ? el("p", {}, said(comment)) : null,
     question ? el("p", { class: "clamp" }, el("span", { class: "faint", text: "Asked: " }), said(question)) : null,
-    answer ? el("p", { class: "clamp faint" }, said(answer)) : null);
+    answer ? el("p", { class: "clamp faint" }, said(answer)) : null,
+  );
 }
 
 // Traffic
@@ -243,7 +377,10 @@ const DOORS = { ask: "Questions", query: "Queries", call: "Calls" };
 export function traffic(api) {
   const tiles = el("dl", { class: "tiles" });
   const charts = el("div", { class: "charts" });
-  const about = el("p", { class: "faint", text: "The last hour, of the process that answered. What is measured is the site's own work, not the network." });
+  const about = el("p", {
+    class: "faint",
+    text: "The last hour, of the process that answered. What is measured is the site's own work, not the network.",
+  });
   const element = el("div", {}, tiles, charts, about);
   async function refresh() {
     const { at, minutes } = await api.get("traffic");
@@ -251,18 +388,46 @@ export function traffic(api) {
     const moments = Array.from({ length: MINUTES }, (_, place) => new Date((end - MINUTES + 1 + place) * 60000));
     const found = new Map(minutes.map((each) => [Math.floor(Date.parse(each.at) / 60000), each]));
     const each = moments.map((moment) => found.get(moment.getTime() / 60000) ?? { doors: {}, refused: 0, broke: 0 });
-    const doors = Object.entries(DOORS).map(([door, name]) => ({ name, paces: each.map((minute) => minute.doors[door]) }));
+    const doors = Object.entries(DOORS).map(([door, name]) => ({
+      name,
+      paces: each.map((minute) => minute.doors[door]),
+    }));
     const open = [...charts.querySelectorAll("details")].map((part) => part.open);
-    tiles.replaceChildren(...told(each, doors).map(([name, value]) => el("div", {}, el("dt", { text: name }), el("dd", { text: value }))));
+    tiles.replaceChildren(
+      ...told(each, doors).map(([name, value]) => el("div", {}, el("dt", { text: name }), el("dd", { text: value }))),
+    );
     charts.replaceChildren(
-      chart({ title: "Requests a minute", moments, series: doors.map(({ name, paces }) => ({ name, values: paces.map((pace) => pace?.count ?? 0) })) }),
-      chart({ title: "Time taken, on average", unit: " ms", kind: "lines", moments, series: doors.map(({ name, paces }) => ({ name, values: paces.map((pace) => (pace ? pace.ms / pace.count : null)) })) }),
-      chart({ title: "Slowest of a minute", unit: " ms", kind: "lines", moments, series: doors.map(({ name, paces }) => ({ name, values: paces.map((pace) => pace?.slowest ?? null) })) }),
-      chart({ title: "Failed, refused, broken", moments, series: [
-        { name: "Failed calls", tint: 0, values: doors[2].paces.map((pace) => pace?.errors ?? 0) },
-        { name: "Refused", tint: 1, values: each.map((minute) => minute.refused) },
-        { name: "Broken", tint: 3, values: each.map((minute) => minute.broke) },
-      ] }),
+      chart({
+        title: "Requests a minute",
+        moments,
+        series: doors.map(({ name, paces }) => ({ name, values: paces.map((pace) => pace?.count ?? 0) })),
+      }),
+      chart({
+        title: "Time taken, on average",
+        unit: " ms",
+        kind: "lines",
+        moments,
+        series: doors.map(({ name, paces }) => ({
+          name,
+          values: paces.map((pace) => (pace ? pace.ms / pace.count : null)),
+        })),
+      }),
+      chart({
+        title: "Slowest of a minute",
+        unit: " ms",
+        kind: "lines",
+        moments,
+        series: doors.map(({ name, paces }) => ({ name, values: paces.map((pace) => pace?.slowest ?? null) })),
+      }),
+      chart({
+        title: "Failed, refused, broken",
+        moments,
+        series: [
+          { name: "Failed calls", tint: 0, values: doors[2].paces.map((pace) => pace?.errors ?? 0) },
+          { name: "Refused", tint: 1, values: each.map((minute) => minute.refused) },
+          { name: "Broken", tint: 3, values: each.map((minute) => minute.broke) },
+        ],
+      }),
     );
     charts.querySelectorAll("details").forEach((part, place) => (part.open = open[place] ?? false));
   }

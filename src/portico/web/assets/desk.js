@@ -19,7 +19,8 @@ class Api {
 
   get = (path) => this.#send(path, {});
 
-  post = (path, body) => this.#send(path, { method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json" } });
+  post = (path, body) =>
+    this.#send(path, { method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json" } });
 
   now = () => Date.now() + this.skew;
 
@@ -27,7 +28,9 @@ class Api {
     const response = await fetch(`${API}/${path}`, {
       ...options,
       headers: { ...headers, authorization: `Bearer ${this.key}` },
-      cache: "no-store", credentials: "omit", referrerPolicy: "no-referrer",
+      cache: "no-store",
+      credentials: "omit",
+      referrerPolicy: "no-referrer",
     });
     const date = Date.parse(response.headers.get("date") ?? "");
     if (date) this.skew = Math.abs(date - Date.now()) < 1500 ? 0 : date - Date.now();
@@ -56,28 +59,59 @@ function keep(key) {
 function signIn(problem = "") {
   document.title = TITLE;
   tools(false);
-  const input = el("input", { id: "key", type: "password", autocomplete: "off", spellcheck: false, required: true, placeholder: "pk_…" });
+  const input = el("input", {
+    id: "key",
+    type: "password",
+    autocomplete: "off",
+    spellcheck: false,
+    required: true,
+    placeholder: "pk_…",
+  });
   const remember = el("input", { id: "remember", type: "checkbox", checked: true });
   const told = el("p", { class: "problem", text: problem, attrs: { role: "alert" } });
   const button = el("button", { class: "primary", type: "submit", text: "Sign in" });
-  const form = el("form", { onsubmit: async (event) => {
-    event.preventDefault();
-    button.disabled = true;
-    try {
-      const api = new Api(input.value.trim());
-      const pending = await api.get("pending");
-      keep(remember.checked ? api.key : null);
-      open(api, pending);
-    } catch (error) {
-      told.textContent = refused(error);
-      button.disabled = false;
-      input.select();
-    }
-  } },
-    el("div", { class: "field" }, el("label", { htmlFor: "key", text: "Your key" }), input,
-      el("p", { class: "help" }, "A key with the scope ", el("code", { text: "approve" }), ". Make one with ", el("code", { text: "portico keys create --scope approve" }), ".")),
-    el("div", { class: "check" }, remember, el("label", { htmlFor: "remember", text: "Remember it until this tab is closed" })),
-    told, el("div", {}, button));
+  const form = el(
+    "form",
+    {
+      onsubmit: async (event) => {
+        event.preventDefault();
+        button.disabled = true;
+        try {
+          const api = new Api(input.value.trim());
+          const pending = await api.get("pending");
+          keep(remember.checked ? api.key : null);
+          open(api, pending);
+        } catch (error) {
+          told.textContent = refused(error);
+          button.disabled = false;
+          input.select();
+        }
+      },
+    },
+    el(
+      "div",
+      { class: "field" },
+      el("label", { htmlFor: "key", text: "Your key" }),
+      input,
+      el(
+        "p",
+        { class: "help" },
+        "A key with the scope ",
+        el("code", { text: "approve" }),
+        ". Make one with ",
+        el("code", { text: "portico keys create --name you --scope approve" }),
+        ".",
+      ),
+    ),
+    el(
+      "div",
+      { class: "check" },
+      remember,
+      el("label", { htmlFor: "remember", text: "Remember it until this tab is closed" }),
+    ),
+    told,
+    el("div", {}, button),
+  );
   clear(app).append(el("section", { class: "card signin", attrs: { "aria-label": "Sign in" } }, form));
   input.focus();
 }
@@ -85,7 +119,8 @@ function signIn(problem = "") {
 function refused(error) {
   if (!(error instanceof Refusal)) return "The server does not answer.";
   if (error.status === 401) return "This key is not known here.";
-  if (error.status === 403) return error.body?.details?.scope ? "This key may not approve what others do." : error.message;
+  if (error.status === 403)
+    return error.body?.details?.scope ? "This key may not approve what others do." : error.message;
   return error.message;
 }
 
@@ -102,12 +137,27 @@ function open(api, pending) {
     { id: "audit", name: "Audit trail", ...audit(api) },
     { id: "feedback", name: "Feedback", ...feedback(api) },
   ];
-  let current = panels[0], latest = pending, last = 0, busy = false, again = false, timer = 0, before = 0;
+  let [current, latest, last, before] = [panels[0], pending, 0, 0];
+  let [busy, again, isOver, timer] = [false, false, false, 0];
   const body = el("div", { class: "panel", id: "panel", tabIndex: -1, attrs: { role: "tabpanel" } });
-  const tabs = el("div", { class: "tabs", attrs: { role: "tablist", "aria-label": "Desk" } }, panels.map((each) => {
-    each.tab = el("button", { type: "button", id: `tab-${each.id}`, attrs: { role: "tab", "aria-controls": "panel" }, onclick: () => choose(each) }, each.name, each.extra);
-    return each.tab;
-  }));
+  const tabs = el(
+    "div",
+    { class: "tabs", attrs: { role: "tablist", "aria-label": "Desk" } },
+    panels.map((each) => {
+      each.tab = el(
+        "button",
+        {
+          type: "button",
+          id: `tab-${each.id}`,
+          attrs: { role: "tab", "aria-controls": "panel" },
+          onclick: () => choose(each),
+        },
+        each.name,
+        each.extra,
+      );
+      return each.tab;
+    }),
+  );
   tabs.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
@@ -126,6 +176,7 @@ function open(api, pending) {
     }
     body.setAttribute("aria-labelledby", panel.tab.id);
     clear(body).append(panel.element);
+    panel.tab.scrollIntoView({ block: "nearest", inline: "nearest" });
     history.replaceState(null, "", panel === panels[0] ? location.pathname : `#${panel.id}`);
     tick(true);
   }
@@ -157,22 +208,21 @@ function open(api, pending) {
       await refresh(Date.now());
       banner.hidden = true;
     } catch (error) {
-      pause = failed(error) ?? 0;
-      if (!pause) return;
+      pause = isOver ? 0 : failed(error);
     } finally {
       busy = false;
     }
     clearTimeout(timer);
-    if (document.hidden) return;
+    if (isOver || document.hidden) return;
     timer = setTimeout(tick, again ? 0 : pause);
     again = false;
   }
 
-  // How long to wait; nothing when there is no point in asking again.
+  // How long to wait before asking again.
   function failed(error) {
     if (error instanceof Refusal && (error.status === 401 || error.status === 403)) {
       leave(refused(error));
-      return null;
+      return 0;
     }
     banner.textContent = error instanceof Refusal ? error.message : "The server does not answer. Trying again…";
     banner.hidden = false;
@@ -180,6 +230,7 @@ function open(api, pending) {
   }
 
   function leave(why) {
+    isOver = true;
     clearTimeout(timer);
     clearInterval(ticking);
     document.removeEventListener("visibilitychange", look);
@@ -207,15 +258,25 @@ function tools(signedIn) {
     button.title = `Theme: ${name}`;
   };
   draw(theme.get());
-  const leave = signedIn ? el("button", { class: "quiet", type: "button", text: "Sign out", onclick: () => document.dispatchEvent(new Event("desk-leave")) }) : null;
+  const leave = signedIn
+    ? el("button", {
+        class: "quiet",
+        type: "button",
+        text: "Sign out",
+        onclick: () => document.dispatchEvent(new Event("desk-leave")),
+      })
+    : null;
   clear(document.getElementById("tools")).append(...[button, leave].filter(Boolean));
 }
 
 const key = kept();
 if (key) {
   const api = new Api(key);
-  api.get("pending").then((pending) => open(api, pending), (error) => {
-    if (error instanceof Refusal && error.status < 500 && error.status !== 429) keep(null);
-    signIn(refused(error));
-  });
+  api.get("pending").then(
+    (pending) => open(api, pending),
+    (error) => {
+      if (error instanceof Refusal && error.status < 500 && error.status !== 429) keep(null);
+      signIn(refused(error));
+    },
+  );
 } else signIn();

@@ -10,7 +10,8 @@ const PICTURE = /^data:image\/(png|jpeg|gif|webp|svg\+xml)[;,]/i;
  * Children are nodes, texts, or lists of them; null and false are left out. A link that is not safe is not set.
  */
 export function el(tag, props, ...children) {
-  if (typeof props === "string" || props instanceof Node || Array.isArray(props)) return el(tag, {}, props, ...children);
+  if (typeof props === "string" || props instanceof Node || Array.isArray(props))
+    return el(tag, {}, props, ...children);
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(props ?? {})) give(node, name, value);
   node.append(...children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false));
@@ -77,7 +78,8 @@ const ICONS = {
   star: "M12 4l2.500 5.200 5.700.8-4.100 4 1 5.700L12 17l-5.100 2.700 1-5.700-4.100-4 5.700-.8z",
   clock: "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16M12 8v4.500l3 1.500",
   calendar: "M5 6h14v13H5zM5 10h14M9 4v4M15 4v4",
-  place: "M12 21c4.500-5 6.500-8 6.500-11a6.500 6.500 0 1 0-13 0c0 3 2 6 6.500 11zM12 8a2.200 2.200 0 1 0 0 4.400A2.200 2.200 0 0 0 12 8",
+  place:
+    "M12 21c4.500-5 6.500-8 6.500-11a6.500 6.500 0 1 0-13 0c0 3 2 6 6.500 11zM12 8a2.200 2.200 0 1 0 0 4.400A2.200 2.200 0 0 0 12 8",
   person: "M12 5a3.500 3.500 0 1 0 0 7 3.500 3.500 0 0 0 0-7M5 20c.6-4 3.300-5.500 7-5.500s6.400 1.500 7 5.500",
   external: "M14 5h5v5M19 5l-8 8M17 14v5H5V7h5",
   up: "M7 11v9H4v-9zM7 11l4-7c1.600 0 2.500 1.200 2.200 2.700L12.700 10H18a2 2 0 0 1 2 2.400l-1.200 6A2 2 0 0 1 16.900 20H7",
@@ -96,7 +98,11 @@ const ICONS = {
 /** A drawing beside a text, hidden from screen readers: the name of a control is in its text or label. */
 export function icon(name) {
   const drawing = document.createElementNS(SVG, "svg");
-  for (const [key, value] of Object.entries({ viewBox: "0 0 24 24", class: `icon icon-${name}`, "aria-hidden": "true" })) {
+  for (const [key, value] of Object.entries({
+    viewBox: "0 0 24 24",
+    class: `icon icon-${name}`,
+    "aria-hidden": "true",
+  })) {
     drawing.setAttribute(key, value);
   }
   const path = document.createElementNS(SVG, "path");
@@ -150,7 +156,13 @@ export function announce(text) {
   if (!region) {
     region = el("div", { id: "portico-announce", attrs: { role: "status", "aria-live": "polite" } });
     // Out of sight on pages of others, too, where our style sheet is not.
-    Object.assign(region.style, { position: "fixed", width: "1px", height: "1px", overflow: "hidden", clipPath: "inset(50%)" });
+    Object.assign(region.style, {
+      position: "fixed",
+      width: "1px",
+      height: "1px",
+      overflow: "hidden",
+      clipPath: "inset(50%)",
+    });
     document.body.append(region);
   }
   region.textContent = "";
@@ -273,9 +285,22 @@ export async function sse(response, onEvent, signal) {
 
 // Forms
 
-const FORM_WORDS = { required: "This is needed", number: "A number is needed", whole: "A whole number is needed",
-  least: "At least", most: "At most", shorter: "This is too long", longer: "This is too short", pattern: "This does not have the right form",
-  json: "This is no JSON", add: "Add", remove: "Remove", choose: "Choose…", optional: "optional", items: "one per line" };
+const FORM_WORDS = {
+  required: "This is needed",
+  number: "A number is needed",
+  whole: "A whole number is needed",
+  least: "At least",
+  most: "At most",
+  shorter: "This is too long",
+  longer: "This is too short",
+  pattern: "This does not have the right form",
+  json: "This is no JSON",
+  add: "Add",
+  remove: "Remove",
+  choose: "Choose…",
+  optional: "optional",
+  items: "one per line",
+};
 
 /**
  * A form for a JSON Schema: {element, read}. `read()` gives the value, or undefined after it has shown what is wrong.
@@ -290,7 +315,7 @@ export function schemaForm(schema, values = {}, words = {}) {
     const wrong = [];
     const value = part.read(wrong);
     wrong[0]?.focus();
-    return wrong.length ? undefined : value ?? {};
+    return wrong.length ? undefined : (value ?? {});
   };
   return { element, read };
 }
@@ -306,7 +331,11 @@ function resolved(schema, root, depth = 0) {
   const choices = (schema.anyOf ?? schema.oneOf ?? []).map((each) => resolved(each, root, depth + 1));
   const real = choices.filter((each) => each.type !== "null");
   if (real.length && real.every((each) => "const" in each)) {
-    return { ...rest(schema, "anyOf", "oneOf"), enum: real.map((each) => each.const), titles: real.map((each) => each.title) };
+    return {
+      ...rest(schema, "anyOf", "oneOf"),
+      enum: real.map((each) => each.const),
+      titles: real.map((each) => each.title),
+    };
   }
   if (real.length === 1) return { ...real[0], ...rest(schema, "anyOf", "oneOf") };
   if (Array.isArray(schema.type)) return { ...schema, type: schema.type.find((each) => each !== "null") };
@@ -337,12 +366,25 @@ function objectPart(schema, values, around) {
     const pairs = parts.map(([name, part]) => [name, part.read(wrong)]).filter(([, value]) => value !== undefined);
     return pairs.length ? Object.fromEntries(pairs) : undefined;
   };
-  return { element: el("div", { class: "fields" }, parts.map(([, part]) => part.element)), read };
+  return {
+    element: el(
+      "div",
+      { class: "fields" },
+      parts.map(([, part]) => part.element),
+    ),
+    read,
+  };
 }
 
 function fieldset(name, schema, value, around) {
   const part = objectPart(schema, value ?? {}, around);
-  const element = el("fieldset", {}, el("legend", {}, said(schema.title ?? labelled(name))), help(schema), part.element);
+  const element = el(
+    "fieldset",
+    {},
+    el("legend", {}, said(schema.title ?? labelled(name))),
+    help(schema),
+    part.element,
+  );
   return { element, read: part.read };
 }
 
@@ -352,7 +394,10 @@ function help(schema, id) {
 
 /** `recipe_category` and `recipeCategory` as people write them. */
 export function labelled(name) {
-  const words = String(name).replace(/([a-z\d])([A-Z])/g, "$1 $2").replace(/[_-]+/g, " ").trim();
+  const words = String(name)
+    .replace(/([a-z\d])([A-Z])/g, "$1 $2")
+    .replace(/[_-]+/g, " ")
+    .trim();
   return words.charAt(0).toUpperCase() + words.slice(1).toLowerCase();
 }
 
@@ -365,9 +410,15 @@ function field(name, schema, value, isRequired, around) {
   if (isRequired && input.matches("input, select, textarea")) input.required = true;
   const problem = el("p", { class: "problem", id: `${id}-problem`, hidden: true });
   input.setAttribute("aria-describedby", `${id}-help ${id}-problem`);
-  const optional = isRequired || schema.type === "boolean" ? null : el("span", { class: "faint", text: ` ${around.words.optional}` });
+  const optional =
+    isRequired || schema.type === "boolean" ? null : el("span", { class: "faint", text: ` ${around.words.optional}` });
   const isGroup = input.classList.contains("pills");
-  const label = el(isGroup ? "span" : "label", { id: `${id}-label`, class: "label", htmlFor: id }, said(title), optional);
+  const label = el(
+    isGroup ? "span" : "label",
+    { id: `${id}-label`, class: "label", htmlFor: id },
+    said(title),
+    optional,
+  );
   if (isGroup) input.setAttribute("aria-labelledby", `${id}-label`);
   const shown = schema.type === "boolean" ? el("div", { class: "check" }, input, label) : [label, input];
   const read = (wrong) => {
@@ -383,10 +434,12 @@ function field(name, schema, value, isRequired, around) {
 
 function control(schema, value, around) {
   if ("const" in schema) return choice({ ...schema, enum: [schema.const] }, schema.const, around);
-  if (Array.isArray(schema.enum)) return (schema.enum.length <= FEW && schema.enum.length > 1 ? pills : choice)(schema, value, around);
+  if (Array.isArray(schema.enum))
+    return (schema.enum.length <= FEW && schema.enum.length > 1 ? pills : choice)(schema, value, around);
   if (schema.type === "array") {
     const each = resolved(schema.items ?? {}, around.root);
-    if (Array.isArray(each.enum) && each.enum.length <= MANY) return pills({ ...each, minItems: schema.minItems }, value ?? [], around, true);
+    if (Array.isArray(each.enum) && each.enum.length <= MANY)
+      return pills({ ...each, minItems: schema.minItems }, value ?? [], around, true);
   }
   switch (schema.type) {
     case "boolean":
@@ -411,17 +464,25 @@ function choice(schema, value, around) {
   const isChosen = schema.enum.includes(value);
   const none = el("option", { value: "", text: around.words.choose, selected: !isChosen });
   const input = el("select", {}, isChosen && schema.enum.length === 1 ? options : [none, ...options]);
-  return { input, read: (isRequired, words) => (input.value === "" ? empty(isRequired, words) : [schema.enum[Number(input.value)]]) };
+  return {
+    input,
+    read: (isRequired, words) => (input.value === "" ? empty(isRequired, words) : [schema.enum[Number(input.value)]]),
+  };
 }
 
 // Few choices stand side by side, one or several of them to be taken.
 function pills(schema, value, around, isSeveral = false) {
   const name = `pills-${(counted += 1)}`;
   const isTaken = (each) => (isSeveral ? [].concat(value).includes(each) : each === value);
-  const inputs = schema.enum.map((each) => el("input", { type: isSeveral ? "checkbox" : "radio", name, class: "hidden", checked: isTaken(each) }));
+  const inputs = schema.enum.map((each) =>
+    el("input", { type: isSeveral ? "checkbox" : "radio", name, class: "hidden", checked: isTaken(each) }),
+  );
   const titles = schema.enum.map((each, place) => String(schema.titles?.[place] ?? schema.enumNames?.[place] ?? each));
-  const input = el("div", { class: "pills", attrs: { role: isSeveral ? "group" : "radiogroup", tabindex: "-1" } },
-    inputs.map((each, place) => el("label", { class: "pill" }, each, said(titles[place]))));
+  const input = el(
+    "div",
+    { class: "pills", attrs: { role: isSeveral ? "group" : "radiogroup", tabindex: "-1" } },
+    inputs.map((each, place) => el("label", { class: "pill" }, each, said(titles[place]))),
+  );
   const read = (isRequired, words) => {
     const taken = schema.enum.filter((_, place) => inputs[place].checked);
     if (!taken.length || taken.length < (schema.minItems ?? 0)) return empty(isRequired, words);
@@ -445,7 +506,10 @@ function truth(value) {
 function number(schema, value) {
   const isWhole = schema.type === "integer";
   const input = el("input", { type: "text", inputMode: isWhole ? "numeric" : "decimal", value: value ?? "" });
-  return { input, read: (isRequired, words) => (input.value.trim() ? numeric(schema, input.value, words) : empty(isRequired, words)) };
+  return {
+    input,
+    read: (isRequired, words) => (input.value.trim() ? numeric(schema, input.value, words) : empty(isRequired, words)),
+  };
 }
 
 function numeric(schema, written, words) {
@@ -454,18 +518,30 @@ function numeric(schema, written, words) {
   const most = schema.maximum ?? Infinity;
   if (!Number.isFinite(found)) return [undefined, words.number];
   if (schema.type === "integer" && !Number.isInteger(found)) return [undefined, words.whole];
-  if (found < least || found <= (schema.exclusiveMinimum ?? -Infinity)) return [undefined, `${words.least} ${schema.minimum ?? schema.exclusiveMinimum}`];
-  if (found > most || found >= (schema.exclusiveMaximum ?? Infinity)) return [undefined, `${words.most} ${schema.maximum ?? schema.exclusiveMaximum}`];
+  if (found < least || found <= (schema.exclusiveMinimum ?? -Infinity))
+    return [undefined, `${words.least} ${schema.minimum ?? schema.exclusiveMinimum}`];
+  if (found > most || found >= (schema.exclusiveMaximum ?? Infinity))
+    return [undefined, `${words.most} ${schema.maximum ?? schema.exclusiveMaximum}`];
   return [found];
 }
 
-const TYPES = { date: "date", "date-time": "datetime-local", time: "time", email: "email", uri: "url", password: "password" };
+const TYPES = {
+  date: "date",
+  "date-time": "datetime-local",
+  time: "time",
+  email: "email",
+  uri: "url",
+  password: "password",
+};
 
 function text(schema, value) {
   const isLong = schema.format === undefined && ((schema.maxLength ?? 0) > 400 || String(value ?? "").length > 120);
   const input = isLong ? el("textarea", { rows: 3 }) : el("input", { type: TYPES[schema.format] ?? "text" });
   Object.assign(input, { value: value ?? "", dir: "auto", autocomplete: "off" });
-  return { input, read: (isRequired, words) => (input.value ? texted(schema, input.value, words) : empty(isRequired, words)) };
+  return {
+    input,
+    read: (isRequired, words) => (input.value ? texted(schema, input.value, words) : empty(isRequired, words)),
+  };
 }
 
 function texted(schema, written, words) {
@@ -486,9 +562,17 @@ function matches(pattern, written) {
 function array(schema, value, around) {
   const each = resolved(schema.items ?? {}, around.root);
   if (each.type === "object" || each.type === "array") return anything(schema, value);
-  const input = el("textarea", { rows: 3, dir: "auto", placeholder: around.words.items, value: (value ?? []).join("\n") });
+  const input = el("textarea", {
+    rows: 3,
+    dir: "auto",
+    placeholder: around.words.items,
+    value: (value ?? []).join("\n"),
+  });
   const read = (isRequired, words) => {
-    const written = input.value.split("\n").map((line) => line.trim()).filter(Boolean);
+    const written = input.value
+      .split("\n")
+      .map((line) => line.trim())
+      .filter(Boolean);
     if (!written.length) return empty(isRequired, words);
     const found = written.map((line) => element(each, line, words));
     const wrong = found.find(([, complaint]) => complaint);
@@ -500,15 +584,25 @@ function array(schema, value, around) {
 }
 
 function element(schema, line, words) {
-  if (Array.isArray(schema.enum)) return schema.enum.includes(line) ? [line] : [undefined, `${words.choose} ${schema.enum.join(", ")}`];
+  if (Array.isArray(schema.enum))
+    return schema.enum.includes(line) ? [line] : [undefined, `${words.choose} ${schema.enum.join(", ")}`];
   if (schema.type === "integer" || schema.type === "number") return numeric(schema, line, words);
   return schema.type === "boolean" ? [line.toLowerCase() === "true"] : texted(schema, line, words);
 }
 
 // What has no form of its own is written as JSON.
 function anything(schema, value) {
-  const written = value === undefined || (typeof value === "object" && !Object.keys(value ?? {}).length) ? "" : JSON.stringify(value, null, 1);
-  const input = el("textarea", { rows: 3, class: "mono", value: written, spellcheck: false, placeholder: schema.type === "array" ? "[]" : "{}" });
+  const written =
+    value === undefined || (typeof value === "object" && !Object.keys(value ?? {}).length)
+      ? ""
+      : JSON.stringify(value, null, 1);
+  const input = el("textarea", {
+    rows: 3,
+    class: "mono",
+    value: written,
+    spellcheck: false,
+    placeholder: schema.type === "array" ? "[]" : "{}",
+  });
   const read = (isRequired, words) => {
     if (!input.value.trim()) return empty(isRequired, words);
     try {

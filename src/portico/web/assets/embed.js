@@ -19,13 +19,16 @@
       box.className = "embedded";
       box.hidden = true;
       root.append(...sheets.map(sheet), box);
-      const [{ Chat }, { direction, spoken }] = await Promise.all([import(asset("chat.js")), import(asset("words.js"))]);
+      const [{ Chat }, { direction, spoken }] = await Promise.all([
+        import(asset("chat.js")),
+        import(asset("words.js")),
+      ]);
       const language = spoken(this.getAttribute("language"), document.documentElement.lang, navigator.languages ?? []);
       box.dir = direction(language);
       box.lang = language;
       this.#chat = new Chat(box, {
         origin,
-        site: this.getAttribute("site") || new URL(origin).hostname,
+        site: this.getAttribute("site") ?? new URL(origin).hostname,
         placeholder: this.getAttribute("placeholder") || "",
         collection: this.getAttribute("collection") || "",
         collections: narrowed(this.getAttribute("collection")),

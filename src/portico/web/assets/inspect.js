@@ -19,27 +19,47 @@ const PROTOCOLS = [
     name: "MCP",
     request: (asked) => ({
       path: "/mcp",
-      headers: { ...JSON_TYPE, accept: "application/json, text/event-stream", "mcp-protocol-version": MCP_VERSION, "mcp-method": "tools/call", "mcp-name": "ask" },
-      body: rpc("tools/call", { name: "ask", arguments: nlweb(asked), _meta: {
-        "io.modelcontextprotocol/protocolVersion": MCP_VERSION,
-        "io.modelcontextprotocol/clientInfo": { name: "portico-inspector", version: "1" },
-        "io.modelcontextprotocol/clientCapabilities": {},
-      } }),
+      headers: {
+        ...JSON_TYPE,
+        accept: "application/json, text/event-stream",
+        "mcp-protocol-version": MCP_VERSION,
+        "mcp-method": "tools/call",
+        "mcp-name": "ask",
+      },
+      body: rpc("tools/call", {
+        name: "ask",
+        arguments: nlweb(asked),
+        _meta: {
+          "io.modelcontextprotocol/protocolVersion": MCP_VERSION,
+          "io.modelcontextprotocol/clientInfo": { name: "portico-inspector", version: "1" },
+          "io.modelcontextprotocol/clientCapabilities": {},
+        },
+      }),
     }),
     answer: (body) => body.result?.structuredContent?.results ?? [],
   },
   {
     name: "A2A",
     request: (asked) => ({
-      path: "/a2a", headers: JSON_TYPE,
-      body: rpc("message/send", { message: { kind: "message", messageId: crypto.randomUUID?.() ?? "1", role: "user", parts: [{ kind: "data", data: nlweb(asked) }] } }),
+      path: "/a2a",
+      headers: JSON_TYPE,
+      body: rpc("message/send", {
+        message: {
+          kind: "message",
+          messageId: crypto.randomUUID?.() ?? "1",
+          role: "user",
+          parts: [{ kind: "data", data: nlweb(asked) }],
+        },
+      }),
     }),
-    answer: (body) => (body.result?.artifacts ?? []).flatMap((each) => each.parts).flatMap((part) => part.data?.results ?? []),
+    answer: (body) =>
+      (body.result?.artifacts ?? []).flatMap((each) => each.parts).flatMap((part) => part.data?.results ?? []),
   },
   {
     name: "NWP",
     request: ({ text, limit, within }) => ({
-      path: "/nwp/site/invoke", headers: JSON_TYPE,
+      path: "/nwp/site/invoke",
+      headers: JSON_TYPE,
       body: within
         ? { action_id: `${within}.search`, params: { query: text, limit } }
         : { action_id: "site.ask", params: { text, limit } },
@@ -49,7 +69,8 @@ const PROTOCOLS = [
   {
     name: "MCP-AQL",
     request: ({ text, limit, within }) => ({
-      path: "/aql", headers: JSON_TYPE,
+      path: "/aql",
+      headers: JSON_TYPE,
       body: within
         ? { operation: `search_${within.replace(/\W/g, "_")}`, params: { query: text, first: limit } }
         : { operation: "ask", params: { text, limit } },
@@ -59,8 +80,12 @@ const PROTOCOLS = [
   {
     name: "Chat",
     request: ({ text, limit, within }) => ({
-      path: "/chat", headers: JSON_TYPE,
-      body: { messages: [{ role: "user", content: text }], context: { overrides: { top: limit, ...(within ? { include_category: within } : {}) } } },
+      path: "/chat",
+      headers: JSON_TYPE,
+      body: {
+        messages: [{ role: "user", content: text }],
+        context: { overrides: { top: limit, ...(within ? { include_category: within } : {}) } },
+      },
     }),
     answer: (body) => body.context ?? [],
   },
@@ -81,7 +106,8 @@ export function itemsIn(value, found = new Map()) {
   else if (value && typeof value === "object") {
     const id = value["@id"] ?? (value.name !== undefined || value.collection || value["@type"] ? value.id : undefined);
     const name = value.name ?? value.title ?? value.data?.name;
-    if (typeof id === "string" && !("citations" in value)) found.set(known(id), String(name ?? found.get(known(id)) ?? id));
+    if (typeof id === "string" && !("citations" in value))
+      found.set(known(id), String(name ?? found.get(known(id)) ?? id));
     else Object.values(value).forEach((each) => itemsIn(each, found));
   }
   return found;
@@ -108,12 +134,24 @@ async function send(protocol, asked, key, signal) {
   const { path, headers, body } = protocol.request(asked);
   const text = JSON.stringify(body);
   const began = performance.now();
-  const response = await fetch(path, { method: "POST", headers: key ? { ...headers, authorization: `Bearer ${key}` } : headers, body: text, credentials: "omit", cache: "no-store", signal });
+  const response = await fetch(path, {
+    method: "POST",
+    headers: key ? { ...headers, authorization: `Bearer ${key}` } : headers,
+    body: text,
+    credentials: "omit",
+    cache: "no-store",
+    signal,
+  });
   const received = await response.text();
   return {
-    path, headers, body, status: response.status, received,
+    path,
+    headers,
+    body,
+    status: response.status,
+    received,
     ms: performance.now() - began,
-    sent: bytes(text), size: bytes(received),
+    sent: bytes(text),
+    size: bytes(received),
     kind: response.headers.get("content-type") ?? "",
     counted: response.headers.get("x-nwp-tokens"),
     ...read(protocol, received),
@@ -123,7 +161,15 @@ async function send(protocol, asked, key, signal) {
 function read(protocol, text) {
   try {
     // One message of a stream is as good as one that came alone.
-    const json = JSON.parse(/^(event|data|id):/.test(text) ? text.split("\n").filter((line) => line.startsWith("data:")).at(-1).slice(5) : text);
+    const json = JSON.parse(
+      /^(event|data|id):/.test(text)
+        ? text
+            .split("\n")
+            .filter((line) => line.startsWith("data:"))
+            .at(-1)
+            .slice(5)
+        : text,
+    );
     return { json, items: itemsIn(protocol.answer(json)) };
   } catch {
     return { json: undefined, items: new Map() };
@@ -143,7 +189,9 @@ function quoted(text) {
 }
 
 function curl({ path, headers, body }, withKey) {
-  const named = Object.entries(headers).map(([name, value]) => ` \\\n  -H ${quoted(`${name}: ${value}`)}`).join("");
+  const named = Object.entries(headers)
+    .map(([name, value]) => ` \\\n  -H ${quoted(`${name}: ${value}`)}`)
+    .join("");
   // The key itself is not for a history of commands.
   const key = withKey ? ' \\\n  -H "authorization: Bearer $PORTICO_KEY"' : "";
   return `curl ${quoted(location.origin + path)}${named}${key} \\\n  -d ${quoted(JSON.stringify(body))}`;
@@ -155,23 +203,57 @@ function raw(title, head, value, text) {
   const whole = (value === undefined ? text : JSON.stringify(value, null, 2)).slice(0, MOST);
   const lines = whole.split("\n");
   const code = el("code", {}, plain(lines.slice(0, LINES).join("\n")));
-  const more = lines.length > LINES ? el("button", { type: "button", class: "small quiet", onclick: () => {
-    const isOpen = more.getAttribute("aria-expanded") === "true";
-    code.replaceChildren(plain(isOpen ? lines.slice(0, LINES).join("\n") : whole));
-    more.setAttribute("aria-expanded", String(!isOpen));
-    more.textContent = isOpen ? `Show all ${lines.length} lines` : "Show less";
-  }, attrs: { "aria-expanded": "false" }, text: `Show all ${lines.length} lines` }) : null;
-  return el("section", { class: "raw" }, el("h3", { text: title }), el("p", { class: "mono faint" }, head), el("pre", { tabIndex: 0, attrs: { "aria-label": title } }, code), more);
+  const more =
+    lines.length > LINES
+      ? el("button", {
+          type: "button",
+          class: "small quiet",
+          onclick: () => {
+            const isOpen = more.getAttribute("aria-expanded") === "true";
+            code.replaceChildren(plain(isOpen ? lines.slice(0, LINES).join("\n") : whole));
+            more.setAttribute("aria-expanded", String(!isOpen));
+            more.textContent = isOpen ? `Show all ${lines.length} lines` : "Show less";
+          },
+          attrs: { "aria-expanded": "false" },
+          text: `Show all ${lines.length} lines`,
+        })
+      : null;
+  return el(
+    "section",
+    { class: "raw" },
+    el("h3", { text: title }),
+    el("p", { class: "mono faint" }, head),
+    el("pre", { tabIndex: 0, attrs: { "aria-label": title } }, code),
+    more,
+  );
 }
 
 function column(protocol, got, withKey) {
   if (got.error) return el("p", { class: "note bad", text: got.error });
-  const button = el("button", { type: "button", class: "small", onclick: async () => {
-    button.lastChild.textContent = (await copy(curl(got, withKey))) ? "Copied" : "Not copied";
-  } }, icon("copy"), el("span", { text: "Copy as curl" }));
-  const headers = Object.entries(got.headers).map(([name, value]) => el("span", { class: "header" }, `${name}: ${value}`));
+  const button = el(
+    "button",
+    {
+      type: "button",
+      class: "small",
+      onclick: async () => {
+        button.lastChild.textContent = (await copy(curl(got, withKey))) ? "Copied" : "Not copied";
+      },
+    },
+    icon("copy"),
+    el("span", { text: "Copy as curl" }),
+  );
+  const headers = Object.entries(got.headers).map(([name, value]) =>
+    el("span", { class: "header" }, `${name}: ${value}`),
+  );
   return [
-    el("p", { class: "row" }, el("span", { class: `badge ${got.status < 400 ? "good" : "bad"}`, text: String(got.status) }), el("span", { class: "badge", text: `${got.ms.toFixed(0)} ms` }), el("span", { class: "badge quiet", text: size(got.size) }), button),
+    el(
+      "p",
+      { class: "row" },
+      el("span", { class: `badge ${got.status < 400 ? "good" : "bad"}`, text: String(got.status) }),
+      el("span", { class: "badge", text: `${got.ms.toFixed(0)} ms` }),
+      el("span", { class: "badge quiet", text: size(got.size) }),
+      button,
+    ),
     raw("Request", [el("span", { class: "header", text: `POST ${got.path}` }), headers], got.body),
     raw("Response", [el("span", { class: "header", text: got.kind })], got.json, got.received),
   ];
@@ -184,40 +266,121 @@ function figures(found) {
       ? [el("td", { class: "problem", colSpan: 6, text: got.error })]
       : [
           el("td", {}, el("span", { class: `badge ${got.status < 400 ? "good" : "bad"}`, text: String(got.status) })),
-          ...[`${got.ms.toFixed(0)} ms`, size(got.sent), size(got.size), got.counted ? `${Number(got.counted).toLocaleString()} counted` : `≈ ${Math.ceil((got.sent + got.size) / 4).toLocaleString()}`, String(got.items.size)].map((text) => el("td", { class: "number", text })),
+          ...[
+            `${got.ms.toFixed(0)} ms`,
+            size(got.sent),
+            size(got.size),
+            got.counted
+              ? `${Number(got.counted).toLocaleString()} counted`
+              : `≈ ${Math.ceil((got.sent + got.size) / 4).toLocaleString()}`,
+            String(got.items.size),
+          ].map((text) => el("td", { class: "number", text })),
         ];
     return el("tr", {}, el("th", { attrs: { scope: "row" }, text: protocol.name }), cells);
   });
-  const table = el("table", { class: "figures" }, el("caption", { class: "hidden", text: "What each protocol took" }), el("thead", {}, el("tr", {}, head.map((name, place) => el("th", { class: place > 1 ? "number" : "", attrs: { scope: "col" }, text: name })))), el("tbody", {}, rows));
-  return [el("h2", { text: "What it took" }), el("div", { class: "scroll" }, table), el("p", { class: "help", text: "Tokens are those of the request and the response together, estimated: four bytes a token." })];
+  const table = el(
+    "table",
+    { class: "figures" },
+    el("caption", { class: "hidden", text: "What each protocol took" }),
+    el(
+      "thead",
+      {},
+      el(
+        "tr",
+        {},
+        head.map((name, place) => el("th", { class: place > 1 ? "number" : "", attrs: { scope: "col" }, text: name })),
+      ),
+    ),
+    el("tbody", {}, rows),
+  );
+  return [
+    el("h2", { text: "What it took" }),
+    el("div", { class: "scroll" }, table),
+    el("p", {
+      class: "help",
+      text: "Tokens are those of the request and the response together, estimated: four bytes a token.",
+    }),
+  ];
 }
 
 function compared(found) {
   const answered = found.filter(({ got }) => got.items?.size);
   if (!answered.length) return null;
   const names = new Map();
-  for (const { got } of answered) for (const [id, name] of got.items) if (!names.has(id) || names.get(id) === id) names.set(id, name);
+  for (const { got } of answered)
+    for (const [id, name] of got.items) if (!names.has(id) || names.get(id) === id) names.set(id, name);
   const places = (id) => answered.map(({ got }) => [...got.items.keys()].indexOf(id) + 1);
   const rows = [...names].map(([id, name]) => {
-    const ranks = places(id), count = ranks.filter(Boolean).length;
-    const mark = count === answered.length ? el("span", { class: "badge good" }, icon("check"), "all") : el("span", { class: "badge quiet", text: `${count} of ${answered.length}` });
-    return el("tr", { class: count === answered.length ? "same" : "" },
-      el("th", { attrs: { scope: "row" } }, el("a", { href: `/items/${id.split("/").map(encodeURIComponent).join("/")}` }, said(name.slice(0, 200))), el("span", { class: "faint mono" }, plain(id.slice(0, 120)))),
-      ranks.map((rank) => el("td", { class: "number", text: rank ? String(rank) : "–" })), el("td", {}, mark));
+    const ranks = places(id),
+      count = ranks.filter(Boolean).length;
+    const mark =
+      count === answered.length
+        ? el("span", { class: "badge good" }, icon("check"), "all")
+        : el("span", { class: "badge quiet", text: `${count} of ${answered.length}` });
+    return el(
+      "tr",
+      { class: count === answered.length ? "same" : "" },
+      el(
+        "th",
+        { attrs: { scope: "row" } },
+        el("a", { href: `/items/${id.split("/").map(encodeURIComponent).join("/")}` }, said(name.slice(0, 200))),
+        el("span", { class: "faint mono" }, plain(id.slice(0, 120))),
+      ),
+      ranks.map((rank) => el("td", { class: "number", text: rank ? String(rank) : "–" })),
+      el("td", {}, mark),
+    );
   });
-  const head = el("tr", {}, el("th", { text: "Item" }), answered.map(({ protocol }) => el("th", { class: "number", attrs: { scope: "col" }, text: protocol.name })), el("th", { text: "Found by" }));
-  return [el("h2", { text: "What was found" }), el("div", { class: "scroll" }, el("table", { class: "compared" }, el("caption", { class: "hidden", text: "The place of each item in each answer" }), el("thead", {}, head), el("tbody", {}, rows)))];
+  const head = el(
+    "tr",
+    {},
+    el("th", { text: "Item" }),
+    answered.map(({ protocol }) => el("th", { class: "number", attrs: { scope: "col" }, text: protocol.name })),
+    el("th", { text: "Found by" }),
+  );
+  return [
+    el("h2", { text: "What was found" }),
+    el(
+      "div",
+      { class: "scroll" },
+      el(
+        "table",
+        { class: "compared" },
+        el("caption", { class: "hidden", text: "The place of each item in each answer" }),
+        el("thead", {}, head),
+        el("tbody", {}, rows),
+      ),
+    ),
+  ];
 }
 
 function wires(found, withKey) {
-  const columns = found.map(({ protocol, got }) => el("section", { class: "card wire", attrs: { "aria-label": protocol.name } }, el("h2", { text: protocol.name }), column(protocol, got, withKey)));
-  const tabs = found.map(({ protocol }, place) => el("button", { type: "button", class: "small", attrs: { "aria-pressed": "false" }, text: protocol.name, onclick: () => choose(place) }));
+  const columns = found.map(({ protocol, got }) =>
+    el(
+      "section",
+      { class: "card wire", attrs: { "aria-label": protocol.name } },
+      el("h2", { text: protocol.name }),
+      column(protocol, got, withKey),
+    ),
+  );
+  const tabs = found.map(({ protocol }, place) =>
+    el("button", {
+      type: "button",
+      class: "small",
+      attrs: { "aria-pressed": "false" },
+      text: protocol.name,
+      onclick: () => choose(place),
+    }),
+  );
   const choose = (place) => {
     columns.forEach((each, at) => each.classList.toggle("chosen", at === place));
     tabs.forEach((each, at) => each.setAttribute("aria-pressed", String(at === place)));
   };
   choose(0);
-  return [el("h2", { text: "What went over the wire" }), el("div", { class: "choose row" }, tabs), el("div", { class: "wires" }, columns)];
+  return [
+    el("h2", { text: "What went over the wire" }),
+    el("div", { class: "choose row" }, tabs),
+    el("div", { class: "wires" }, columns),
+  ];
 }
 
 // The page
@@ -225,14 +388,23 @@ function wires(found, withKey) {
 async function collections() {
   try {
     const { actions = {} } = await (await fetch("/nwp/site/.nwm", { credentials: "omit" })).json();
-    return Object.keys(actions).filter((each) => each.endsWith(".search")).map((each) => each.slice(0, -".search".length));
+    return Object.keys(actions)
+      .filter((each) => each.endsWith(".search"))
+      .map((each) => each.slice(0, -".search".length));
   } catch {
     return [];
   }
 }
 
 async function begin() {
-  const input = el("input", { id: "question", type: "search", required: true, maxLength: 2000, autocomplete: "off", placeholder: "What do you want to know?" });
+  const input = el("input", {
+    id: "question",
+    type: "search",
+    required: true,
+    maxLength: 2000,
+    autocomplete: "off",
+    placeholder: "What do you want to know?",
+  });
   const within = el("select", { id: "within" }, el("option", { value: "", text: "Everything" }));
   const limit = el("input", { id: "limit", type: "number", min: 1, max: 50, value: 5 });
   const key = el("input", { id: "key", type: "password", autocomplete: "off", placeholder: "pk_…" });
@@ -240,16 +412,28 @@ async function begin() {
   const status = el("p", { class: "faint", attrs: { role: "status" } });
   const results = el("div");
   let running = null;
-  const field = (label, control, more) => el("div", { class: `field ${more ?? ""}` }, el("label", { htmlFor: control.id, text: label }), control);
-  const form = el("form", { class: "card asking", onsubmit: async (event) => {
-    event.preventDefault();
-    if (running) return running.abort();
-    running = new AbortController();
-    button.lastChild.textContent = "Stop";
-    await ask(running.signal);
-    running = null;
-    button.lastChild.textContent = "Ask";
-  } }, field("Question", input, "wide"), field("In", within), field("Items", limit), field("Key (optional)", key), button);
+  const field = (label, control, more) =>
+    el("div", { class: `field ${more ?? ""}` }, el("label", { htmlFor: control.id, text: label }), control);
+  const form = el(
+    "form",
+    {
+      class: "card asking",
+      onsubmit: async (event) => {
+        event.preventDefault();
+        if (running) return running.abort();
+        running = new AbortController();
+        button.lastChild.textContent = "Stop";
+        await ask(running.signal);
+        running = null;
+        button.lastChild.textContent = "Ask";
+      },
+    },
+    field("Question", input, "wide"),
+    field("In", within),
+    field("Items", limit),
+    field("Key (optional)", key),
+    button,
+  );
   addEventListener("keydown", (event) => event.key === "Escape" && running?.abort());
   clear(document.getElementById("app")).append(form, status, results);
   for (const name of await collections()) within.append(el("option", { value: name, text: name }));
@@ -269,7 +453,9 @@ async function begin() {
         if (signal.aborted) break;
         found.push({ protocol, got: { error: error.message } });
       }
-      clear(results).append(...[figures(found), compared(found), wires(found, Boolean(key.value))].flat().filter(Boolean));
+      clear(results).append(
+        ...[figures(found), compared(found), wires(found, Boolean(key.value))].flat().filter(Boolean),
+      );
     }
     status.textContent = signal.aborted ? "Stopped." : "";
     announce(signal.aborted ? "Stopped" : `${found.length} protocols have answered`);

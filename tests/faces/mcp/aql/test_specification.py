@@ -369,7 +369,7 @@ async def test_only_what_breaks_is_an_error_of_the_tool(guest: Guest) -> None:
     assert [(each.is_error, structured(each)["success"]) for each in others] == [(False, False)] * 3
 
 
-@requirement("aql:session:connection", "aql:session:warnings-end", "aql:session:cache-end", "aql:session:persist")
+@requirement("aql:session:connection", "aql:session:warnings-end", "aql:session:cache-end", "aql:session:persist", "aql:session:logged")
 async def test_who_comes_back_has_a_new_session_and_finds_what_was_made(guest: Guest) -> None:
     seen: list[tuple[str, Any, set[str]]] = []
     async with listening(guest.parts) as port:
@@ -399,6 +399,7 @@ async def test_who_comes_back_has_a_new_session_and_finds_what_was_made(guest: G
     boss = replace(guest, key=await key_of(guest.parts, "approve"))
     trail = await guest.parts.site.guard.trail(0, 1000, await _caller(boss))
     assert {"EXECUTION_STARTED", "EXECUTION_COMPLETED"} <= {line.event for line in trail}
+    assert {line.body["session"] for line in trail if line.event == "EXECUTION_STARTED"} == {first}
 
 
 async def _caller(guest: Guest) -> Any:

@@ -91,7 +91,11 @@ def checked(request: Given, offered: Offered, *, strict: bool) -> Checked:
 
 def _check_values(params: Sequence[tuple[ParameterInfo, Any]], offered: Offered) -> None:
     # Whether null will do for what is required, an operation of the catalog says itself.
-    said = [(param, value) for param, value in params if value is not None or offered.operation is None]
+    said = [
+        (param, value)
+        for param, value in params
+        if value is not None or offered.operation is None or (param.name == INPUT and param.required)
+    ]
     types = {each.name: each for each in offered.types}
     for param, value in said:
         _check_type(param, value, types)

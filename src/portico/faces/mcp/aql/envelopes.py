@@ -273,7 +273,8 @@ def too_large(limit_type: LimitType, limit: int, actual: int | None = None) -> F
 
 def quoted(text: str) -> str:
     """What somebody sent, so that it stays one thing in a message."""
-    return f"'{_SPACES.sub('_', text[:MAX_NAME])}'"
+    shown = "".join(each if each.isprintable() or each.isspace() else "?" for each in text[:MAX_NAME])
+    return f"'{_SPACES.sub('_', shown)}'"
 
 
 def listed(names: Iterable[str]) -> str:
@@ -358,14 +359,14 @@ def _no_operation(error: SiteError, details: Mapping[str, Any]) -> str:
 
 
 def _too_much(error: SiteError, details: Mapping[str, Any]) -> str:
-    if details["limit_type"] in UNITS and "limit_value" in details:
+    if error.details.get("limit_type") and details["limit_type"] in UNITS and "limit_value" in details:
         return f"Payload exceeds {details['limit_type']} limit of {details['limit_value']}"
     return str(error)
 
 
 def _limit(error: SiteError) -> dict[str, Any]:
     said = {"array_length": "array_elements"}.get(error.details.get("limit_type", ""), "")
-    kind = said or error.details.get("limit_type") or "request_size"
+    kind = said or error.details.get("limit_type") or "array_elements"
     # The site counts the characters of texts.
     unit = "characters" if kind == "string_length" else UNITS.get(kind, "values")
     return {"limit_type": kind, "unit": unit}
