@@ -16,7 +16,7 @@ JOBS ?= $(shell $(BIN)/python -c 'import os; print(min(max(os.cpu_count() or 2, 
 demo: $(VENV)/.portico
 	@$(BIN)/portico demo --port $(PORT) --nwp-port $(NWP_PORT)
 
-test: $(VENV)/.tests $(VENV)/.npm $(VENV)/.older
+test: $(VENV)/.tests $(VENV)/.npm $(VENV)/.older $(VENV)/.browser
 	@echo "Running the whole suite"
 	@$(COMPILED) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
 
@@ -57,6 +57,13 @@ $(VENV)/.older: tests/interop/older.txt | $(VENV)/.tests
 	@$(UV) venv --quiet --clear --python $(BIN)/python $(VENV)/older
 	@$(UV) pip install --quiet --python $(VENV)/older/bin/python -r tests/interop/older.txt \
 	  && touch $@ || echo "It could not be installed, so tests that need it are left out"
+
+# A Chromium for tests/browser: one that is installed, or that of the system's packages.
+CHROMIUM = command -v chromium || command -v chromium-browser || command -v google-chrome || command -v google-chrome-stable
+$(VENV)/.browser: | $(VENV)/.tests
+	@{ $(CHROMIUM); } >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	  && echo "Installing Chromium" && apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium >/dev/null; } || true
+	@{ $(CHROMIUM); } > $@ || { rm -f $@; echo "There is no Chromium, so tests that need it are left out"; }
 
 constraints: $(UV)
 	@echo "Resolving the newest versions into constraints.txt"

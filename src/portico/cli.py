@@ -766,8 +766,10 @@ def create_key(
         name, scope or ["ask", "read:*"], danger_named(danger), days or None, trust=trust_named(trust)
     )
 
+    config = _config(site, store)  # the sample site may have to be loaded first
+
     async def work() -> None:
-        async with opened_store(_config(site, store)) as opened:
+        async with opened_store(config) as opened:
             await opened.add_key(key)
 
     _run(work())
@@ -785,8 +787,10 @@ def list_keys(site: SiteOption = None, store: StoreOption = None, as_json: JsonO
     portico keys list --store sqlite:///shop.db
     """
 
+    config = _config(site, store)  # the sample site may have to be loaded first
+
     async def work() -> list[Any]:
-        async with opened_store(_config(site, store)) as opened:
+        async with opened_store(config) as opened:
             return await opened.keys()
 
     rows = [_shown_key(key) for key in _run(work())]
@@ -810,8 +814,10 @@ def revoke_key(
     """
     from datetime import UTC, datetime
 
+    config = _config(site, store)  # the sample site may have to be loaded first
+
     async def work() -> bool:
-        async with opened_store(_config(site, store)) as opened:
+        async with opened_store(config) as opened:
             return await opened.revoke_key(id.lower().removeprefix("0x"), datetime.now(UTC))
 
     if not _run(work()):

@@ -150,8 +150,8 @@ class Transcripts:
 def _bounded(turn: Turn) -> Turn:
     return replace(
         turn,
-        question=turn.question[:CHARACTERS],
-        answer=turn.answer[:CHARACTERS],
+        question=turn.question.replace("\x00", "")[:CHARACTERS],
+        answer=turn.answer.replace("\x00", "")[:CHARACTERS],
         sources=turn.sources[:SOURCES],
     )
 

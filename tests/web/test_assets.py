@@ -53,9 +53,10 @@ async def test_the_embed_has_an_address_of_its_own(client: httpx.AsyncClient) ->
     assert answer.headers["cross-origin-resource-policy"] == "cross-origin"
 
 
-@pytest.mark.parametrize("name", ["nothing.js", "..%2Fstyle.py", "%2Fetc%2Fpasswd", "assets.py", "%00"])
-async def test_nothing_else_is_served(client: httpx.AsyncClient, name: str) -> None:
-    assert (await client.get(f"/assets/{name}")).status_code == 404
+async def test_nothing_else_is_served(client: httpx.AsyncClient) -> None:
+    names = ["nothing.js", "..%2Fstyle.py", "%2Fetc%2Fpasswd", "assets.py", "%00"]
+
+    assert [(await client.get(f"/assets/{name}")).status_code for name in names] == [404] * len(names)
 
 
 async def test_a_page_elsewhere_asks_only_if_its_origin_is_allowed(inn: Inn) -> None:

@@ -26,7 +26,8 @@ BASELINES: Mapping[Danger, int] = {
 
 _SMALL = """
     the, a, an, this, that, these, those, my, our, your, their, its, up, out, away, off, just, simply, quickly,
-    permanently, completely, entirely, der, die, das, den, dem, meine, unsere, le, la, les, l, el, los, las, mes, mis
+    permanently, completely, entirely, der, die, das, den, dem, meine, unsere, le, la, les, l, el, los, las, mes, mis,
+    Sie
 """
 
 
@@ -98,6 +99,7 @@ RISKS: tuple[Risk, ...] = (
         "works against its own supervision",
         """
         approve my*, approve own*, approve it myself*, approve * myself*, approve itself*, self approv*,
+        my own request*, my own case*, my own step*, green light my*, sign off my*, sign off on my*,
         portico approve*, portico keys*, portico unblock*, kill * server*, kill * portico*, stop * server*,
         disabl* safety*, disabl* supervision*, disabl* audit*, disabl* logging*, disabl* polic*, disabl* firewall*,
         disabl* approval*, turn* off safety*, turn* off * audit*, without approval*, without * approval*,
@@ -147,19 +149,14 @@ RISKS: tuple[Risk, ...] = (
         80,
         "reaches for a code or a key of somebody else",
         """
-        pager*, code from * log*, code in * log*, code from * inbox*, code in * inbox*, code from the operator*,
+        pager log*, pager txt*, pager file*, pager message*, from the pager*, pager * code*, code * pager*, cat code*,
+        the code from * log*, the code in * log*, codes from * log*, codes in * log*, the code from * inbox*,
+        the code in * inbox*, code from the operator*, tell me the code*, give me the code*, send me the code*,
         code that was sent*, code sent to*, guess* the code*, guess* a code*, guessing codes*, try* codes*,
         one time code*, onetime code*, approval code*, challenge code*, code for * challenge*, operator s code*, otp,
-        2fa*, brute forc*, s key to*, s key for*, s keys to*, s token to*, s token for*, s login*, s credentials*,
+        2fa*, brute forc*, s key to*, s key for*, s keys to*, s token to*, s token for*, s credentials*,
         admin key*, operator key*, operator s key*, operator s token*, someone else s *, somebody else s *,
         impersonat*, pretend* to be*, log in as*, logging in as*, sign in as*, signing in as*
-        """,
-    ),
-    Risk(
-        80,
-        "may destroy files",
-        """
-        shred *
         """,
     ),
     Risk(
@@ -204,7 +201,7 @@ RISKS: tuple[Risk, ...] = (
         "deletes files",
         """
         rm *, unlink *, del *, purge*, purging*, rmdir *, nuke *, nuking *, obliterat*, annihilat*, eradicat*,
-        demolish*, sabotag*, vandali*
+        demolish*, sabotag*, vandali*, expung*, shred *
         """,
     ),
     Risk(
@@ -222,7 +219,7 @@ RISKS: tuple[Risk, ...] = (
         overwrit*, drop*table*, cancel *, cancelling *, deletion*, removal*, erasure*, get rid of*, getting rid of*,
         do away with*, doing away with*, throw away*, throwing away*, throw out*, throwing out*, empty the*,
         empty out*, empty all*, emptying *, shredding *, trash the*, trashing *, lösch*, loesch*, gelösch*,
-        entferne, entfernen, entfernt, leeren, verwerfen, supprim*, suppression*, effac*, vider, vidant, vidage,
+        entferne, entfernen, leeren, verwerfen, supprim*, suppression*, effac*, vider, vidant, vidage,
         élimin*, borra, borrar, borraré, borrando, borrado, borren, borro, suprim*, vaciar, vaciando, cancellare,
         svuotare, apagar, удал*, стереть, *删除*, *刪除*, *削除*, *消去*, *삭제*
         """,
@@ -290,7 +287,8 @@ _DELETING = """
     delete, deletes, deleting, deletion of, erase, erasing, erasure of, remove, removing, removal of, purge, purging,
     wipe, wiping, discard, discarding, drop, dropping, empty, emptying, get rid of, getting rid of, gets rid of,
     do away with, doing away with, throw away, throwing away, throw out, throwing out, trash, trashing, nuke, nuking,
-    shred, shredding, kill, killing, unlink, unlinking
+    shred, shredding, unlink, unlinking, eliminate, eliminating, expunge, expunging, scrap, scrapping,
+    overwrite, overwriting, clear out, clearing out
 """
 _RUINING = """
     nuke, nuking, nuked, obliterate, obliterating, annihilate, annihilating, eradicate, eradicating, demolish,
@@ -301,17 +299,18 @@ _STORES = """
     database, databases, db, disk, disks, drive, drives, hard drive, volume, volumes, partition, partitions,
     filesystem, file system, backup, backups, bucket, cluster, schema
 """
-_DE = "löschen, loeschen, gelöscht, entfernen, entfernt, leeren, geleert, vernichten, zerstören, formatieren"
-_DE_STORES = "Datenbank, Datenbanken, Festplatte, Festplatten, Laufwerk, Sammlung, Sammlungen, Daten, Dateisystem"
-_FR = """
+_GERMAN = "löschen, loeschen, entfernen, vernichten, zerstören, formatieren"
+_GERMAN_WHOLE = "alle, alles, aller, allen, sämtliche, sämtlicher, ganze, ganzen, gesamte, gesamten"
+_GERMAN_STORES = "Datenbank, Datenbanken, Festplatte, Festplatten, Laufwerk, Sammlung, Sammlungen, Daten, Dateisystem"
+_FRENCH = """
     supprimer, supprime, supprimez, supprimant, supprimons, suppression de, suppression des, effacer, efface,
-    effaçant, éliminer, vider, vide, videz, vidant, enlever, formater, reformater
+    effaçant, éliminer, vider, vide, videz, vidant, formater, reformater
 """
-_ES = """
-    borrar, borra, borraré, borrando, borren, borro, borrado de, eliminar, elimina, eliminan, eliminaré, eliminando,
-    eliminación de, suprimir, suprime, vaciar, vacía, vaciando, quitar, quitando, formatear, formateando
+_SPANISH = """
+    borrar, borra, bórralo, bórrala, borraré, borrando, borren, borro, borrado de, eliminar, elimina, eliminan,
+    elimínalo, eliminaré, eliminando, eliminación de, suprimir, suprime, vaciar, vacía, vaciando,
+    formatear, formateando
 """
-
 _ENDING = """
     and, then, of, now, so, please, completely, entirely, permanently, again, first, today, forever, before, after,
     because, to, with, for, at, in, on, by, as, right
@@ -334,13 +333,13 @@ NEARBY: tuple[Nearby, ...] = (
         "destroys what holds data",
         "format, formatting, reformat, reformatting, repartition, repartitioning",
         "disk, disks, drive, drives, hard drive, hard disk, volume, volumes, partition, partitions, filesystem, ssd",
-        others=1,
+        between=f"{_SMALL}, main, whole, entire, other, first, second",
     ),
     Nearby(
         95,
         "deletes what holds data",
         _DELETING,
-        f"{_STORES}, table, collection, collections, dataset, site, website, shop, server, repo, repository, catalog, index",
+        f"{_STORES}, table, collection, collections, dataset, site, website, shop, server, repo, repository, catalog",
         others=1,
         closing=_ENDING,
     ),
@@ -362,28 +361,55 @@ NEARBY: tuple[Nearby, ...] = (
         serán borrados, serán borradas, serán eliminados, serán eliminadas, ser borrados, ser eliminados""",
         others=4,
     ),
-    Nearby(95, "deletes everything of a kind", "alle, alles, aller, allen, sämtliche, ganze, gesamte", _DE, others=3),
+    Nearby(95, "deletes everything of a kind", _GERMAN_WHOLE, _GERMAN, others=3),
+    # "alle leeren Regale" are all empty shelves.
+    Nearby(95, "deletes everything of a kind", _GERMAN_WHOLE, "leeren", others=3, closing=_ENDING),
+    Nearby(80, "deletes everything of a kind", _GERMAN_WHOLE, "gelöscht, geleert, entfernt werden", others=3),
     Nearby(
         95,
         "deletes everything of a kind",
-        f"{_DE}, lösche, loesche, löscht, entferne, vernichte, Löschung, Löschen",
-        "alle, alles, aller, sämtliche, sämtlicher, ganze, ganzen, gesamte, gesamten",
+        f"{_GERMAN}, lösche, loesche, löscht, entferne, vernichte, Löschung, Löschen",
+        _GERMAN_WHOLE,
     ),
-    Nearby(95, "destroys what holds data", _DE_STORES, _DE, others=1),
+    Nearby(95, "destroys what holds data", _GERMAN_STORES, f"{_GERMAN}, leeren", others=1),
     Nearby(
-        95, "destroys what holds data", f"{_DE}, lösche, loesche, leere, formatiere, Löschung", _DE_STORES, others=1
+        95,
+        "destroys what holds data",
+        f"{_GERMAN}, lösche, loesche, leere, formatiere, Löschung",
+        _GERMAN_STORES,
+        others=1,
     ),
     Nearby(
         95,
         "deletes everything of a kind",
-        _FR,
-        "tout, toute, tous, toutes, base de données, bases de données, disque, données, collection",
+        _FRENCH,
+        "tout, toute, tous, toutes, ensemble, chaque, base de données, bases de données, disque, données, collection",
     ),
     Nearby(
         95,
         "deletes everything of a kind",
-        _ES,
-        "todo, toda, todos, todas, base de datos, bases de datos, disco, datos, colección",
+        _SPANISH,
+        "todo, toda, todos, todas, cada, base de datos, bases de datos, disco, datos, colección",
+    ),
+    Nearby(
+        80,
+        "deletes everything of a kind",
+        "enlever, retirer, quitar, quitando",
+        "tout, toute, tous, toutes, todo, toda, todos, todas",
+    ),
+    Nearby(
+        95,
+        "deletes everything of a kind",
+        "cancellare, cancella, eliminare, elimina, svuotare, apagar, apague, verwijder, verwijderen",
+        "tutto, tutti, tutte, tutta, todos, todas, tudo, alle, alles",
+    ),
+    Nearby(
+        80,
+        "reaches for a code or a key of somebody else",
+        "use, using, with, take, taking, borrow, borrowing",
+        "s key, s keys, s token, s tokens",
+        others=2,
+        closing=_ENDING,
     ),
     Nearby(
         80,

@@ -28,7 +28,7 @@ _SPELLED = re.compile(r"\b(?:[^\W_] ){2,}[^\W_]\b")
 HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _ESCAPE = re.compile(
     r"(?:\\U000|[Uu]\+)(1[0-9a-fA-F]{4})|(?:[\\%]u|\\U0{4}|[Uu]\+(?:00(?=00))?)([0-9a-fA-F]{4})"
-    r"|\\[ux]\{([0-9a-fA-F]{1,12})\}|\\x([0-9a-fA-F]{2})|\\([0-7]{3})"
+    r"|\\[ux]\{([0-9a-fA-F]{1,12})\}|\\(?:x|0{4})([0-9a-fA-F]{2})|\\([0-9a-fA-F]{2})(?![0-9a-fA-F]) ?|\\([0-7]{3})"
 )
 _HALVES = re.compile(r"[\ud800-\udbff][\udc00-\udfff]")
 _NAMED = re.compile(r"\\N\{([A-Za-z0-9 -]{1,60})\}")
@@ -43,6 +43,8 @@ _CALLED = re.compile(
 _NUMBER = re.compile(r"0[xX]([0-9a-fA-F]+)|(\d+)")
 _HEX = re.compile(r"(?<![0-9a-z])(?:0x)?[0-9a-f]{2}(?:[ :,-]?(?:0x)?[0-9a-f]{2})+(?![0-9a-z])", re.IGNORECASE)
 _CODES = re.compile(r"(?<![\w.])0?\d{2,3}(?:[ ,;:+|/.-]{1,3}0?\d{2,3})+(?!\w)")
+_OCTAL = re.compile(r"(?<![\w.])0[0-7]{2,3}(?:[ ,;:+|/.-]{1,3}0[0-7]{2,3})+(?!\w)")
+_TRIPLES = re.compile(r"(?<!\w)(?:[01]\d\d){3,}(?!\w)")
 _BITS = re.compile(r"(?<!\w)[01]{8}(?:[ ,-]?[01]{8})+(?!\w)|(?<!\w)[01]{7}(?:[ ,-][01]{7})+(?!\w)")
 _BIT_RUN = re.compile(r"[01]{8}|[01]{7}")
 _BASE32 = re.compile(r"[A-Za-z2-7]{8,}")
@@ -244,6 +246,10 @@ def _from_bits(run: re.Match[str]) -> str:
     return _from_numbers(_BIT_RUN.findall(run[0]), 2)
 
 
+def _from_triples(run: re.Match[str]) -> str:
+    return _from_numbers(re.findall(r"\d{3}", run[0]), 10)
+
+
 def _from_base(run: re.Match[str]) -> str:
     return _joined(_from_base32(run[0].rstrip("=")), from_base64(run[0]))
 
@@ -282,9 +288,11 @@ _CODINGS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (_QUOTED, _unquoted),
     (_SHIFTED, _unshifted),
     (_CALLED, _called),
+    (_OCTAL, _from_codes),
     (_HEX, _from_pairs),
     (_CODES, _from_codes),
     (_BITS, _from_bits),
+    (_TRIPLES, _from_triples),
     (_BASE64, _from_base),
 )
 

@@ -23,6 +23,7 @@ from portico.faces.nlweb.models import Session, Wish
 from portico.faces.nlweb.sessions import Conversation, conversation
 from portico.faces.nlweb.shapes import Premises
 from portico.faces.wire import Begun, begin
+from portico.items import Item
 from portico.site import Site
 from portico.transcripts import Turn
 
@@ -108,7 +109,7 @@ class Counter:
         thread = await self._threads.open(session, request.history, request.question, caller, got.owner)
         token = request.own.state or thread.state
         talk = conversation(Session(None, token or None), self.site, caller)
-        passages = await self.site.unless_refused(self.site.read(got.files, request.question), caller)
+        passages = await self._passages(got)
         ask = Ask(
             courtesy.question or request.question,
             self._collections(request, overrides, caller),
@@ -129,6 +130,13 @@ class Counter:
             ask = replace(ask, key=thread.key(request.question))
         ignored = ("messages: system",) if request.has_system else ()
         return Plan(ask, thread, talk, overrides, courtesy, (*got.ignored, *ignored))
+
+    async def _passages(self, got: Received) -> tuple[Item, ...]:
+        if not got.files:
+            return ()
+        # To read files is work of its own, which is to be paid for before it is done.
+        await self.site.gate.spend(got.caller)
+        return await self.site.read(got.files, got.request.question)
 
     async def _overrides(self, request: ChatRequest, caller: Caller) -> Overrides:
         known = frozenset(self.site.gate.readable(caller))

@@ -102,8 +102,8 @@ class SqliteLedger:
         def work(db: Database) -> list[Task]:
             # What tasks hold can be long: only of those that are shown it is read.
             rows = db.execute(
-                "SELECT task, cancelling FROM tasks WHERE id IN (SELECT id FROM tasks ORDER BY created DESC, id LIMIT ?)"
-                " ORDER BY created DESC, id",
+                "SELECT task, cancelling FROM tasks WHERE id IN"
+                " (SELECT id FROM tasks ORDER BY created DESC, id LIMIT ?) ORDER BY created DESC, id",
                 (limit,),
             )
             return [decode_task(task, cancelling=bool(cancelling)) for task, cancelling in rows]

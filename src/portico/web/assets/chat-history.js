@@ -43,8 +43,8 @@ export class History {
   }
 }
 
-// A promise is a secret of this tab: it is worth nothing later.
-function slimmed(turn) {
+// A promise is worth nothing later.
+function slimmed({ promise, ...turn }) {
   return { ...turn, items: turn.items.map(slimItem) };
 }
 

@@ -16,7 +16,7 @@ export function newTurn(question, asked) {
 
 export class Turn {
   #cards = new Map(); // by id
-  #work = null;
+  #promised = null; // the token of work that is waited for
 
   constructor(data, chat) {
     this.data = data;
@@ -199,30 +199,33 @@ export class Turn {
   // The end
 
   async settle(signal) {
-    const work = progress(brief(this.data.promise.message, 200) || this.say("working"), this.say, () => this.cancel());
-    this.#work = work;
+    const title = brief(this.data.promise.message, 200) || this.say("working");
+    const work = progress(title, this.say, () => this.cancel());
     clear(this.parts.text);
     this.parts.extra.append(work.element);
     try {
       while (this.data.promise) {
         const { token, progress: fraction, message } = this.data.promise;
+        this.#promised = token;
         work.show(Number(fraction) || 0, message);
         await pause(signal);
         this.data.promise = null;
         await this.chat.wire.settle(token, "checkin", (...event) => this.apply(...event), signal);
       }
     } finally {
+      this.#promised = null;
       work.end();
     }
   }
 
-  async cancel() {
-    const token = this.data.promise?.token;
-    if (!token) return;
-    await this.chat.wire.settle(token, "cancel", () => {}).catch(() => {});
-    this.data.promise = null;
+  /** Ends work that is waited for. Whether there was any. */
+  cancel() {
+    const token = this.#promised;
+    if (!token) return false;
     this.data.cancelled = true;
+    this.chat.wire.settle(token, "cancel", () => {}).catch(() => {});
     this.chat.stop();
+    return true;
   }
 
   /** Everything has arrived, or nothing more will. */

@@ -73,7 +73,7 @@ export class Chat {
     this.root.addEventListener(
       "keydown",
       (event) =>
-        event.key === "Escape" && this.#stopping && !event.isComposing && (event.preventDefault(), this.stop()),
+        event.key === "Escape" && this.#stopping && !event.isComposing && (event.preventDefault(), this.halt()),
     );
     this.#show();
   }
@@ -135,7 +135,7 @@ export class Chat {
   #submit(event) {
     event.preventDefault();
     const text = this.input.value.trim();
-    if (!text) return this.#stopping ? this.stop() : this.input.focus();
+    if (!text) return this.#stopping ? this.halt() : this.input.focus();
     const replace = this.#editing;
     this.#unedit();
     this.ask(text, { replace });
@@ -232,6 +232,12 @@ export class Chat {
     if (at >= 0) this.turns.splice(at).forEach((each) => each.element.remove());
   }
 
+  /** Stops what goes on, and ends work that was promised. */
+  halt() {
+    if (!this.turns.at(-1)?.cancel()) this.stop();
+  }
+
+  /** Waits for nothing any more. Work that was promised goes on. */
   stop() {
     this.#stopping?.abort();
     this.#stopping = null;
@@ -246,7 +252,7 @@ export class Chat {
     Object.assign(this.button, {
       type: isBusy ? "button" : "submit",
       title: label,
-      onclick: isBusy ? () => this.stop() : null,
+      onclick: isBusy ? () => this.halt() : null,
     });
     this.button.setAttribute("aria-label", label);
     this.root.classList.toggle("busy", isBusy);
