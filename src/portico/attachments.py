@@ -3,12 +3,12 @@
 import io
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from importlib import import_module
 from pathlib import PurePosixPath
 from typing import TypeAlias
 
+from portico.calls import File
 from portico.errors import BadRequest
 from portico.index.text import words
 from portico.items import Item, text_problem
@@ -24,13 +24,6 @@ MAX_CHARACTERS = 2000  # of a passage
 MAX_NAME = 100
 
 Reader: TypeAlias = Callable[[Document], Iterator[Entry]]
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    name: str  # may be empty
-    type: str  # as in text/html; may be empty
-    body: bytes
 
 
 def read_files(files: Sequence[File], question: str) -> tuple[Item, ...]:

@@ -118,6 +118,15 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class File:
+    """A file that comes with a question."""
+
+    name: str  # may be empty
+    type: str  # as in text/html; may be empty
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Watch:
     """The changes of a collection, from after a sequence number on; None means from now."""
 

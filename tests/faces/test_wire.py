@@ -326,8 +326,8 @@ async def test_a_preflight_of_an_allowed_page_says_what_it_may_send() -> None:
         "access-control-allow-methods": "GET, POST, PUT, PATCH, DELETE",
         "access-control-allow-headers": "content-type, authorization, x-api-key, api-key, x-ms-useragent, accept,"
         " prefer, idempotency-key, last-event-id, mcp-session-id, mcp-protocol-version, mcp-method, mcp-name,"
-        " a2a-version, a2a-extensions, if-none-match, x-nwp-agent, x-nwp-ident, x-nwp-budget, x-nwp-tokenizer, x-nwp-depth,"
-        " x-nwp-encoding, x-nwp-request-id, x-nwp-version, x-nwp-trace",
+        " a2a-version, a2a-extensions, if-none-match, x-nwp-agent, x-nwp-ident, x-nwp-budget, x-nwp-tokenizer,"
+        " x-nwp-depth, x-nwp-encoding, x-nwp-request-id, x-nwp-version, x-nwp-trace",
         "access-control-expose-headers": "retry-after, www-authenticate, location, etag, mcp-session-id, x-nwp-schema,"
         " x-nwp-tokens, x-nwp-tokens-native, x-nwp-tokenizer-used, x-nwp-cached, x-nwp-node-type, x-nwp-request-id,"
         " x-nwp-rate-limit, x-nwp-rate-remaining, x-nwp-rate-reset",

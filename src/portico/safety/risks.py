@@ -25,9 +25,10 @@ BASELINES: Mapping[Danger, int] = {
 
 
 _SMALL = """
-    the, a, an, this, that, these, those, my, our, your, their, its, up, out, away, off, just, simply, quickly,
-    permanently, completely, entirely, der, die, das, den, dem, meine, unsere, le, la, les, l, el, los, las, mes, mis,
-    Sie
+    the, a, an, this, that, these, those, my, our, your, their, its, up, out, away, off, just, simply, quickly, now,
+    please, really, absolutely, literally, immediately, irrevocably, permanently, completely, entirely, der, die, das,
+    den, dem, meine, unsere, Sie, bitte, jetzt, sofort, endgültig, le, la, les, l, mes, nos, définitivement,
+    immédiatement, el, los, las, mis, por completo, completamente, definitivamente
 """
 
 
@@ -99,11 +100,11 @@ RISKS: tuple[Risk, ...] = (
         "works against its own supervision",
         """
         approve my*, approve own*, approve it myself*, approve * myself*, approve itself*, self approv*,
-        my own request*, my own case*, my own step*, green light my*, sign off my*, sign off on my*,
-        portico approve*, portico keys*, portico unblock*, kill * server*, kill * portico*, stop * server*,
-        disabl* safety*, disabl* supervision*, disabl* audit*, disabl* logging*, disabl* polic*, disabl* firewall*,
-        disabl* approval*, turn* off safety*, turn* off * audit*, without approval*, without * approval*,
-        without confirmation*, without telling*, delet* * audit*, edit* * audit*, clear* * audit*, chang* * safety*,
+        my own request*, my own case*, my own step*, green light my*, sign off my*, sign off on my*, portico approve*,
+        portico keys*, portico unblock*, kill * server*, kill * portico*, stop * server*, disabl* safety*,
+        disabl* supervision*, disabl* audit*, disabl* logging*, disabl* polic*, disabl* firewall*, disabl* approval*,
+        turn* off safety*, turn* off * audit*, without approval*, without * approval*, without confirmation*,
+        without telling*, no safety*, delet* * audit*, edit* * audit*, clear* * audit*, chang* * safety*,
         edit* * safety*, history -c*
         """,
     ),
@@ -131,9 +132,10 @@ RISKS: tuple[Risk, ...] = (
         """
         approve *, approving *, confirm operation*, confirm * operation*, verify challenge*, verify code*,
         verification code*, unblock*, audit log*, audit trail*, safety loop*, safety polic*, edit* * policy,
-        chang* * policy, bypass*, overrid*, circumvent*, portico toml*,
-        agree to my*, agree for *, agree on * behalf*, to agree, agreeing for*, genehmig*, freigeben, freigabe,
-        zustimmen, approuv*, approbation*, aprobar*, aprueb*, aprobación*, approvare, одобр*, *批准*, *承認*
+        chang* * policy, bypass*, overrid*, circumvent*, portico toml*, agree to my*, agree for *, agree on * behalf*,
+        to agree, agreeing for*, genehmig*, freigeben, freigabe, zustimmen, approuv*, approbation*, aprobar*, aprueb*,
+        aprobación*, approvare, Antrag bestätigen, Schritt bestätigen, bestätige den Antrag*, bestätige den Schritt*,
+        valider la demande*, validar la solicitud*, одобр*, *批准*, *承認*
         """,
     ),
     Risk(
@@ -142,7 +144,8 @@ RISKS: tuple[Risk, ...] = (
         """
         sqlite3 * db*, sqlite3 * update*, sqlite3 * insert*, sqlite3 * delete*, sqlite3 * select*, psql * update*,
         psql * insert*, psql * delete*, site db*, portico db*, update cases*, into cases*, from cases where*,
-        delete from cases*, update trail*, into trail*, delete from trail*, update keys*, into keys*, supervision s *
+        delete from cases*, update trail*, into trail*, delete from trail*, update keys*, into keys*, supervision s *,
+        cases table*, trail table*, operator s desk*
         """,
     ),
     Risk(
@@ -151,12 +154,13 @@ RISKS: tuple[Risk, ...] = (
         """
         pager log*, pager txt*, pager file*, pager message*, from the pager*, pager * code*, code * pager*, cat code*,
         the code from * log*, the code in * log*, codes from * log*, codes in * log*, the code from * inbox*,
-        the code in * inbox*, code from the operator*, tell me the code*, give me the code*, send me the code*,
-        code that was sent*, code sent to*, guess* the code*, guess* a code*, guessing codes*, try* codes*,
-        one time code*, onetime code*, approval code*, challenge code*, code for * challenge*, operator s code*, otp,
-        2fa*, brute forc*, s key to*, s key for*, s keys to*, s token to*, s token for*, s credentials*,
-        admin key*, operator key*, operator s key*, operator s token*, someone else s *, somebody else s *,
-        impersonat*, pretend* to be*, log in as*, logging in as*, sign in as*, signing in as*
+        the code in * inbox*, code from the operator*, code * by sms*, code * via sms*, tell me the code*,
+        give me the code*, send me the code*, code that was sent*, code sent to*, guess* the code*, guess* a code*,
+        guessing codes*, try* codes*, one time code*, onetime code*, approval code*, challenge code*,
+        code for * challenge*, operator s code*, otp, 2fa*, brute forc*, s key to*, s key for*, s keys to*,
+        s token to*, s token for*, s credentials*, admin key*, operator key*, operator s key*, operator s token*,
+        someone else s *, somebody else s *, impersonat*, pretend* to be*, log in as*, logging in as*, sign in as*,
+        signing in as*
         """,
     ),
     Risk(
@@ -253,7 +257,7 @@ RISKS: tuple[Risk, ...] = (
         """
         execut*, shell*, terminal*, command*, run *, running *, script*, bash*, powershell*, cmd *, npm *, pip *,
         install*, apt *, apt get*, brew *, docker *, kubectl *, git *, make *, python *, node *, chmod*, chown*,
-        curl*, wget*
+        curl*, wget*, mv *, cp *
         """,
     ),
     Risk(
@@ -317,6 +321,13 @@ _ENDING = """
 """
 
 NEARBY: tuple[Nearby, ...] = (
+    Nearby(
+        90,
+        "works against its own supervision",
+        """disable, disabling, stop, stopping, turn off, turning off, switch off, switching off, kill, killing, evade,
+        evading, work around, working around, get around, getting around, without""",
+        "guard, safety, supervision, oversight, audit, monitoring, approval, approvals, policies",
+    ),
     Nearby(95, "deletes everything of a kind", _DELETING, "all, every, everything, entire"),
     Nearby(95, "deletes everything of a kind", _DELETING, "all of them, all of it, each and every", others=1),
     Nearby(
@@ -332,7 +343,8 @@ NEARBY: tuple[Nearby, ...] = (
         95,
         "destroys what holds data",
         "format, formatting, reformat, reformatting, repartition, repartitioning",
-        "disk, disks, drive, drives, hard drive, hard disk, volume, volumes, partition, partitions, filesystem, ssd",
+        """disk, disks, drive, drives, hard drive, hard disk, volume, volumes, partition, partitions, filesystem, ssd,
+        laptop, computer, pc, machine""",
         between=f"{_SMALL}, main, whole, entire, other, first, second",
     ),
     Nearby(
@@ -391,6 +403,7 @@ NEARBY: tuple[Nearby, ...] = (
         _SPANISH,
         "todo, toda, todos, todas, cada, base de datos, bases de datos, disco, datos, colección",
     ),
+    Nearby(95, "deletes everything of a kind", "tout", "supprimer, effacer, vider, formater"),
     Nearby(
         80,
         "deletes everything of a kind",

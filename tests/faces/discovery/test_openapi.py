@@ -59,7 +59,8 @@ async def test_it_is_valid(client: httpx.AsyncClient) -> None:
 async def test_it_has_every_address_of_the_site_and_no_other(inn: Inn, tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
     issuer = {"issuer": "https://login.example", "keys": "https://login.example/keys"}
-    async with inn(site={"images": "pictures"}, oauth=issuer) as parts, asking(parts) as client:
+    settings = {"site": {"images": "pictures"}, "oauth": issuer, "chat": {"azure": True}}
+    async with inn(**settings) as parts, asking(parts) as client:
         told = {
             (path, method)
             for path, item in (await document(client))["paths"].items()

@@ -11,7 +11,7 @@ from email.message import Message
 from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import MultipartParser
 
-from portico.attachments import File
+from portico.calls import File
 from portico.config import Chat
 from portico.errors import BadRequest, TooLarge
 

@@ -18,8 +18,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from portico.attachments import File
-from portico.calls import Caller
+from portico.calls import Caller, File
 from portico.config import Config
 from portico.errors import BadRequest, Forbidden, SiteError, Unsupported
 from portico.faces.chat import conversations, familiar

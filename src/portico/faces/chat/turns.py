@@ -8,8 +8,7 @@ from typing import Any, cast
 
 from portico.ask.events import Clarify, Event, Finished, Said
 from portico.ask.kinds import ASKING
-from portico.attachments import File
-from portico.calls import Ask, Caller, Mode
+from portico.calls import Ask, Caller, File, Mode
 from portico.config import Config
 from portico.errors import SiteError
 from portico.faces.chat.courtesy import Heard, heard, reply

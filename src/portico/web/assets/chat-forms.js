@@ -128,7 +128,8 @@ export async function act(action, item, { wire, say, host, tell, setKey }) {
 
 function fill(dialog, ...content) {
   dialog.replaceChildren(...content.flat().filter(Boolean));
-  (dialog.querySelector("input:not([type=hidden]), select, textarea, button.primary, button.danger") ?? dialog).focus();
+  const first = dialog.querySelector("input:not([type=hidden]), select, textarea, button.primary");
+  (first ?? dialog.querySelector("button") ?? dialog).focus();
 }
 
 class Step {

@@ -409,7 +409,7 @@ export class Turn {
       answer: data.text.slice(0, 4000),
       items: data.items.map(({ item }) => item["@id"]).slice(0, 50),
       conversation: data.session?.conversation_id ?? "",
-      turn: this.chat.turns.indexOf(this),
+      turn: this.chat.turns.indexOf(this) + 1,
     };
     try {
       await this.chat.wire.feedback(opinion);

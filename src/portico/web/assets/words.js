@@ -12,7 +12,7 @@ const WORDS = {
     noHistory: "Nothing yet. What you ask stays in this browser.", remove: "Delete", removeAll: "Delete all", export: "Export",
     theme: "Theme", system: "System", light: "Light", dark: "Dark", language: "Language", where: "Where to look", everywhere: "Everything",
     how: "How to answer", list: "List", summarize: "List and summary", generate: "Answer", reply: "Go on",
-    working: "Working on it", cancel: "Cancel", cancelled: "Cancelled.", done: "Done", confirm: "Are you sure?", cannotUndo: "This may not be undone.",
+    working: "Working on it", cancel: "Cancel", cancelled: "Cancelled.", done: "Done", confirm: "Are you sure?", cannotUndo: "You may not be able to undo this.",
     doIt: "Do it", back: "Back", approval: "Somebody has to approve this",
     approvalHow: "Whoever runs the site can approve it at the desk, with this token. Then try again.", token: "Token",
     needsKey: "This needs a key", keyHow: "Your key stays in this tab.", key: "API key", use: "Use it", more: "More",

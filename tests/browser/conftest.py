@@ -1,0 +1,217 @@
+"""Pages in a real Chromium, as people see them, and everything on them that should not be.
+
+The browser is one that is installed; `make` looks for it. Without it these tests are left out, or fail where
+PORTICO_NEED_BROWSER is set. Everything runs in one event loop: the sites, and what drives the browser.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright
+from tests.faces.conftest import listening
+
+from portico.calls import Call, Caller
+from portico.catalog import Danger
+from portico.cli import demo_config
+from portico.config import Config, Safety, Search, StoreSettings
+from portico.identity import Credentials, make_key
+from portico.ingest import load_sources
+from portico.observe import nowhere
+from portico.server import Parts, opened_site
+from portico.store import open_store
+
+NEEDED = "PORTICO_NEED_BROWSER"  # set where a session without a browser is a failure
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+AXE = Path(sys.prefix) / "interop" / "node_modules" / "axe-core" / "axe.min.js"
+WAIT_MS = 15_000  # for what is to appear on a page
+WIDE = {"width": 1280, "height": 900}
+NARROW = {"width": 320, "height": 640}
+
+# What a policy forbids is said aloud, and a script that was smuggled in is heard of.
+LISTENING = """
+addEventListener("securitypolicyviolation", (event) =>
+  console.error(`policy: ${event.effectiveDirective} ${event.blockedURI}`));
+Object.defineProperty(window, "harm", { value: () => console.error("harm was done") });
+for (const name of ["alert", "confirm", "prompt"]) window[name] = () => console.error(`${name} was called`);
+"""
+SERIOUS = """async (rules) => {
+  const { violations } = await axe.run(document, { resultTypes: ["violations"] });
+  return violations.filter((each) => ["serious", "critical"].includes(each.impact))
+    .map((each) => `${each.id}: ${each.nodes.slice(0, 3).map((node) => node.html.slice(0, 160)).join(" | ")}`);
+}"""
+
+
+def chromium() -> str | None:
+    """Where a Chromium is that can be started."""
+    return next((found for name in NAMES if (found := shutil.which(name))), None)
+
+
+@asynccontextmanager
+async def open_browser() -> AsyncIterator[Browser]:
+    """A browser of its own, that nobody sees."""
+    async with async_playwright() as driver:
+        # As root, in a container, Chromium starts without its sandbox only.
+        browser = await driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    if not chromium():
+        _leave_out(f"none of {', '.join(NAMES)} is installed")
+    async with open_browser() as opened:
+        yield opened
+
+
+def _leave_out(reason: str) -> NoReturn:
+    said = f"Pages were not looked at in a browser: {reason}"
+    if os.environ.get(NEEDED):
+        pytest.fail(said, pytrace=False)
+    pytest.skip(said)
+
+
+@dataclass
+class Visitor:
+    """Opens pages, and hears of errors, of requests to elsewhere, and of what the policy of a page has stopped."""
+
+    browser: Browser
+    hosts: set[str] = field(default_factory=set[str])
+    problems: list[str] = field(default_factory=list[str])
+    contexts: list[BrowserContext] = field(default_factory=list[BrowserContext])
+
+    async def visit(self, url: str, **settings: Any) -> Page:
+        """A page with a memory of its own. Only hosts that were visited may be asked."""
+        self.hosts.add(urlsplit(url).netloc)
+        context = await self.browser.new_context(**{"viewport": WIDE, "reduced_motion": "reduce", **settings})
+        context.set_default_timeout(WAIT_MS)
+        await context.add_init_script(LISTENING)
+        context.on("console", self._heard)
+        context.on("weberror", lambda error: self.problems.append(f"error: {error.error}"))
+        context.on("request", self._asked)
+        context.on("requestfailed", self._failed)
+        self.contexts.append(context)
+        page = await context.new_page()
+        await page.goto(url)
+        return page
+
+    def _heard(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.problems.append(f"{message.type}: {message.text}")
+
+    def _asked(self, request: Request) -> None:
+        asked = urlsplit(request.url)
+        if asked.scheme not in ("data", "blob") and asked.netloc not in self.hosts:
+            self.problems.append(f"request to elsewhere: {request.url}")
+
+    def _failed(self, request: Request) -> None:
+        # What the page itself gives up is no failure.
+        if request.failure != "net::ERR_ABORTED":
+            self.problems.append(f"failed: {request.url} {request.failure}")
+
+    async def leave(self, page: Page) -> None:
+        """Before its server goes."""
+        self.contexts.remove(page.context)
+        await page.context.close()
+
+    async def close(self) -> list[str]:
+        """Everything that went wrong."""
+        for context in self.contexts:
+            await context.close()
+        return self.problems
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def visitor(browser: Browser) -> AsyncIterator[Visitor]:
+    visitor = Visitor(browser)
+    yield visitor
+    assert await visitor.close() == []
+
+
+async def is_too_wide(page: Page) -> bool:
+    """Whether one has to scroll sideways."""
+    return await page.evaluate("document.documentElement.scrollWidth > innerWidth")
+
+
+async def serious(page: Page) -> Sequence[str]:
+    """What axe finds that keeps people from using a page."""
+    if not AXE.exists():
+        _leave_out(f"there is no {AXE}")
+    await page.evaluate(AXE.read_text("utf-8"))
+    return await page.evaluate(SERIOUS)
+
+
+async def ask(page: Page, question: str) -> None:
+    """Asks, and waits until everything has arrived."""
+    await page.get_by_role("textbox", name="Your question").fill(question)
+    await page.keyboard.press("Enter")
+    await answered(page)
+
+
+async def answered(page: Page) -> None:
+    await page.locator(".turn").last.and_(page.locator(".turn:not([aria-busy])")).wait_for()
+
+
+@dataclass(frozen=True)
+class Town:
+    """The sample site without a model, an agent that may risk much, and a person who may approve."""
+
+    parts: Parts
+    base: str
+    agent: Caller
+    person: str  # the person's key
+
+    async def do(self, operation: str, **params: Any) -> Any:
+        """What an agent does."""
+        return (await self.parts.site.call(Call(operation, params), self.agent)).result
+
+
+@asynccontextmanager
+async def open_town(folder: Path) -> AsyncIterator[Town]:
+    config = msgspec.structs.replace(
+        demo_config(),
+        store=StoreSettings(url=f"sqlite:///{folder}/town.db"),
+        search=Search(embedder="none:"),
+        safety=Safety(start="allow"),
+    )
+    async with serving(config) as (parts, base):
+        agent = await _key(parts, "gardener", "*:*", danger=Danger.DANGEROUS)
+        person = await _key(parts, "ada", "approve")
+        yield Town(parts, base, await parts.site.identity.caller(Credentials(agent)), person)
+
+
+@asynccontextmanager
+async def serving(config: Config) -> AsyncIterator[tuple[Parts, str]]:
+    """A site with everything of its sources, and its address."""
+    loading = await open_store(config.store_url)
+    await load_sources(config, loading, nowhere)
+    await loading.close()
+    async with opened_site(config) as parts:
+        await parts.index.sync(await parts.store.head())
+        async with listening(parts) as port:
+            yield parts, f"http://127.0.0.1:{port}"
+
+
+async def _key(parts: Parts, name: str, *scopes: str, danger: Danger = Danger.SAFE) -> str:
+    token, key = make_key(name, scopes, danger, 1)
+    await parts.store.add_key(key)
+    return token
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def town(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Town]:
+    """Shared by all tests of a process, once there is a browser."""
+    async with open_town(tmp_path_factory.mktemp("town")) as town:
+        yield town

@@ -1,0 +1,209 @@
+"""The chat as a person uses it: asking, stopping, going on, answering, acting, waiting."""
+
+import re
+
+import httpx
+import pytest
+from playwright.async_api import Page, expect
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+from starlette.routing import Route
+from tests.browser.conftest import NARROW, Town, Visitor, answered, ask, is_too_wide, serious
+from tests.faces.conftest import Endless, listening, scripted, soon
+
+from portico.ask.events import Found, Said, Understood
+from portico.items import Item
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+SOUP = Found(Item("recipes/soup", "recipes", {"@type": "Recipe", "name": "Soup"}), 90.0)
+
+
+async def test_an_answer_cites_items_and_leads_to_them(town: Town, visitor: Visitor) -> None:
+    page = await visitor.visit(town.base)
+    await ask(page, "lemon soup")
+
+    cards = page.locator(".item")
+    cite = page.get_by_role("button", name="Source 1: Lemon Barley Soup")
+    await expect(page.locator(".turn-text")).to_contain_text("The best match is Lemon Barley Soup")
+    await expect(cards).to_have_count(10)
+    await cite.hover()
+    await expect(page.get_by_role("tooltip")).to_contain_text("Lemon Barley Soup")
+    await cite.click()
+    await expect(cards.first).to_be_focused()
+
+    await cards.first.get_by_role("link", name="Lemon Barley Soup").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Lemon Barley Soup")
+    assert page.url == f"{town.base}/items/recipes/lemon-barley-soup"
+    await page.go_back()
+    await expect(cards).to_have_count(10)  # the conversation is still there
+
+
+async def test_one_goes_on_with_what_is_offered_and_takes_back_what_was_understood(
+    town: Town, visitor: Visitor
+) -> None:
+    page = await visitor.visit(f"{town.base}/?q=vegetarian+soup")
+    await answered(page)
+    await page.locator(".turn-next").get_by_role("button", name=re.compile("Under .* minutes")).click()
+    await answered(page)
+
+    await expect(page.locator(".turn")).to_have_count(2)
+    last = page.locator(".turn").last
+    understood = last.get_by_role("list", name="Understood")
+    await expect(understood).to_contain_text("minutes")
+    await last.get_by_role("button", name=re.compile("Ask again without .*minutes")).click()
+    await answered(page)
+    await expect(page.locator(".turn").last.locator(".chip", has_text="minutes")).to_have_count(0)
+    assert await page.locator(".turn").last.locator(".item").count()
+
+
+async def test_items_are_on_the_page_before_the_answer_ends_and_escape_ends_it(town: Town, visitor: Visitor) -> None:
+    endless = Endless((Understood("soup", ("recipes",)), SOUP, Said("Soup is", ())))
+    async with listening(scripted(town.parts, endless)) as port:
+        page = await visitor.visit(f"http://127.0.0.1:{port}/?q=soup")
+        await expect(page.locator(".item")).to_have_count(1)
+        await expect(page.locator(".turn[aria-busy]")).to_have_count(1)
+        await expect(page.get_by_role("button", name="Stop")).to_be_visible()
+
+        await page.keyboard.press("Escape")
+        await expect(page.locator(".turn-notes")).to_have_text("Stopped.")
+        await soon(endless.stopped)  # at the server too
+        await expect(page.locator(".item")).to_have_count(1)
+        await expect(page.get_by_role("button", name="Ask", exact=True)).to_be_visible()
+        await visitor.leave(page)
+
+
+async def test_what_is_asked_back_is_answered_with_a_form(town: Town, visitor: Visitor) -> None:
+    page = await visitor.visit(town.base)
+    await ask(page, "pasta recipe")
+    form = page.locator("form.asked-back")
+    await expect(form).to_contain_text("Is there a diet to keep to?")
+    await form.get_by_text("vegetarian", exact=True).click()
+    await expect(form.get_by_label("vegetarian", exact=True)).to_be_checked()
+    assert await serious(page) == []
+    await form.get_by_role("button", name="Go on").click()
+    await answered(page)
+
+    await expect(page.locator(".turn")).to_have_count(2)
+    await expect(page.locator(".turn h2").last).to_contain_text("vegetarian")
+    assert await page.locator(".turn").last.locator(".item").count()
+
+
+async def test_an_action_asks_for_what_it_needs_and_shows_what_came_of_it(town: Town, visitor: Visitor) -> None:
+    page = await visitor.visit(f"{town.base}/?q=kettle&collection=products&mode=list")
+    await answered(page)
+    first = page.locator(".item").first
+    name = await first.get_attribute("aria-label")
+    await first.get_by_role("button", name="Add to cart").click()
+    dialog = page.get_by_role("dialog")
+    quantity = dialog.get_by_label("Quantity")
+    await quantity.fill("100")
+    await dialog.get_by_role("button", name="Add to cart").click()
+    await expect(dialog).to_contain_text("At most 99")
+    await quantity.fill("2")
+    assert await serious(page) == []
+    await dialog.get_by_role("button", name="Add to cart").click()
+
+    await expect(dialog).to_contain_text("Done")
+    await dialog.get_by_role("button", name="Close").click()
+    await expect(page.locator(".deed")).to_contain_text(f"Add to cart: {name}")
+    await expect(page.locator(".deed")).to_contain_text("Quantity: 2")
+
+
+async def test_work_that_takes_longer_is_watched_and_cancelled(town: Town, visitor: Visitor) -> None:
+    page = await visitor.visit(town.base)
+    box = page.get_by_role("textbox", name="Your question")
+    await box.fill("create a weekly meal plan")
+    await box.press("Enter")
+    work = page.locator(".work")
+    await expect(work).to_contain_text("Choosing a meal for day 1")
+    async with page.expect_response(lambda each: '"cancel"' in (each.request.post_data or "")) as cancelling:
+        await work.get_by_role("button", name="Cancel").click()
+    assert (await cancelling.value).ok
+
+    await expect(page.locator(".turn-notes")).to_have_text("Cancelled.")
+    await expect(work).to_have_count(0)
+    assert await _newest_task(town) == ("plan_meals", "cancelled")
+
+
+async def _newest_task(town: Town) -> tuple[str, str]:
+    headers = {"authorization": f"Bearer {town.person}"}
+    async with httpx.AsyncClient(base_url=town.base, headers=headers) as client:
+        [task, *_] = (await client.get("/desk/api/tasks")).json()["tasks"]
+    return task["operation"], task["state"]
+
+
+async def test_opinions_reach_the_desk_and_earlier_conversations_stay(town: Town, visitor: Visitor) -> None:
+    page = await visitor.visit(f"{town.base}/?q=a+quiet+beach")
+    await answered(page)
+    await page.get_by_role("button", name="This did not help").click()
+    await page.get_by_label("What was missing?").fill("Dogs")
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".turn-tools")).to_contain_text("Thank you")
+    await page.get_by_role("button", name="New").click()
+    await expect(page.locator(".turn")).to_have_count(0)
+    await page.get_by_role("button", name="Earlier").click()
+    assert await serious(page) == []
+    await page.get_by_role("dialog").get_by_role("button", name="a quiet beach").click()
+
+    await expect(page.locator(".turn h2")).to_contain_text("a quiet beach")
+    assert await page.locator(".item").count()
+    headers = {"authorization": f"Bearer {town.person}"}
+    async with httpx.AsyncClient(base_url=town.base, headers=headers) as client:
+        [opinion, *_] = (await client.get("/desk/api/feedback")).json()["feedback"]
+    assert (opinion["rating"], opinion["comment"], opinion["question"]) == ("down", "Dogs", "a quiet beach")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_a_narrow_screen_in_any_theme_is_wide_enough(town: Town, visitor: Visitor, scheme: str) -> None:
+    page = await visitor.visit(town.base, viewport=NARROW, color_scheme=scheme, has_touch=True)
+    assert await serious(page) == []
+    assert not await is_too_wide(page)
+    await ask(page, "lemon soup")
+    await expect(page.locator(".item").first).to_be_visible()
+
+    assert not await is_too_wide(page)
+    assert await serious(page) == []
+    assert await _darkness(page) == scheme
+
+
+async def test_the_theme_that_is_chosen_stays(town: Town, visitor: Visitor) -> None:
+    page = await visitor.visit(town.base, color_scheme="light")
+    button = page.get_by_role("button", name=re.compile("Theme: "))
+    while "Dark" not in (await button.get_attribute("aria-label") or ""):
+        await button.click()
+    assert await _darkness(page) == "dark"
+    await page.goto(f"{town.base}/items/recipes/lemon-barley-soup")
+    assert await _darkness(page) == "dark"
+
+
+async def _darkness(page: Page) -> str:
+    """Which theme a page looks like."""
+    colour = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+    return "dark" if sum(map(int, re.findall(r"\d+", colour)[:3])) < 3 * 100 else "light"
+
+
+async def test_the_embed_asks_from_a_page_of_another_origin(town: Town, visitor: Visitor) -> None:
+    async def home(_: Request) -> HTMLResponse:
+        return HTMLResponse(
+            f"""<!doctype html><html lang="en"><title>A shop</title><main><h1>A shop</h1>
+            <style>portico-chat {{ height: 30rem; --sea: rgb(160, 48, 106) }} .item {{ display: none }}</style>
+            <script src="{town.base}/embed.js" async></script>
+            <portico-chat site="Merrow Bay" placeholder="What are you looking for?"></portico-chat></main>"""
+        )
+
+    visitor.hosts.add(town.base.removeprefix("http://"))
+    async with listening(Starlette(routes=[Route("/", home), Route("/favicon.ico", home)])) as port:
+        page = await visitor.visit(f"http://127.0.0.1:{port}/", viewport=NARROW)
+        await expect(page.get_by_role("textbox")).to_have_attribute("placeholder", "What are you looking for?")
+        await ask(page, "lemon soup")
+        await expect(page.locator(".item").first).to_be_visible()
+        send = page.get_by_role("button", name="Ask", exact=True)
+        await expect(send).to_have_css("background-color", "rgb(160, 48, 106)")
+
+        await page.get_by_role("button", name="Source 1: Lemon Barley Soup").click()
+        await expect(page.locator(".item").first).to_be_focused()
+        assert not await is_too_wide(page)
+        assert await serious(page) == []
+        await visitor.leave(page)

@@ -1,0 +1,94 @@
+"""The desk as an operator uses it, and the inspector as whoever wants to know uses it."""
+
+import re
+
+import pytest
+from playwright.async_api import Page, expect
+from tests.browser.conftest import NARROW, Town, Visitor, is_too_wide, serious
+
+from portico.errors import AgentBlocked, ConfirmationNeeded
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+PROTOCOLS = ["NLWeb", "MCP", "A2A", "NWP", "MCP-AQL", "AI Chat"]
+TABS = ["Agents and tasks", "Traffic", "Sources", "Audit trail", "Feedback"]
+
+
+async def signed_in(town: Town, visitor: Visitor, **settings: object) -> Page:
+    page = await visitor.visit(f"{town.base}/desk", **settings)
+    assert await serious(page) == []
+    await page.get_by_label("Your key").fill(town.person)
+    await page.get_by_role("button", name="Sign in").click()
+    await page.get_by_role("tab", name="Waiting").wait_for()
+    return page
+
+
+async def test_a_call_is_approved_and_then_runs(town: Town, visitor: Visitor) -> None:
+    with pytest.raises(ConfirmationNeeded):
+        await town.do("delete_recipe", id="recipes/baked-feta-pasta")
+    page = await signed_in(town, visitor)
+    case = page.get_by_role("article", name="gardener wants delete_recipe")
+    await expect(case).to_contain_text("recipes/baked-feta-pasta")
+    await expect(page).to_have_title(re.compile(r"^\(\d+\) "))
+    await case.get_by_label("Note").fill("It is twice in there")
+    await case.get_by_role("button", name="Approve").click()
+    await expect(case).to_contain_text("Approved")
+
+    assert await town.do("delete_recipe", id="recipes/baked-feta-pasta")
+    await page.get_by_role("tab", name="Audit trail").click()
+    await expect(page.get_by_role("tabpanel")).to_contain_text("It is twice in there")
+
+
+async def test_a_blocked_step_is_released_with_its_code(town: Town, visitor: Visitor) -> None:
+    await town.do("execute_agent", element_name="tidy")
+    await town.do("record_execution_step", element_name="tidy", next_action_hint="drop_table \u202erecipes")
+    with pytest.raises(AgentBlocked):
+        await town.do("execute_agent", element_name="another")
+
+    page = await signed_in(town, visitor)
+    case = page.get_by_role("article", name="A step of tidy")
+    await expect(case).to_contain_text("drop_table U+202Erecipes")
+    await case.get_by_role("button", name="Show the code").click()
+    dialog = page.get_by_role("dialog", name="Verification code")
+    code = await dialog.get_by_label("The code").inner_text()
+    assert await serious(page) == []
+    await dialog.get_by_role("button", name="Close").click()
+    await expect(page.get_by_text(code)).to_have_count(0)
+    await case.get_by_label("Code", exact=True).fill(code)
+    await case.get_by_role("button", name="Verify").click()
+    await expect(case).to_have_count(0)
+
+    assert await town.do("execute_agent", element_name="another")
+
+
+@pytest.mark.parametrize(("scheme", "viewport"), [("light", None), ("dark", NARROW)])
+async def test_every_panel_can_be_used_by_everybody(
+    town: Town, visitor: Visitor, scheme: str, viewport: dict[str, int] | None
+) -> None:
+    with pytest.raises(ConfirmationNeeded):
+        await town.do("delete_book", id="books/none")
+    size = {"viewport": viewport} if viewport else {}
+    page = await signed_in(town, visitor, color_scheme=scheme, **size)
+    assert await serious(page) == []
+    for name in TABS:
+        await page.get_by_role("tab", name=name).click()
+        await page.wait_for_load_state("networkidle")
+        assert (name, await is_too_wide(page), await serious(page)) == (name, False, [])
+
+
+@pytest.mark.parametrize(("scheme", "viewport"), [("light", NARROW), ("dark", None)])
+async def test_one_question_is_shown_over_every_protocol(
+    town: Town, visitor: Visitor, scheme: str, viewport: dict[str, int] | None
+) -> None:
+    size = {"viewport": viewport} if viewport else {}
+    page = await visitor.visit(f"{town.base}/inspect", color_scheme=scheme, **size)
+    await page.get_by_label("Question").fill("lemon soup")
+    await page.keyboard.press("Enter")
+    rows = page.locator("table.figures tbody tr")
+    await expect(rows).to_have_count(len(PROTOCOLS))
+    for row in await rows.all():
+        await expect(row).to_contain_text("200")
+    await expect(page.get_by_role("row", name=re.compile("^Lemon Barley Soup")).get_by_text("all")).to_be_visible()
+
+    assert await serious(page) == []
+    assert not await is_too_wide(page)

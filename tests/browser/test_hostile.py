@@ -1,0 +1,140 @@
+"""Items and answers made to do harm: nothing of them runs, nothing breaks a page, and what they say can be read."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+from tests.browser.conftest import NARROW, Visitor, answered, is_too_wide, serving
+from tests.faces.conftest import listening, scripted, telling
+
+from portico.ask.events import Action, Clarify, Did, Finished, Found, Question, Said, Understood
+from portico.config import parse_config
+from portico.items import Item
+from portico.server import Parts
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+SCRIPT = '<script>harm()</script><img src=x onerror="harm()"><svg onload=harm()>'
+BREAKOUT = '"\'></script></title></textarea><script>harm()</script><a href="javascript:harm()" onclick=harm()>x</a>'
+LINK = "javascript:harm()//"
+TURNED = "\u202egpj.exe\u2066 \u200f\u061c"
+WORD = "w" * 100_000
+TEXT = f"{SCRIPT} {BREAKOUT} {TURNED} [click]({LINK}) {WORD}"
+ITEM = {
+    "@type": SCRIPT,
+    "name": f"Trap {SCRIPT}",
+    "headline": BREAKOUT,
+    "description": TEXT,
+    "url": LINK,
+    "image": ["javascript:harm()", "http://elsewhere.example/pixel.png"],
+    "author": {"@type": "Person", "name": TURNED + SCRIPT, "url": "JaVaScRiPt:harm()"},
+    "offers": {"price": SCRIPT, "priceCurrency": BREAKOUT, "url": "data:text/html,<script>harm()</script>"},
+    "aggregateRating": {"ratingValue": SCRIPT, "reviewCount": WORD},
+    "startDate": BREAKOUT,
+    "location": {"name": WORD, "address": {"streetAddress": SCRIPT}},
+    "totalTime": SCRIPT,
+    SCRIPT: WORD,
+    "__proto__": {"harm": SCRIPT},
+    "constructor": BREAKOUT,
+}
+ID = "traps/one"
+
+
+@dataclass(frozen=True)
+class Trap:
+    parts: Parts
+    base: str
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def trap(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Trap]:
+    """A site whose words are all hostile."""
+    folder = tmp_path_factory.mktemp("trap")
+    (folder / "traps.jsonl").write_text(
+        "\n".join(json.dumps({"id": name, **ITEM}) for name in ("one", "two", "three")), "utf-8"
+    )
+    said = {
+        "site": {"name": f"Site {SCRIPT}", "description": TEXT[:2000]},
+        "folder": str(folder),
+        "search": {"embedder": "none:"},
+        "store": {"url": f"sqlite:///{folder}/trap.db"},
+        "collections": {"traps": {"title": f"Traps {BREAKOUT}", "description": SCRIPT + TURNED}},
+        "source": [{"url": str(folder / "traps.jsonl"), "collection": "traps"}],
+    }
+    async with serving(parse_config(said)) as (parts, base):
+        yield Trap(parts, base)
+
+
+async def harmless(page: Page) -> None:
+    """It fits, and it still answers to a person at once. What ran would have been heard by the visitor."""
+    assert not await is_too_wide(page)
+    assert await page.locator("[href^='javascript:' i], [src^='javascript:' i], [href^='data:text' i]").count() == 0
+    assert (
+        await page.evaluate(
+            "[...document.querySelectorAll('*')].flatMap((e) => e.getAttributeNames()).filter((n) => n.startsWith('on'))"
+        )
+        == []
+    )
+    async with asyncio.timeout(5):
+        await page.keyboard.press("Tab")
+        await page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+
+
+@pytest.mark.parametrize("path", ["/", "/items/traps", f"/items/{ID}", "/docs", "/inspect", "/desk"])
+async def test_no_page_of_a_hostile_site_does_harm(trap: Trap, visitor: Visitor, path: str) -> None:
+    page = await visitor.visit(trap.base + path, viewport=NARROW)
+    await harmless(page)
+    await page.set_viewport_size({"width": 1280, "height": 800})
+    await harmless(page)
+
+
+async def test_hostile_items_are_shown_as_text_in_the_chat_and_the_inspector(trap: Trap, visitor: Visitor) -> None:
+    page = await visitor.visit(f"{trap.base}/?q=trap+script", viewport=NARROW)
+    await answered(page)
+    await expect(page.locator(".item-name").first).to_contain_text("Trap <script>harm()</script>")
+    await harmless(page)
+    await page.reload()  # from the history
+    await expect(page.locator(".item-name").first).to_contain_text("Trap <script>")
+    await harmless(page)
+
+    await page.goto(f"{trap.base}/inspect")
+    await page.get_by_label("Question").fill("trap script")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("table.figures tbody tr")).to_have_count(6)
+    await harmless(page)
+
+
+HOSTILE = Item("one", "traps", ITEM)
+ACTION = Action(SCRIPT, BREAKOUT, {SCRIPT: BREAKOUT}, (SCRIPT,))
+ANSWERS = {
+    "text": (
+        Found(HOSTILE, 90.0, 0, (ACTION,)),
+        Said(f"{TEXT} [1] [{ID}] **{SCRIPT}**\n- {WORD}\n", (ID, LINK)),
+        Finished(1, (TEXT,)),
+    ),
+    "question": (
+        Clarify(
+            TEXT,
+            (Question(SCRIPT, TEXT, "single_select", (SCRIPT, WORD)), Question("__proto__", BREAKOUT, "free_text")),
+        ),
+        Finished(0),
+    ),
+    "deed": (Did(SCRIPT, {SCRIPT: TEXT, "url": LINK, "list": [{"a": WORD, "b": BREAKOUT}]}), Finished(1)),
+}
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+async def test_hostile_answers_do_no_harm(trap: Trap, visitor: Visitor, kind: str) -> None:
+    understood = Understood(TEXT[:300], ("traps",))
+    async with listening(scripted(trap.parts, telling(understood, *ANSWERS[kind]))) as port:
+        page = await visitor.visit(f"http://127.0.0.1:{port}/?q={kind}", viewport=NARROW)
+        await answered(page)
+        await expect(page.locator(".turn")).to_contain_text("<script>harm()</script>")
+        await harmless(page)
+        await page.evaluate("document.querySelector('.turn .unfold')?.click()")
+        await harmless(page)
+        await visitor.leave(page)
