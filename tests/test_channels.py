@@ -70,7 +70,7 @@ class Observed:
 
 @asynccontextmanager
 async def channels(observed: Observed | None = None, **said: Any) -> AsyncIterator[Channels]:
-    opened = Channels(Safety(**said), (), observed or Observed())
+    opened = Channels(Safety(**said), (), observed or Observed(), screen=":0")
     try:
         yield opened
     finally:
@@ -170,7 +170,6 @@ async def test_a_dialog_is_told_on_its_input(tmp_path: Path, monkeypatch: pytest
     program.chmod(0o700)
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setenv("DISPLAY", ":0")
     async with channels(channels=("dialog",)) as opened:
         opened.show(CHALLENGED, Code(SECRET))
         arguments, *lines = (await asyncio.to_thread(shown.read_text)).splitlines()
@@ -183,11 +182,11 @@ async def test_a_dialog_is_told_on_its_input(tmp_path: Path, monkeypatch: pytest
 
 def test_no_text_can_become_a_command_of_a_dialog() -> None:
     tricky = 'a" & (do shell script "x") \\\n$(y) \u2019; z'
-    mac, windows = dialog_of("darwin", {}), dialog_of("win32", {})
+    mac, windows = dialog_of("darwin", ""), dialog_of("win32", "")
 
     assert mac.said(tricky).startswith('display dialog "a\\" & (do shell script \\"x\\") \\\\\\n$(y) \u2019; z" with')
     assert not any(each in windows.said(tricky) for each in ("$(y)", "\u2019", "; z"))
-    assert dialog_of("linux", {}) is None
+    assert dialog_of("linux", "") is None
 
 
 @pytest.mark.parametrize(

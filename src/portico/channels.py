@@ -7,9 +7,8 @@ environment or a log. Whoever waits for a code is not kept waiting by a channel,
 import asyncio
 import base64
 import contextlib
-import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -72,12 +71,14 @@ def _one_line(text: str) -> str:
 class Channels:
     """The channels of the site file. Each is told of a code in the background, for as long as it is of use."""
 
-    def __init__(self, settings: Safety, allow_hosts: Iterable[str] = (), observe: Observe = nowhere) -> None:
+    def __init__(
+        self, settings: Safety, allow_hosts: Iterable[str] = (), observe: Observe = nowhere, screen: str = ""
+    ) -> None:
         self._observe = observe
         own = [_checked_host(settings.webhook)] if "webhook" in settings.channels else []
         self._callbacks = Callbacks((*allow_hosts, *own))
         made: dict[str, Callable[[], Tell]] = {
-            "dialog": lambda: _show_dialog,
+            "dialog": lambda: partial(_show_dialog, screen),
             "command": lambda: partial(_run_command, _checked_command(settings.command)),
             "webhook": lambda: partial(_post, self._callbacks, settings.webhook),
         }
@@ -186,22 +187,22 @@ class Dialog:
     dismissed: frozenset[int] = frozenset({0})  # exit statuses of one that was shown
 
 
-def dialog_of(platform: str, environment: Mapping[str, str]) -> Dialog | None:
+def dialog_of(platform: str, screen: str) -> Dialog | None:
     """How to show a dialog here; None where there is no screen."""
     match platform:
         case "darwin":
             return Dialog(("osascript", "-"), _applescript)
         case "win32":
             return Dialog(("powershell", "-NoProfile", "-Command", "-"), _powershell)
-        case _ if environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"):
+        case _ if screen:
             window = ("--text-info", f"--title={TITLE}", "--width=640", "--height=320")
             return Dialog(("zenity", *window), str, frozenset({0, 1}))
         case _:
             return None
 
 
-async def _show_dialog(message: Message) -> str:
-    dialog = dialog_of(sys.platform, os.environ)
+async def _show_dialog(screen: str, message: Message) -> str:
+    dialog = dialog_of(sys.platform, screen)
     if dialog is None:
         return "no screen"
     said = dialog.said(message.text()).encode(errors="replace")

@@ -460,6 +460,11 @@ def secret(name: str) -> str:
     return value
 
 
+def screen() -> str:
+    """The screen that dialogs can be shown on, as the environment names it; empty if it names none."""
+    return os.environ.get("WAYLAND_DISPLAY") or os.environ.get("DISPLAY", "")
+
+
 def tls_of(config: Config) -> ssl.SSLContext | None:
     """How TLS is spoken on the native port, if the site has a certificate."""
     nwp = config.nwp

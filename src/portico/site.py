@@ -18,7 +18,7 @@ from portico.ask.events import Did, Event, Failed, Finished, Promised, Understoo
 from portico.ask.pipeline import Asker, Manners, Pipeline
 from portico.ask.record import recorded, replayed
 from portico.calls import Ask, Call, Caller, File, Mode, Outcome, Retrieval, Task, TaskState, Watch
-from portico.catalog import Catalog, Collection, Danger, FieldType, Kind, Operation
+from portico.catalog import Catalog, Collection, FieldType, Kind, Operation
 from portico.config import Safety
 from portico.errors import (
     BadRequest,
@@ -90,7 +90,7 @@ class Site:
         self._catalog = Catalog({}, {})
         self._acknowledged = 0  # the newest change this process has told a caller of
         rates = Rates(self.limits, finder.store.spend)
-        self.guard = Guard(finder.store, safety or Safety(), self._dangers, observe, show or _unseen)
+        self.guard = Guard(finder.store, safety or Safety(), self._agents_operations, observe, show or _unseen)
         self.gate = Gate(lambda: self.catalog, self._refresh, self.limits, rates, observe, self.guard, identity.renewed)
         self.tasks = Tasks(finder.store, self.gate, self._run_task, self.limits, observe)
         self.tasks.on_end(self._ended)
@@ -129,9 +129,9 @@ class Site:
         )
         return Catalog(schema, operations)
 
-    def _dangers(self) -> Mapping[str, Danger]:
-        """How dangerous each operation is, that agents can name."""
-        return {name: each.danger for name, each in self.catalog.operations.items() if name not in LOOP}
+    def _agents_operations(self) -> Mapping[str, Operation]:
+        """What agents can have run, and must report."""
+        return {name: each for name, each in self.catalog.operations.items() if name not in LOOP}
 
     @property
     def own_operations(self) -> list[Operation]:
@@ -447,8 +447,8 @@ class Site:
             return await self.tasks.start(cleared, replace(call, step=step), operation)
         try:
             result = await self._in_time(cleared, call, operation, given)
-        except SiteError:
-            await self._settle(cleared, failed=True)
+        except (SiteError, asyncio.CancelledError):
+            await asyncio.shield(self._settle(cleared, failed=True))
             raise
         await self._settle(cleared, failed=False)
         return Outcome(operation.name, result)
@@ -475,11 +475,12 @@ class Site:
     async def _settle_task(self, task: Task) -> None:
         with contextlib.suppress(SiteError):  # it stays unknown how it went
             taken = Taken.named(task.call.step)
-            await self.guard.settle(taken, task.caller, failed=task.state == TaskState.FAILED)
+            await self.guard.settle(taken, task.caller, failed=task.state != TaskState.COMPLETED)
 
     async def _settle(self, permit: Permit, *, failed: bool) -> None:
         if permit.taken:
-            await self.guard.settle(permit.taken, permit.caller, failed=failed)
+            with contextlib.suppress(SiteError):  # what was done is done: it stays unknown how it went
+                await self.guard.settle(permit.taken, permit.caller, failed=failed)
 
     async def _run(self, permit: Permit, given: Any, handle: Handle | None) -> Any:
         session = permit.request.session if isinstance(permit.request, Call) else ""

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from portico.calls import Task, TaskState
+from portico.calls import Task
 from portico.catalog import Danger, Kind, Operation
-from portico.errors import TokenMismatch
 from portico.operations import Context
 from portico.oversight import Decision, Execution, Outcome, Progress
 from portico.safety.guard import LOOP as WATCHED
@@ -152,9 +151,9 @@ def _loop(guard: Guard, tasks: Tasks) -> list[Operation]:
 
 def _confirm(guard: Guard) -> Operation:
     async def confirm_operation(context: Context, given: ConfirmParams) -> Confirmed:
-        if given.operation:
-            await _check_operation(guard, given, context)
-        waited = await guard.confirm(given.confirmation_token, given.decision, given.note, context.caller)
+        waited = await guard.confirm(
+            given.confirmation_token, given.decision, given.note, context.caller, given.operation
+        )
         return Confirmed(
             confirmed=given.decision == "approve",
             operation=waited.operation,
@@ -164,18 +163,6 @@ def _confirm(guard: Guard) -> Operation:
 
     says = "Agree to what somebody else wants to do, or turn it down. Nobody agrees to their own."
     return _made("confirm_operation", Kind.EXECUTE, says, ConfirmParams, Confirmed, confirm_operation)
-
-
-async def _check_operation(guard: Guard, given: ConfirmParams, context: Context) -> None:
-    waiting = (await guard.pending(context.caller)).confirmations
-    found = next((each for each in waiting if each.token == given.confirmation_token), None)
-    if found and found.operation != given.operation:
-        raise TokenMismatch(
-            "The confirmation is for another operation",
-            token=given.confirmation_token[:10],
-            token_operation=found.operation,
-            requested_operation=given.operation,
-        )
 
 
 def _verify(guard: Guard) -> Operation:
@@ -225,22 +212,13 @@ def _lifecycle(guard: Guard, tasks: Tasks) -> list[Operation]:
     ]
 
 
-_STATES = {
-    TaskState.PENDING: "pending",
-    TaskState.RUNNING: "running",
-    TaskState.COMPLETED: "completed",
-    TaskState.FAILED: "failed",
-    TaskState.CANCELLED: "cancelled",
-}
-
-
 def shown_execution(task: Task) -> Execution:
     """A task in the words of executions."""
     share = round(task.progress * 100, 1)
     return msgspec.convert(
         {
             "execution_id": task.id,
-            "status": _STATES[task.state],
+            "status": task.state.value,
             "element_name": task.call.operation,
             "started_at": task.created,
             "finished_at": task.updated if task.state.is_final else None,

@@ -169,14 +169,17 @@ class Tasks:
     async def retry(self, id: str, caller: Caller) -> Task:
         """Have a task that failed tried again, if repeating it is harmless."""
         task = await self.get(id, caller)
-        # What was confirmed was confirmed once: whoever wants it again has to ask again.
-        permit = await self._gate.resume(replace(task, call=replace(task.call, confirmation="")))
-        if permit.operation is None or not is_retried(permit.operation):
-            raise Unsupported(f"{task.call.operation} is not tried again", task=id, operation=task.call.operation)
-        await self._gate.clear(permit)
-        again = await self._store.retry_task(id) if task.state == TaskState.FAILED else None
-        if again is None:
+        if task.state != TaskState.FAILED:
             raise TaskFinished(f"Only what has failed is tried again; this is {task.state}", task=id, state=task.state)
+        # What was confirmed was confirmed once: whoever wants it again has to ask again.
+        call = replace(task.call, confirmation="", step="")
+        permit = await self._gate.resume(replace(task, call=call))
+        if permit.operation is None or not is_retried(permit.operation):
+            raise Unsupported(f"{call.operation} is not tried again", task=id, operation=call.operation)
+        taken = (await self._gate.clear(permit)).taken
+        again = await self._store.retry_task(id, replace(call, step=taken.name if taken else ""))
+        if again is None:
+            raise TaskFinished("Somebody has it tried again already", task=id, state=task.state)
         if id in self._told:
             self._told.remove(id)
         self._own.append(id)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
+import httpx
 import msgspec
 import pytest
 import pytest_asyncio
@@ -109,7 +110,7 @@ class Visitor:
 
     def _heard(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
-            self.problems.append(f"{message.type}: {message.text}")
+            self.problems.append(f"{message.type}: {message.text} {message.location['url']}")
 
     def _asked(self, request: Request) -> None:
         asked = urlsplit(request.url)
@@ -160,22 +161,41 @@ async def ask(page: Page, question: str) -> None:
     await answered(page)
 
 
+async def sign_in(page: Page, key: str) -> None:
+    """At the desk."""
+    await page.get_by_label("Your key").fill(key)
+    await page.get_by_role("button", name="Sign in").click()
+    await page.get_by_role("tab", name="Waiting").wait_for()
+
+
 async def answered(page: Page) -> None:
     await page.locator(".turn").last.and_(page.locator(".turn:not([aria-busy])")).wait_for()
 
 
 @dataclass(frozen=True)
+class Agent:
+    """Somebody who may risk much, and has to ask for what destroys something."""
+
+    parts: Parts
+    caller: Caller
+
+    async def do(self, operation: str, **params: Any) -> Any:
+        return (await self.parts.site.call(Call(operation, params), self.caller)).result
+
+
+@dataclass(frozen=True)
 class Town:
-    """The sample site without a model, an agent that may risk much, and a person who may approve."""
+    """The sample site without a model, and a person who may approve."""
 
     parts: Parts
     base: str
-    agent: Caller
     person: str  # the person's key
 
-    async def do(self, operation: str, **params: Any) -> Any:
-        """What an agent does."""
-        return (await self.parts.site.call(Call(operation, params), self.agent)).result
+    async def desk(self, what: str) -> Any:
+        """What the desk is told."""
+        headers = {"authorization": f"Bearer {self.person}"}
+        async with httpx.AsyncClient(base_url=self.base, headers=headers) as client:
+            return (await client.get(f"/desk/api/{what}")).json()[what]
 
 
 @asynccontextmanager
@@ -187,9 +207,7 @@ async def open_town(folder: Path) -> AsyncIterator[Town]:
         safety=Safety(start="allow"),
     )
     async with serving(config) as (parts, base):
-        agent = await _key(parts, "gardener", "*:*", danger=Danger.DANGEROUS)
-        person = await _key(parts, "ada", "approve")
-        yield Town(parts, base, await parts.site.identity.caller(Credentials(agent)), person)
+        yield Town(parts, base, await key_of(parts, "ada", "approve"))
 
 
 @asynccontextmanager
@@ -204,7 +222,12 @@ async def serving(config: Config) -> AsyncIterator[tuple[Parts, str]]:
             yield parts, f"http://127.0.0.1:{port}"
 
 
-async def _key(parts: Parts, name: str, *scopes: str, danger: Danger = Danger.SAFE) -> str:
+async def employ(parts: Parts, name: str) -> Agent:
+    key = await key_of(parts, name, "*:*", danger=Danger.DANGEROUS)
+    return Agent(parts, await parts.site.identity.caller(Credentials(key)))
+
+
+async def key_of(parts: Parts, name: str, *scopes: str, danger: Danger = Danger.SAFE) -> str:
     token, key = make_key(name, scopes, danger, 1)
     await parts.store.add_key(key)
     return token

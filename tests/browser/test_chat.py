@@ -2,7 +2,6 @@
 
 import re
 
-import httpx
 import pytest
 from playwright.async_api import Page, expect
 from starlette.applications import Starlette
@@ -124,14 +123,8 @@ async def test_work_that_takes_longer_is_watched_and_cancelled(town: Town, visit
 
     await expect(page.locator(".turn-notes")).to_have_text("Cancelled.")
     await expect(work).to_have_count(0)
-    assert await _newest_task(town) == ("plan_meals", "cancelled")
-
-
-async def _newest_task(town: Town) -> tuple[str, str]:
-    headers = {"authorization": f"Bearer {town.person}"}
-    async with httpx.AsyncClient(base_url=town.base, headers=headers) as client:
-        [task, *_] = (await client.get("/desk/api/tasks")).json()["tasks"]
-    return task["operation"], task["state"]
+    [task, *_] = await town.desk("tasks")
+    assert (task["operation"], task["state"]) == ("plan_meals", "cancelled")
 
 
 async def test_opinions_reach_the_desk_and_earlier_conversations_stay(town: Town, visitor: Visitor) -> None:
@@ -149,9 +142,8 @@ async def test_opinions_reach_the_desk_and_earlier_conversations_stay(town: Town
 
     await expect(page.locator(".turn h2")).to_contain_text("a quiet beach")
     assert await page.locator(".item").count()
-    headers = {"authorization": f"Bearer {town.person}"}
-    async with httpx.AsyncClient(base_url=town.base, headers=headers) as client:
-        [opinion, *_] = (await client.get("/desk/api/feedback")).json()["feedback"]
+    [noted, *_] = await town.desk("feedback")
+    opinion = noted["opinion"]
     assert (opinion["rating"], opinion["comment"], opinion["question"]) == ("down", "Dogs", "a quiet beach")
 
 

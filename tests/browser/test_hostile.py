@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
-from tests.browser.conftest import NARROW, Visitor, answered, is_too_wide, serving
+from tests.browser.conftest import NARROW, Visitor, answered, employ, is_too_wide, key_of, serving, sign_in
 from tests.faces.conftest import listening, scripted, telling
 
 from portico.ask.events import Action, Clarify, Did, Finished, Found, Question, Said, Understood
 from portico.config import parse_config
+from portico.errors import ConfirmationNeeded
 from portico.items import Item
 from portico.server import Parts
 
@@ -42,6 +43,8 @@ ITEM = {
     "constructor": BREAKOUT,
 }
 ID = "traps/one"
+LISTENERS = """[...document.querySelectorAll("*")].flatMap((each) => each.getAttributeNames())
+  .filter((name) => name.startsWith("on"))"""
 
 
 @dataclass(frozen=True)
@@ -55,12 +58,13 @@ async def trap(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> As
     """A site whose words are all hostile."""
     folder = tmp_path_factory.mktemp("trap")
     (folder / "traps.jsonl").write_text(
-        "\n".join(json.dumps({"id": name, **ITEM}) for name in ("one", "two", "three")), "utf-8"
+        "\n".join(json.dumps({"@id": f"traps/{name}", **ITEM}) for name in ("one", "two", "three")), "utf-8"
     )
     said = {
         "site": {"name": f"Site {SCRIPT}", "description": TEXT[:2000]},
         "folder": str(folder),
         "search": {"embedder": "none:"},
+        "safety": {"start": "allow"},
         "store": {"url": f"sqlite:///{folder}/trap.db"},
         "collections": {"traps": {"title": f"Traps {BREAKOUT}", "description": SCRIPT + TURNED}},
         "source": [{"url": str(folder / "traps.jsonl"), "collection": "traps"}],
@@ -73,18 +77,13 @@ async def harmless(page: Page) -> None:
     """It fits, and it still answers to a person at once. What ran would have been heard by the visitor."""
     assert not await is_too_wide(page)
     assert await page.locator("[href^='javascript:' i], [src^='javascript:' i], [href^='data:text' i]").count() == 0
-    assert (
-        await page.evaluate(
-            "[...document.querySelectorAll('*')].flatMap((e) => e.getAttributeNames()).filter((n) => n.startsWith('on'))"
-        )
-        == []
-    )
+    assert await page.evaluate(LISTENERS) == []
     async with asyncio.timeout(5):
         await page.keyboard.press("Tab")
         await page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
 
 
-@pytest.mark.parametrize("path", ["/", "/items/traps", f"/items/{ID}", "/docs", "/inspect", "/desk"])
+@pytest.mark.parametrize("path", ["/", "/collections/traps", f"/items/{ID}", "/docs"])
 async def test_no_page_of_a_hostile_site_does_harm(trap: Trap, visitor: Visitor, path: str) -> None:
     page = await visitor.visit(trap.base + path, viewport=NARROW)
     await harmless(page)
@@ -106,6 +105,24 @@ async def test_hostile_items_are_shown_as_text_in_the_chat_and_the_inspector(tra
     await page.keyboard.press("Enter")
     await expect(page.locator("table.figures tbody tr")).to_have_count(6)
     await harmless(page)
+
+
+async def test_what_a_hostile_agent_wants_is_shown_as_text_at_the_desk(trap: Trap, visitor: Visitor) -> None:
+    agent = await employ(trap.parts, f"agent {SCRIPT}{TURNED}")
+    with pytest.raises(ConfirmationNeeded):
+        await agent.do("delete_trap", id=f"{TURNED}{SCRIPT}{BREAKOUT}{WORD[:700]}")
+    await agent.do("execute_agent", element_name="bot", parameters={SCRIPT: WORD[:9000]})
+    await agent.do("record_execution_step", element_name="bot", next_action_hint=f"drop_table {TEXT[:3000]}")
+
+    page = await visitor.visit(f"{trap.base}/desk", viewport=NARROW)
+    await sign_in(page, await key_of(trap.parts, SCRIPT, "approve"))
+    await expect(page.locator("article.case")).to_have_count(3)
+    await expect(page.locator("#panel")).to_contain_text("U+202Egpj.exeU+2066")
+    await harmless(page)
+    for name in ("Agents and tasks", "Audit trail"):
+        await page.get_by_role("tab", name=name).click()
+        await page.wait_for_load_state("networkidle")
+        await harmless(page)
 
 
 HOSTILE = Item("one", "traps", ITEM)

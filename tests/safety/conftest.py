@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from portico.calls import Call, Caller, Outcome
-from portico.catalog import Danger, Trust
+from portico.catalog import Danger, Operation, Trust
 from portico.config import parse_config
 from portico.errors import SiteError
 from portico.identity import Credentials, make_key
@@ -195,8 +195,8 @@ class Later:
 
 
 def later(site: Site, seconds: float) -> Later:
-    def operations() -> dict[str, Danger]:
-        return {name: each.danger for name, each in site.catalog.operations.items()}
+    def operations() -> dict[str, Operation]:
+        return dict(site.catalog.operations)
 
     def clock() -> datetime:
         return datetime.now(UTC) + timedelta(seconds=seconds)

@@ -2,10 +2,10 @@
 
 from datetime import UTC, datetime
 
-from tests.safety.conftest import ADDING, DENIED, Open, boss_of, fresh_code, person
+from tests.safety.conftest import ADDING, DENIED, Open, boss_of, events, fresh_code, person
 
 from portico.calls import Call, Task, TaskState
-from portico.errors import InvalidToken, RateLimited
+from portico.errors import InvalidToken, RateLimited, StepNeeded
 from portico.server import Parts
 
 LONG = "reading the opening hours of the shop, once more and with care, " * 8
@@ -96,3 +96,39 @@ async def test_another_execution_hides_no_failure(eager: Parts) -> None:
     )
 
     assert said["autonomy"]["reason"] == "The step before failed"
+
+
+async def test_what_was_confirmed_over_one_protocol_is_confirmed_with_its_defaults_too(kitchen: Open) -> None:
+    asking = [{"operation": "set_table", "decision": "confirm"}]
+    async with kitchen(safety={"policy": asking}) as parts:
+        bot, boss = await person(parts), await boss_of(parts)
+        await boss.agrees(await bot.wants("set_table"))
+
+        assert await bot.does("set_table", seats=1) == {"seats": 1}
+
+
+async def test_while_one_agent_of_a_caller_waits_for_a_person_the_others_do_nothing(eager: Parts) -> None:
+    bot = await person(eager)
+    await bot.starts()
+    await bot.starts("second")
+    await bot.steps("calling set_table for two", name="second")
+    await bot.steps("sudo systemctl restart nginx")
+
+    assert isinstance(await bot.refused("set_table", seats=2), StepNeeded)
+    await bot.does("complete_execution", element_name="bot")
+    await bot.does("complete_execution", element_name="second")
+    assert isinstance(await bot.refused("set_table", seats=2), StepNeeded)  # ending it is no way out
+
+
+async def test_who_tries_to_approve_or_goes_on_though_blocked_is_written_down(eager: Parts) -> None:
+    bot, boss = await person(eager), await boss_of(eager)
+    await bot.refused("confirm_operation", confirmation_token="conf_" + "x" * 54)
+    await bot.starts()
+    await bot.steps(DENIED)
+    await bot.refused("set_table")
+    await bot.refused("set_table")
+
+    told = await events(eager, boss)
+
+    assert (told.count("APPROVAL_REFUSED"), told[-1]) == (1, "OPERATION_DENIED")
+    assert told.count("OPERATION_DENIED") == 1  # once in a minute

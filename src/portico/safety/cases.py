@@ -38,6 +38,7 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     seen: tuple[str, ...] = ()  # digests of the newest hints, to notice repetition
     silent: int = 0  # steps in a row of which the outcome before was not told
     message: str = ""
+    held: bool = False  # paused by a verification, which holds all agents of the caller
 
 
 class Finished(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -88,6 +89,7 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     spent: int = 0
     grants: tuple[Grant, ...] = ()
     waiting: dict[str, datetime] = {}  # confirmations that may still be given, and until when
+    given: dict[str, datetime] = {}  # those that were, and were not used yet
     notices: tuple[Notification, ...] = ()  # for the next step
 
 

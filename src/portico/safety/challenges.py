@@ -231,8 +231,7 @@ def freed(agent: Agent, challenge: str) -> Agent:
     """An agent without the block or the pause that a challenge has brought."""
     block = None if agent.block and agent.block.challenge == challenge else agent.block
     pause = None if agent.pause and agent.pause.challenge == challenge else agent.pause
-    kept = tuple(each for each in agent.notices if each.metadata.verification_id != challenge)
-    return replace(agent, block=block, pause=pause, notices=kept)
+    return replace(agent, block=block, pause=pause)
 
 
 def _kept_until(challenge: Challenge) -> datetime | None:

@@ -5,8 +5,9 @@ import hmac
 import re
 import secrets
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
-from datetime import timedelta
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Literal, cast
 
 import msgspec
@@ -49,9 +50,9 @@ class Confirmations:
         known = sheets.get(Confirmation, wanted.id)
         now = self._office.clock()
         if known and known.state == "pending" and now < known.expires:
-            return known
+            return _shared(sheets, known, wanted.session)
         agent = sheets.get(Agent, wanted.principal) or Agent(id=wanted.principal, name=wanted.name)
-        waiting = {id: until for id, until in agent.waiting.items() if now < until and id != wanted.id}
+        waiting = _lasting(_without(agent.waiting, wanted.id), now)
         if len(waiting) >= MAX_WAITING:
             return RateLimited(
                 f"{MAX_WAITING} things of this caller wait to be confirmed",
@@ -114,7 +115,7 @@ class Confirmations:
         by = found.by
         if found.state == "pending":
             if not (token and self._may_acknowledge(sheets, wanted)):
-                return self.needed(found)
+                return self.needed(_shared(sheets, found, wanted.session))
             by = f"acknowledged by {wanted.principal}"
         sheets.put(replace(found, state="used", by=by, at=self._office.clock()), found.expires + KEPT)
         agent = sheets.get(Agent, wanted.principal)
@@ -181,7 +182,7 @@ class Confirmations:
 
     # For those who agree
 
-    async def confirm(self, token: str, decision: Decision, note: str, caller: Caller) -> Waiting:
+    async def confirm(self, token: str, decision: Decision, note: str, caller: Caller, operation: str = "") -> Waiting:
         """Agree to what somebody else wants, or turn it down."""
         check_approver(caller)
         id = named_by(token)
@@ -195,6 +196,13 @@ class Confirmations:
             if known.principal == caller.rate_key:
                 sheets.tell("SELF_APPROVAL_REFUSED", token=shown(token), caller=caller.rate_key)
                 return Forbidden("Nobody agrees to what they want themselves", reason="self_approval")
+            if operation and operation != known.operation:
+                return TokenMismatch(
+                    "The confirmation is for another operation",
+                    token=shown(token),
+                    token_operation=known.operation,
+                    requested_operation=operation,
+                )
             if known.state != "pending":
                 return TokenUsed(f"The confirmation is {known.state} already", token=shown(token), consumed_at=known.at)
             if self._is_over(known):
@@ -216,6 +224,8 @@ class Confirmations:
                 # Somebody has looked: the steps are counted anew.
                 agent = replace(_looked_at(agent), grants=(*agent.grants[-MAX_WAITING:], grant), spent=0, window=None)
                 changed = replace(changed, state="used", at=office.clock())
+            elif state == "approved":
+                agent = replace(agent, given={**_lasting(agent.given, office.clock()), known.id: until})
             office.file(sheets, agent)
         sheets.put(changed, until + KEPT)
         event = "CONFIRMATION_GRANTED" if state == "approved" else "CONFIRMATION_REFUSED"
@@ -234,13 +244,23 @@ class Confirmations:
         known = await self._office.docket.all(Confirmation)
         return [waiting(each) for each in known if each.state == "pending" and not self._is_over(each)]
 
-    async def revoke(self, session: str) -> None:
-        """What was wanted in a session is not wanted any more."""
-        for each in await self._office.docket.all(Confirmation):
-            if each.session == session and each.state in {"pending", "approved"}:
-                await self._office.docket.change(
-                    [(Confirmation, each.id)], lambda sheets, id=each.id: _revoke(sheets, id)
-                )
+    async def revoke(self, session: str, principals: Iterable[str]) -> None:
+        """What these wanted in a session is not wanted any more, also if somebody has agreed to it."""
+        for principal in principals:
+            agent = await self._office.docket.read(Agent, principal)
+            ids = [*agent.waiting, *agent.given] if agent else []
+            if ids:
+                names = [(Agent, principal), *((Confirmation, id) for id in ids)]
+                await self._office.docket.change(names, partial(self._revoked, session, principal, ids))
+
+    def _revoked(self, session: str, principal: str, ids: Iterable[str], sheets: Sheets) -> None:
+        for id in ids:
+            known, agent = sheets.get(Confirmation, id), sheets.get(Agent, principal)
+            # It may have been used since, or be wanted anew in another session.
+            if known and agent and known.session == session and known.state in {"pending", "approved"}:
+                sheets.put(replace(known, state="revoked"), known.expires + KEPT)
+                self._office.file(sheets, _freed(agent, id))
+                sheets.tell("TOKEN_REVOKED", token=shown(token_of(known)), caller=principal)
 
 
 def confirmation_id(caller: Caller, what: str, operation: str, digest: str) -> str:
@@ -285,26 +305,35 @@ def _is(token: str, known: Confirmation) -> bool:
 
 def _settled(agent: Agent, known: Confirmation) -> Agent:
     """An agent that waits for this no longer, and need not be reminded of it."""
-    waiting = {id: until for id, until in agent.waiting.items() if id != known.id}
-    kept = tuple(
-        each
-        for each in agent.notices
-        if not (each.type in {"permission_pending", "autonomy_pause"} and each.metadata.operation == known.operation)
-    )
-    return replace(agent, waiting=waiting, notices=kept)
+    kept = tuple(each for each in agent.notices if each.metadata.operation != known.operation)
+    return replace(_freed(agent, known.id), notices=kept)
+
+
+def _freed(agent: Agent, id: str) -> Agent:
+    return replace(agent, waiting=_without(agent.waiting, id), given=_without(agent.given, id))
+
+
+def _without(known: Mapping[str, datetime], id: str) -> dict[str, datetime]:
+    return {each: until for each, until in known.items() if each != id}
+
+
+def _lasting(known: Mapping[str, datetime], now: datetime) -> dict[str, datetime]:
+    return {id: until for id, until in known.items() if now < until}
+
+
+def _shared(sheets: Sheets, known: Confirmation, session: str) -> Confirmation:
+    """What is wanted in two sessions belongs to neither of them, and ends by its time."""
+    if known.session in {"", session}:
+        return known
+    shared = replace(known, session="")
+    sheets.put(shared, known.expires + KEPT)
+    return shared
 
 
 def _looked_at(agent: Agent) -> Agent:
     """An agent whose failures a person knows of."""
     runs = tuple(replace(run, steps=tuple(replace(step, outcome="") for step in run.steps)) for run in agent.runs)
     return replace(agent, runs=runs)
-
-
-def _revoke(sheets: Sheets, id: str) -> None:
-    known = sheets.get(Confirmation, id)
-    if known:
-        sheets.put(replace(known, state="revoked"), known.expires + KEPT)
-        sheets.tell("TOKEN_REVOKED", token=shown(token_of(known)), caller=known.principal)
 
 
 def _shortened(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 from portico.config import AgentSettings, Safety, Tolerance
 from portico.oversight import Outcome, Tier
 from portico.safety.cases import Grant
-from portico.safety.hints import Patterns, Reading
+from portico.safety.hints import Patterns, Reading, compiled
 
 THRESHOLDS: dict[Tolerance, int] = {"conservative": 25, "moderate": 50, "aggressive": 75}
 TIERS = ((30, Tier.ADVISORY), (60, Tier.CONFIRM), (85, Tier.VERIFY), (100, Tier.DANGER_ZONE))
@@ -73,6 +73,13 @@ def terms_of(settings: Safety, own: AgentSettings | None, lowered: int | None = 
             settings.auto if said.auto is None else said.auto,
         ),
     )
+
+
+def check_patterns(settings: Safety) -> None:
+    """Tell of a wrong pattern when a site starts, not when it is first used."""
+    for said in (settings, *settings.agent.values()):
+        for patterns in (said.deny, said.approve, said.auto):
+            compiled(patterns or ())
 
 
 def tier_of(score: int) -> Tier:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from portico.calls import Call, Caller
 from portico.catalog import Danger, Kind, Operation
 from portico.config import Safety
-from portico.errors import Forbidden, SiteError, StepNeeded, TrustInsufficient, Unsupported
+from portico.errors import Forbidden, SiteError, StepNeeded, TrustInsufficient, Unauthenticated, Unsupported
 from portico.observe import Observe
 from portico.oversight import About, Challenged, Code, Decision, Execution, Notification, Pending, Waiting
 from portico.safety import policy
@@ -20,7 +20,7 @@ from portico.safety.cases import Agent, Confirmation, Run, Step
 from portico.safety.challenges import Challenges
 from portico.safety.confirmations import Confirmations, named_by
 from portico.safety.docket import Docket, Sheets
-from portico.safety.hints import compiled
+from portico.safety.evaluation import check_patterns
 from portico.safety.loop import Loop, blocked
 from portico.safety.office import Office, check_approver, digest_of, now
 from portico.safety.policy import Policies, Verdict
@@ -70,15 +70,14 @@ class Guard:
         self,
         store: Store,
         settings: Safety,
-        operations: Callable[[], Mapping[str, Danger]],
+        operations: Callable[[], Mapping[str, Operation]],
         observe: Observe,
         show: Callable[[Challenged, Code], None] = _nowhere,
         clock: Callable[[], datetime] = now,
     ) -> None:
         self.settings = settings
         self._store = store
-        for patterns in (settings.deny, settings.approve, settings.auto):
-            compiled(patterns)  # a wrong one is told at the start
+        check_patterns(settings)
         office = Office(Docket(store, observe), settings, Policies(settings), store.secret, show, clock)
         self._office = office
         self._confirmations = Confirmations(office)
@@ -95,6 +94,8 @@ class Guard:
             raise Unsupported("A code is looked at in its own call, not put away for later", operation=operation.name)
         if caller.is_operator or self._is_harmless(operation):
             return None
+        if caller.is_anonymous and operation.name in LOOP:
+            raise Unauthenticated("Executions are for callers with a key", hint="Send an API key.")
         if call.session:
             self._sessions.setdefault(call.session, set()).add(caller.rate_key)
         verdict = self._office.policies.verdict(operation, call.params, caller)
@@ -122,11 +123,11 @@ class Guard:
     async def _is_idle(self, caller: Caller) -> bool:
         """Whether nothing is known of a caller that could keep it from anything."""
         known = await self._office.docket.read(Agent, caller.rate_key)
-        return known is None or not (known.block or known.runs)
+        return known is None or not (known.block or known.runs or known.pause)
 
     def _wanted(self, call: Call, operation: Operation, caller: Caller, verdict: Verdict) -> Confirmation:
         danger = operation.danger.name.lower()
-        digest = digest_of(call.params)
+        digest = digest_of(policy.filled(operation, call.params))
         return self._confirmations.wanted(
             caller, "call", operation.name, digest, verdict.reasons, call.params, danger, call.session
         )
@@ -141,7 +142,10 @@ class Guard:
         if verdict.decision is policy.Decision.DENY:
             return self._denied(sheets, agent, operation, caller, verdict)
         step: Step | None = None
-        if self.settings.mode == "enforcing" and agent.runs and is_watched and operation.name != policy.START:
+        is_held = self.settings.mode == "enforcing" and is_watched and operation.name != policy.START
+        if is_held and _is_paused(agent):
+            return self._paused(sheets, agent, operation)
+        if is_held and agent.runs:
             run, step = _step(agent, operation, wanted.digest)
             if run is None or step is None:
                 return self._unreported(sheets, agent, operation)
@@ -190,6 +194,16 @@ class Guard:
             )
         return Forbidden("; ".join(verdict.reasons), operation=operation.name, reason="policy")
 
+    def _paused(self, sheets: Sheets, agent: Agent, operation: Operation) -> SiteError:
+        sheets.tell("OPERATION_DENIED", operation=operation.name, caller=agent.id, reason="paused")
+        self._notice(sheets, agent, operation.name, "A step waits for a person", "pause")
+        return StepNeeded(
+            f"A step of this caller waits for a person, and until then {operation.name} does too",
+            operation=operation.name,
+            reason="paused",
+            hint="Report the step again when a person has agreed, or end the execution.",
+        )
+
     def _unreported(self, sheets: Sheets, agent: Agent, operation: Operation) -> SiteError:
         sheets.tell("OPERATION_DENIED", operation=operation.name, caller=agent.id, reason="no reported step")
         self._notice(sheets, agent, operation.name, "It was not reported, or not with these parameters", "step")
@@ -219,6 +233,10 @@ class Guard:
         others = tuple(each for each in agent.notices if each.metadata.operation != operation)
         self._office.file(sheets, replace(agent, notices=(*others, said)))
 
+    def decision(self, operation: Operation, caller: Caller) -> str:
+        """What is decided of a call before its parameters are known: allow, confirm or deny."""
+        return self._office.policies.verdict(operation, {}, caller).decision.name.lower()
+
     async def settle(self, taken: Taken, caller: Caller, *, failed: bool) -> None:
         """Note how the call of a step went: what an agent says of it does not count."""
 
@@ -247,9 +265,9 @@ class Guard:
         check_approver(caller)
         return await self.loop.under_way()
 
-    async def confirm(self, token: str, decision: Decision, note: str, caller: Caller) -> Waiting:
+    async def confirm(self, token: str, decision: Decision, note: str, caller: Caller, operation: str = "") -> Waiting:
         await self._check_free(caller)
-        return await self._confirmations.confirm(token, decision, note, caller)
+        return await self._confirmations.confirm(token, decision, note, caller, operation)
 
     async def verify(self, id: str, code: str, caller: Caller) -> Challenged:
         if not self.settings.relay:
@@ -265,8 +283,13 @@ class Guard:
         await self._challenges.unblock(principal, note, caller)
 
     async def _check_free(self, caller: Caller) -> None:
-        """Who is blocked does nothing for others either."""
-        check_approver(caller)
+        """Who is blocked does nothing for others either. Who tries what is not theirs is written down."""
+        try:
+            check_approver(caller)
+        except SiteError:
+            tried = {"caller": caller.rate_key}
+            await self._office.docket.change([], lambda sheets: sheets.tell("APPROVAL_REFUSED", **tried))
+            raise
         await self.refuse_blocked(caller)
 
     async def trail(self, after: int, limit: int, caller: Caller) -> list[Line]:
@@ -288,9 +311,10 @@ class Guard:
         """What a caller began in a session ends with it."""
         if not session:
             return  # what belongs to no session ends by its time
-        for principal in self._sessions.pop(session, ()):
+        principals = self._sessions.pop(session, set[str]())
+        for principal in principals:
             await self.loop.cancel(principal, session)
-        await self._confirmations.revoke(session)
+        await self._confirmations.revoke(session, principals)
 
     async def begin(self) -> None:
         """What is forgotten when a server starts."""
@@ -310,12 +334,16 @@ def _is_everyday(operation: Operation, verdict: Verdict) -> bool:
     return verdict.decision is policy.Decision.ALLOW and operation.danger < Danger.DESTRUCTIVE
 
 
+def _is_paused(agent: Agent) -> bool:
+    """Whether nothing is done, whatever was agreed to before: one agent of a caller stands for all."""
+    return agent.pause is not None or any(run.status == "paused" and not run.held for run in agent.runs)
+
+
 def _step(agent: Agent, operation: Operation, digest: str) -> tuple[Run | None, Step | None]:
     """The reported step that covers a call: the one that says most about it first."""
     fitting = [
         (run, step)
         for run in agent.runs
-        if run.status == "running"  # while it is paused nothing is done, whatever was agreed to before
         for step in run.steps
         if not step.used and step.operation == operation.name and step.params in {"", digest}
     ]

@@ -3,25 +3,28 @@
 import secrets
 import unicodedata
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from portico.calls import Caller
-from portico.catalog import Danger
+from portico.catalog import Operation
 from portico.errors import AgentBlocked, InvalidParams, RateLimited, SiteError, Unauthenticated, UnknownTask
-from portico.oversight import Execution, ExecutionState, Progress
+from portico.oversight import Execution, ExecutionState, Notification, Progress
 from portico.safety.cases import Agent, Broadcast, Confirmation, Finished, Run
 from portico.safety.challenges import Challenges
 from portico.safety.confirmations import Confirmations, confirmation_id
 from portico.safety.docket import Sheets
 from portico.safety.office import Office, agent_of, digest_of
-from portico.safety.reporting import STEP, Report, Reported, Reporting, Sent, action_of, read_report
+from portico.safety.reporting import STEP, Report, Reported, Reporting, Sent, action_of, bound, read_report
 
 MAX_RUNS = 20  # of one caller, at once
 MAX_NAME = 100
+MAX_BROADCASTS = 1000
+MAX_NEWS = 100
+MAX_REFUSED = 10_000
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,12 +49,13 @@ class Loop:
         office: Office,
         confirmations: Confirmations,
         challenges: Challenges,
-        operations: Callable[[], Mapping[str, Danger]],
+        operations: Callable[[], Mapping[str, Operation]],
     ) -> None:
         self._office = office
         self._confirmations = confirmations
         self._challenges = challenges
         self._operations = operations  # of the site, that agents could have run
+        self._refused: dict[str, datetime] = {}  # until when it is not written down again that one was
 
     @property
     def mode(self) -> str:
@@ -105,10 +109,12 @@ class Loop:
         """Hear of a step, and say whether it may be taken. What is said holds from when this returns."""
         name = _checked_name(report.agent, caller)
         await self.refuse_blocked(caller)
-        reading = read_report(report, self._office.terms(caller), self._operations())
-        action = action_of(reading, report)
+        operations = self._operations()
+        reading = read_report(report, self._office.terms(caller), operations)
+        step = bound(reading, report, operations)
+        action = action_of(reading, step)
         names = [(Agent, caller.rate_key), (Confirmation, confirmation_id(caller, "step", STEP, action))]
-        news = [each.notice for each in await self._office.docket.all(Broadcast, 100)]
+        news = await self._news()
         sent = Sent()
 
         def work(sheets: Sheets) -> Reported | SiteError:
@@ -118,7 +124,7 @@ class Loop:
                 return blocked(agent)
             run = _found(agent, name, report.execution)
             if run is None:
-                return UnknownTask("There is no such execution", execution_id=report.execution or name)
+                return _no_execution(report.execution or name)
             return Reporting(
                 self._office,
                 self._confirmations,
@@ -128,6 +134,7 @@ class Loop:
                 run,
                 report,
                 reading,
+                step,
                 action,
                 caller,
                 news,
@@ -138,6 +145,11 @@ class Loop:
         for challenge, code in sent.challenges:
             self._challenges.show(challenge, code)
         return reported
+
+    async def _news(self) -> list[Notification]:
+        """Of other agents that are blocked: the newest, in the order that they came in."""
+        known = await self._office.docket.all(Broadcast, MAX_BROADCASTS)
+        return sorted((each.notice for each in known), key=lambda notice: notice.timestamp)[-MAX_NEWS:]
 
     async def end(
         self, name: str, execution: str, status: Literal["completed", "cancelled"], summary: str, caller: Caller
@@ -151,7 +163,7 @@ class Loop:
                 return blocked(agent)
             run = _found(agent, agent_name, execution)
             if run is None:
-                return UnknownTask("There is no such execution", execution_id=execution or agent_name)
+                return _no_execution(execution or agent_name)
             self._office.file(sheets, replace(agent, runs=_without(agent.runs, run)))
             return _shown_end(self._office.finish(sheets, agent, run, status, summary))
 
@@ -179,7 +191,20 @@ class Loop:
         agent = await self._office.docket.read(Agent, caller.rate_key)
         if agent and agent.block:
             await self._challenges.show_again(agent.block.challenge)
+            await self._told_of(agent)
             raise blocked(agent)
+
+    async def _told_of(self, agent: Agent) -> None:
+        """Write down that a blocked agent has tried something; once in a minute is enough."""
+        now = self._office.clock()
+        if now < self._refused.get(agent.id, now):
+            return
+        if len(self._refused) >= MAX_REFUSED:
+            self._refused.clear()
+        self._refused[agent.id] = now + timedelta(seconds=60)
+        await self._office.docket.change(
+            [], lambda sheets: sheets.tell("OPERATION_DENIED", caller=agent.id, reason="blocked")
+        )
 
     def current(self, sheets: Sheets, caller: Caller) -> Agent:
         """An agent as of now: executions that were silent for too long are over."""
@@ -237,8 +262,12 @@ def blocked(agent: Agent) -> AgentBlocked:
         "This agent is blocked until a person has verified its step",
         reason="agent_blocked",
         verification_id=id,
-        hint="A person has to enter the code that they were shown, or release it.",
+        hint="A person has to enter the code they were shown, or release it.",
     )
+
+
+def _no_execution(name: str) -> UnknownTask:
+    return UnknownTask("There is no such execution", execution_id=name, hint="Start one with execute_agent.")
 
 
 def _checked_name(name: str, caller: Caller) -> str:

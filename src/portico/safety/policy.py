@@ -69,8 +69,8 @@ class Policies:
     def __init__(self, settings: Safety) -> None:
         self._start = settings.start
         self._policies = tuple(_read(each) for each in settings.policy)
-        told = msgspec.json.encode([settings.policy, settings.deny, settings.approve, settings.auto], order="sorted")
-        self.digest = hashlib.sha256(told).hexdigest()[:16]
+        told = [settings.policy, settings.deny, settings.approve, settings.auto, settings.agent]
+        self.digest = hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()[:16]
 
     def concerns(self, operation: Operation) -> bool:
         """Whether a policy of the site file speaks of an operation at all."""
@@ -86,14 +86,14 @@ class Policies:
         return Verdict(strictest, reasons, any(each.by_trust for each in holding))
 
     def _told(self, operation: Operation, params: Mapping[str, Any]) -> Iterator[Verdict]:
-        given = _filled(operation, params) if self.concerns(operation) else params
+        given = filled(operation, params) if self.concerns(operation) else params
         for each in self._policies:
             if each.fits(operation.name, given):
                 reason = each.said.reason or f"A policy of this site for {each.said.operation}"
                 yield Verdict(Decision[each.said.decision.upper()], (reason,))
 
 
-def _filled(operation: Operation, params: Mapping[str, Any]) -> Mapping[str, Any]:
+def filled(operation: Operation, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """Parameters as the operation will see them: what was left out is there as its default."""
     if not (isinstance(operation.params, type) and issubclass(operation.params, msgspec.Struct)):
         return params

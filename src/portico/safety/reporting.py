@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from portico.calls import Caller
-from portico.catalog import Danger
+from portico.catalog import Operation
 from portico.oversight import About, Code, Directive, ExecutionState, NoticeType, Notification, Outcome, Tier
 from portico.safety.cases import Agent, Challenge, Confirmation, Grant, Run, Step
 from portico.safety.challenges import Challenges
@@ -18,6 +18,7 @@ from portico.safety.docket import Sheets
 from portico.safety.evaluation import Judged, Seen, Terms, judge
 from portico.safety.hints import Named, Reading, read
 from portico.safety.office import Office, digest_of, plain
+from portico.safety.policy import filled
 
 MAX_STEPS = 30  # that are remembered of a run
 MAX_SEEN = 100  # hints that are remembered to notice repetition
@@ -56,6 +57,14 @@ class Reported(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     confirmation: Awaits | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The operation that a step may call, and the digest of its parameters; empty if it did not tell them."""
+
+    operation: str
+    params: str
+
+
 @dataclass(slots=True)
 class Sent:
     """What is to be told to people once it is on disk."""
@@ -75,6 +84,7 @@ class Reporting:
     run: Run
     report: Report
     reading: Reading
+    bound: Bound
     action: str
     caller: Caller
     news: Sequence[Notification]
@@ -152,16 +162,17 @@ class Reporting:
         if grant:
             self.agent = replace(self.agent, grants=tuple(each for each in self.agent.grants if each is not grant))
         count = self.run.count + 1
-        operation, params = bound(self.reading, self.report)
-        step = Step(number=count, hint=self.action, operation=operation, params=params, by=grant.by if grant else "")
+        by = grant.by if grant else ""
+        step = Step(number=count, hint=self.action, operation=self.bound.operation, params=self.bound.params, by=by)
         steps = (*self.run.steps, step)[-MAX_STEPS:] if authoritative else self.run.steps
-        self.run = replace(self.run, status="running", count=count, steps=steps, message=plain(self.report.description))
+        said = plain(self.report.description)
+        self.run = replace(self.run, status="running", count=count, steps=steps, message=said, held=False)
         self._file()
         return self._reported(judged)
 
     def _paused(self, judged: Judged) -> Reported:
         """Have a person asked whether this very step may be taken."""
-        self.run = replace(self.run, status="paused")
+        self.run = replace(self.run, status="paused", held=False)
         self._file()
         step = meant(self.reading, self.report)
         # What is agreed to is the call, wherever in the hint it stands.
@@ -194,7 +205,7 @@ class Reporting:
         return self._reported(judged)
 
     def _halted(self, judged: Judged, status: ExecutionState, challenge: str) -> Reported:
-        self.run = replace(self.run, status=status)
+        self.run = replace(self.run, status=status, held=True)
         self._file()
         self._notify("autonomy_pause", judged.factor, judged.tier, challenge)
         return self._reported(judged)
@@ -241,12 +252,13 @@ class Reporting:
         )
 
 
-def read_report(report: Report, terms: Terms, operations: Mapping[str, Danger]) -> Reading:
+def read_report(report: Report, terms: Terms, operations: Mapping[str, Operation]) -> Reading:
     """What a hint says; if it also names an operation outright, the stricter of both."""
-    said = read(report.hint, terms.patterns, operations)
+    dangers = {name: each.danger for name, each in operations.items()}
+    said = read(report.hint, terms.patterns, dangers)
     if not report.operation:
         return said
-    named = read(report.operation, terms.patterns, operations)
+    named = read(report.operation, terms.patterns, dangers)
     order = ("", "auto", "approve", "deny")
     # What the words say harmlessly the operation may not be: only if both are harmless is the step.
     strict = max(said, named, key=lambda each: order.index(each.matched))
@@ -255,10 +267,13 @@ def read_report(report: Report, terms: Terms, operations: Mapping[str, Danger]) 
     return Reading(matched, strict.pattern, score, factors, said.named, said.digest)
 
 
-def bound(reading: Reading, report: Report) -> tuple[str, str]:
-    """The operation that a step may call, and the digest of its parameters as far as it told them."""
+def bound(reading: Reading, report: Report, operations: Mapping[str, Operation]) -> Bound:
+    """The call that a step may make, as far as it told."""
     step = meant(reading, report)
-    return step.operation, digest_of(step.params) if step.params is not None else ""
+    if step.params is None:
+        return Bound(step.operation, "")
+    operation = operations.get(step.operation)
+    return Bound(step.operation, digest_of(filled(operation, step.params) if operation else step.params))
 
 
 def meant(reading: Reading, report: Report) -> Named:
@@ -269,6 +284,6 @@ def meant(reading: Reading, report: Report) -> Named:
     return Named(operation, named if report.params is None else report.params)
 
 
-def action_of(reading: Reading, report: Report) -> str:
+def action_of(reading: Reading, step: Bound) -> str:
     """What a step is, whatever it looks like: its words, its operation and the parameters of that."""
-    return hashlib.sha256("\0".join((reading.digest, *bound(reading, report))).encode()).hexdigest()
+    return hashlib.sha256("\0".join((reading.digest, step.operation, step.params)).encode()).hexdigest()

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from portico.calls import Task
+from portico.calls import Call, Task
 from portico.catalog import Collection
 from portico.errors import ConfigError
 from portico.identity import Key
@@ -278,8 +278,8 @@ class Store(Protocol):
         """Ask for a cancellation: a pending task is cancelled at once, a running one is marked."""
         ...
 
-    async def retry_task(self, id: str) -> Task | None:
-        """Have a failed task tried again from the beginning; None if it has not failed."""
+    async def retry_task(self, id: str, call: Call) -> Task | None:
+        """Have a failed task tried again from the beginning, as this call; None if it has not failed."""
         ...
 
     async def task_news(self, after: int, timeout: float) -> int:

@@ -61,10 +61,18 @@ def decode_task(raw: str, *, cancelling: bool) -> Task:
     )
 
 
-def renewed(task: Task, at: datetime) -> Task:
+def renewed(task: Task, call: Call, at: datetime) -> Task:
     """A task that failed, to be tried again as if it never had been."""
     return replace(
-        task, state=TaskState.PENDING, updated=at, progress=0.0, message="", error=None, attempts=0, saved=None
+        task,
+        call=call,
+        state=TaskState.PENDING,
+        updated=at,
+        progress=0.0,
+        message="",
+        error=None,
+        attempts=0,
+        saved=None,
     )
 
 

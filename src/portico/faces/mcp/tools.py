@@ -62,6 +62,8 @@ class Tools:
     # What there is
 
     def listed(self, caller: Caller) -> list[types.Tool]:
+        if self.config.aql.offers == "safety":
+            return self.aql.listed(caller)
         return [self._ask(caller), _AWAIT, *self.aql.listed(caller), *map(_tool_of, self._operations(caller))]
 
     def _ask(self, caller: Caller) -> types.Tool:

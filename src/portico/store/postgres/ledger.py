@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from portico.calls import Task, TaskState
+from portico.calls import Call, Task, TaskState
 from portico.identity import Key
 from portico.store import Case, Entry, Kept, Line, Meter, Promise
 from portico.store.ledger import (
@@ -157,12 +157,12 @@ class PostgresLedger:
             await self._tell(db)
             return task
 
-    async def retry_task(self, id: str) -> Task | None:
+    async def retry_task(self, id: str, call: Call) -> Task | None:
         async with self._engine.writing() as db:
             task = _task(await db.fetchrow("SELECT task, cancelling FROM tasks WHERE id = $1 FOR UPDATE", id))
             if task is None or task.state != TaskState.FAILED:
                 return None
-            again = renewed(task, datetime.now(UTC))
+            again = renewed(task, call, datetime.now(UTC))
             await db.execute(
                 "UPDATE tasks SET state = $1, task = $2 WHERE id = $3", again.state.value, encode_task(again), id
             )

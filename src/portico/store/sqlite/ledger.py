@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, cast
 
-from portico.calls import Task, TaskState
+from portico.calls import Call, Task, TaskState
 from portico.identity import Key
 from portico.store import Case, Entry, Kept, Line, Meter, Promise
 from portico.store.ledger import (
@@ -168,12 +168,12 @@ class SqliteLedger:
         self._tell()
         return task
 
-    async def retry_task(self, id: str) -> Task | None:
+    async def retry_task(self, id: str, call: Call) -> Task | None:
         def work(db: Database) -> Task | None:
             task = _task(db, id)
             if task is None or task.state != TaskState.FAILED:
                 return None
-            again = renewed(task, moment(_now()))
+            again = renewed(task, call, moment(_now()))
             db.execute("UPDATE tasks SET state = ?, task = ? WHERE id = ?", (again.state, encode_task(again), id))
             return again
 

@@ -173,6 +173,8 @@ function numbers(title, unit, series, moments) {
     "details",
     {},
     el("summary", { class: "faint", text: "As a table" }),
-    rows.length ? el("div", { class: "scroll" }, table) : el("p", { class: "faint", text: "Nothing yet." }),
+    rows.length
+      ? el("div", { class: "scroll", tabIndex: 0, attrs: { role: "region", "aria-label": title } }, table)
+      : el("p", { class: "faint", text: "Nothing yet." }),
   );
 }

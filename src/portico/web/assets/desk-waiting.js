@@ -178,6 +178,7 @@ function challenge(item, api, changed) {
   const left = countdown();
   const problem = el("p", { class: "problem", attrs: { role: "alert" } });
   const path = `challenges/${encodeURIComponent(item.id)}`;
+  const outcome = el("p", { class: "note good", hidden: true });
   const input = el("input", {
     placeholder: "Code",
     autocomplete: "off",
@@ -194,7 +195,10 @@ function challenge(item, api, changed) {
     const code = input.value.trim();
     input.value = "";
     await api.post(`${path}/verify`, { code });
-    announce("Verified. The agent may go on.");
+    outcome.textContent = "Verified. The agent may go on.";
+    outcome.hidden = false;
+    form.hidden = true;
+    announce(outcome.textContent);
     changed();
   });
   const release = acting(problem, () => released(item.caller, item.agent, api, changed, releasing));
@@ -225,6 +229,7 @@ function challenge(item, api, changed) {
     el("div", { class: "hint", tabIndex: 0 }, plain(item.hint)),
     reasons(item),
     form,
+    outcome,
     problem,
   );
   return { element, update: (current, now) => left.update(current.expires, now) };

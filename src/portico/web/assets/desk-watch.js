@@ -281,7 +281,7 @@ export function sources(api) {
             type: "button",
             disabled: busy,
             onclick: () => reload(each),
-            attrs: { "aria-label": `Load ${each.url} again` },
+            attrs: { "aria-label": `Load again: ${each.url}` },
           },
           icon("retry"),
           "Load again",

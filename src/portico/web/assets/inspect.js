@@ -295,7 +295,7 @@ function figures(found) {
   );
   return [
     el("h2", { text: "What it took" }),
-    el("div", { class: "scroll" }, table),
+    el("div", { class: "scroll", tabIndex: 0, attrs: { role: "region", "aria-label": "What it took" } }, table),
     el("p", {
       class: "help",
       text: "Tokens are those of the request and the response together, estimated: four bytes a token.",
@@ -341,7 +341,7 @@ function compared(found) {
     el("h2", { text: "What was found" }),
     el(
       "div",
-      { class: "scroll" },
+      { class: "scroll", tabIndex: 0, attrs: { role: "region", "aria-label": "What was found" } },
       el(
         "table",
         { class: "compared" },

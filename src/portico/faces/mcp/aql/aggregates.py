@@ -8,8 +8,9 @@ import msgspec
 
 from portico.catalog import Collection, FieldType
 from portico.errors import InvalidAggregate
-from portico.faces.mcp.aql.complaints import concerning, kind_of, misfit
+from portico.faces.mcp.aql.complaints import concerning, misfit
 from portico.faces.mcp.aql.paging import truncated
+from portico.faces.mcp.aql.requests import type_name
 from portico.faces.mcp.aql.selection import field_names, own_name, shown_name
 from portico.faces.mcp.aql.shapes import AggregationSupport, Asking, ParameterInfo, Warned
 from portico.query import (
@@ -110,7 +111,7 @@ def _field(raw: Any, label: str, function: Function, collection: Collection, ope
 
 def _name(raw: Any, label: str, collection: Collection, operation: str) -> str:
     if not isinstance(raw, str):
-        said = f"'aggregate' names a field with {kind_of(raw)} under '{label[:64]}'"
+        said = f"'aggregate' names a field with {type_name(raw)} under '{label[:64]}'"
         raise misfit(operation, "aggregate", said, "string", raw)
     return own_name(raw, collection)
 
@@ -160,4 +161,4 @@ def _key(value: Any, taken: Mapping[str, Any]) -> str:
     """A group as a text. Where 1 and "1" are both groups, the second says what it is."""
     written = msgspec.json.encode(value, order="sorted").decode()
     key = value if isinstance(value, str) else written
-    return f"{written} ({kind_of(value)})" if key in taken else key
+    return f"{written} ({type_name(value)})" if key in taken else key

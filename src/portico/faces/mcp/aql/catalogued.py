@@ -15,6 +15,8 @@ from portico.faces.mcp.aql.envelopes import failure
 from portico.faces.mcp.aql.schemas import Names, Reading, info_of, pascal, snaked
 from portico.faces.mcp.aql.selection import PRESET, SELECTION, Selection, own_name, parameters, read_selection, shown
 from portico.faces.mcp.aql.shapes import (
+    INPUT,
+    TOKEN,
     Answered,
     Asking,
     Example,
@@ -38,7 +40,6 @@ START, RECORD, CONFIRM = "execute_agent", "record_execution_step", "confirm_oper
 STATUS, RETRY = "get_execution_status", "retry_execution"
 ALIASES = {"stepDescription": "step_description", "nextActionHint": "next_action_hint"}  # 8.6.3 has them so, 4.3 not
 
-TOKEN = "confirmation_token"  # noqa: S105 - names a parameter
 CONFIRMATION = ParameterInfo(
     name=TOKEN,
     type="string",
@@ -46,7 +47,6 @@ CONFIRMATION = ParameterInfo(
     description="From CONFIRMATION_REQUIRED, once somebody else has agreed",
 )
 SHOWING = parameters("full")  # of the item that was made or changed
-INPUT = "input"
 VERSION = "_version"
 _SHOWING = frozenset(each.name for each in SHOWING)
 _OF_ITEMS = frozenset({CreateParams, UpdateParams, DeleteParams})

@@ -25,11 +25,10 @@ from portico.faces.mcp.aql.envelopes import (
     wrong_type,
 )
 from portico.faces.mcp.aql.requests import type_name
-from portico.faces.mcp.aql.shapes import Offered, ParameterInfo, TypeDetails, Warned
+from portico.faces.mcp.aql.shapes import INPUT, TOKEN, Offered, ParameterInfo, TypeDetails, Warned
 from portico.query import compiled
 
-OPERATION, OPERATIONS, PARAMS, INPUT, ID = "operation", "operations", "params", "input", "id"
-TOKEN = "confirmation_token"  # noqa: S105 - the name of a parameter
+OPERATION, OPERATIONS, PARAMS, ID = "operation", "operations", "params", "id"
 LABELS = frozenset({"_meta", "_request_id"})  # what callers call their requests: never more than a label
 CLAMPED = frozenset({"first", "last"})  # what is too much of these is cut, not refused
 MAX_LABEL = 128  # characters

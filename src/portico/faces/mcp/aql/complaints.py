@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from portico.errors import InvalidParams, InvalidQuery, UnknownField
+from portico.faces.mcp.aql.requests import type_name
 from portico.query import OPERATORS
 
 FILTER_OPERATORS = (*(f"${name}" for name in OPERATORS), "$and", "$or", "$not")
@@ -29,23 +30,4 @@ def _names(error: InvalidQuery, fields: Sequence[str]) -> list[str]:
 
 def misfit(operation: str, param: str, message: str, expected: str, value: Any = None) -> InvalidParams:
     """A parameter that is not as it has to be."""
-    return InvalidParams(message, operation=operation, param=param, expected=expected, got=kind_of(value))
-
-
-def kind_of(value: Any) -> str:
-    """What a value is in JSON."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "number"
-        case str():
-            return "string"
-        case list():
-            return "array"
-        case _:
-            return "object"
+    return InvalidParams(message, operation=operation, param=param, expected=expected, got=type_name(value))

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from portico.calls import Call, Caller
+from portico.catalog import Kind
 from portico.config import Config
 from portico.errors import SiteError, Unavailable, UnknownOperation
 from portico.faces.mcp.aql.checking import LABELS, OPERATION, OPERATIONS, Given, checked, given, label
@@ -37,13 +38,12 @@ from portico.faces.mcp.aql.envelopes import (
 )
 from portico.faces.mcp.aql.introspection import WARN_BELOW, is_scarce
 from portico.faces.mcp.aql.requests import read
-from portico.faces.mcp.aql.shapes import Answered, Asking, Offered, Warned
+from portico.faces.mcp.aql.shapes import INTROSPECT, Answered, Asking, Offered, Warned
 from portico.faces.mcp.aql.surface import Surface
 from portico.limits import Allowance
 from portico.observe import Broke, Observe, nowhere
 from portico.site import Site
 
-INTROSPECT = "introspect"
 UNTRUSTED = "untrusted_content"  # in `_meta`
 SCARCE = "RATE_LIMIT_QUOTA_WARNING"
 SLOW = "PERFORMANCE_SLOW_QUERY_WARNING"
@@ -73,7 +73,7 @@ class Endpoint:
         """The answer to a request that came to the endpoint of a family; None is the one for all of them."""
         try:
             with Contained(self._observe):
-                return self._sized(await self._answered(raw, family, asking, hear))
+                return await self._answered(raw, family, asking, hear)
         except SiteError as error:
             return Envelope(failure(error, asking))
 
@@ -85,14 +85,9 @@ class Endpoint:
             wanted = _batch(request, self._limits.batch) if OPERATIONS in request else given(request)
         named = replace(asking, request_id=label(request))
         if not isinstance(wanted, Given):
-            return Envelope(await self._all(wanted, family, named, hear))
+            return self._fitted(await self._all(wanted, family, named, hear), named)
         await hear(BEGUN, f"Running {wanted.operation[:80]}")
-        return Envelope(await self._one(wanted, family, named))
-
-    def _sized(self, envelope: Envelope) -> Envelope:
-        if len(envelope.encoded) > self._limits.response_bytes:
-            raise too_large("response_size", self._limits.response_bytes, len(envelope.encoded))
-        return envelope
+        return self._sized(wanted.operation, await self._one(wanted, family, named), named)
 
     # One operation
 
@@ -174,6 +169,52 @@ class Endpoint:
             return result
         is_marked = not isinstance(result.meta, UnsetType) and UNTRUSTED in result.meta
         return Success(data=result.data, meta={UNTRUSTED: True} if is_marked else UNSET)
+
+    # Answers that are too large
+
+    def _sized(self, operation: str, result: Success | Failure, asking: Asking) -> Envelope:
+        envelope = Envelope(result)
+        size = len(envelope.encoded)
+        if size <= self._limits.response_bytes:
+            return envelope
+        return Envelope(self._left_out(operation, size, asking, completed=self._has_changed(operation, result)))
+
+    def _fitted(self, batch: Batch, asking: Asking) -> Envelope:
+        """A batch without its largest results, as many as it takes; each says in its own place that it is left out."""
+        envelope, most = Envelope(batch), self._limits.response_bytes
+        size = len(envelope.encoded)
+        if size <= most:
+            return envelope
+        results = self._without_largest(batch.results, size - most, asking)
+        counted = _summary(batch.summary.total, results)
+        summary = msgspec.structs.replace(batch.summary, succeeded=counted.succeeded, failed=counted.failed)
+        smaller = Envelope(msgspec.structs.replace(batch, results=results, summary=summary))
+        if len(smaller.encoded) <= most:
+            return smaller
+        done = any(self._has_changed(each.operation, each.result) for each in batch.results)
+        return Envelope(self._left_out("", size, asking, completed=done))
+
+    def _without_largest(self, items: Sequence[Item], over: int, asking: Asking) -> tuple[Item, ...]:
+        results = {each.index: each for each in items}
+        sizes = {each.index: len(Envelope(each.result).encoded) for each in items if each.result.success}
+        for index in sorted(sizes, key=sizes.__getitem__, reverse=True):
+            if over <= 0:
+                break
+            item = results[index]
+            has_changed = self._has_changed(item.operation, item.result)
+            left_out = self._left_out(item.operation, sizes[index], asking, completed=has_changed)
+            results[index] = msgspec.structs.replace(item, result=left_out)
+            over -= sizes[index] - len(Envelope(left_out).encoded)
+        return tuple(results.values())
+
+    def _left_out(self, operation: str, size: int, asking: Asking, *, completed: bool) -> Failure:
+        fault = too_large("response_size", self._limits.response_bytes, size, completed=completed)
+        return failure(fault, asking, brief=operation == INTROSPECT)
+
+    def _has_changed(self, operation: str, result: Success | Failure) -> bool:
+        """Whether something was done that would be done once more if it were asked for again."""
+        known = self._surface.everything().get(operation)
+        return result.success and (known is None or known.kind is not Kind.READ)
 
 
 def _batch(request: Mapping[str, Any], most: int) -> list[Given]:

@@ -265,10 +265,12 @@ def wrong_type(name: str, expected: str, actual: str, **details: Any) -> Fault:
     return Fault(INVALID_TYPE, said, param_name=name, expected_type=expected, actual_type=actual, **details)
 
 
-def too_large(limit_type: LimitType, limit: int, actual: int | None = None) -> Fault:
+def too_large(limit_type: LimitType, limit: int, actual: int | None = None, *, completed: bool = False) -> Fault:
+    """`completed`: what was asked for was done, and only the answer is too large."""
     details = {"limit_type": limit_type, "limit_value": limit, "actual_value": actual, "unit": UNITS[limit_type]}
     known = {key: value for key, value in details.items() if value is not None}
-    return Fault(PAYLOAD_TOO_LARGE, f"Payload exceeds {limit_type} limit of {limit}", **known)
+    done = {"completed": True} if completed else {}
+    return Fault(PAYLOAD_TOO_LARGE, f"Payload exceeds {limit_type} limit of {limit}", **known, **done)
 
 
 def quoted(text: str) -> str:
@@ -292,7 +294,14 @@ _SPACES = re.compile(r"[\s\ufeff]+")
 _LEAK = re.compile(
     r"typeerror|referenceerror|syntaxerror|/src/|/node_modules/|\.[tj]s:\d|at[\s\ufeff]+[^\s\ufeff]", re.IGNORECASE
 )
-_FAMILIAR = (("at least", "no fewer than"), ("at most", "no more than"), ("at the moment", "now"))
+_FAMILIAR = (
+    ("at least", "no fewer than"),
+    ("at most", "no more than"),
+    ("at the moment", "now"),
+    ("is no longer at version", "no longer has version"),
+    ("repeat the change", "make the change again"),
+    ("repeat the query", "send the query again"),
+)
 _ENDS_IN_AT = re.compile(r"(\w{0,40}at)(?=[\s\ufeff]+[^\s\ufeff])", re.IGNORECASE)
 
 

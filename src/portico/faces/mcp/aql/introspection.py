@@ -13,6 +13,7 @@ from portico.config import Config
 from portico.errors import InvalidParams
 from portico.faces.mcp.aql.schemas import info_of
 from portico.faces.mcp.aql.shapes import (
+    INTROSPECT,
     VERSION,
     Answered,
     Asking,
@@ -29,7 +30,6 @@ from portico.limits import Allowance
 from portico.oversight import Tier
 from portico.site import Site
 
-INTROSPECT = "introspect"
 QUERIES = ("operations", "types", "adapter_info", "quota_status", "policies")
 WARN_BELOW = 0.1  # of a caller's allowance
 
@@ -280,13 +280,14 @@ class Introspection:
         return {"policies": [self._policy(each, asking) for each in wanted]}
 
     def _policy(self, offered: Offered, asking: Asking) -> dict[str, Any]:
-        danger = danger_of(offered)
-        own = offered.operation.name if offered.operation else offered.name
+        known, caller = offered.operation, asking.caller
+        own = known.name if known else offered.name
         rules = [each for each in self.config.safety.policy if fnmatchcase(own, each.operation)]
         return {
             "operation": offered.name,
-            "danger": danger.name.lower(),
-            "permitted": danger <= asking.caller.danger,
+            "danger": danger_of(offered).name.lower(),
+            "permitted": known is None or self.site.gate.may(known, caller),
+            "decision": self.site.guard.decision(known, caller) if known else "allow",
             "rules": [
                 {"decision": each.decision, "reason": each.reason, "conditional": bool(each.when)} for each in rules
             ],

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from portico.config import Aql
 from portico.faces.mcp.aql.envelopes import INVALID_ENCODING, PAYLOAD_TOO_LARGE, Envelope, Fault, failure
 from portico.faces.mcp.aql.requests import misencoded, read
-from portico.faces.mcp.aql.surface import PROFILES
+from portico.faces.mcp.aql.surface import tools_of
 from portico.faces.nlweb.shapes import members
 
 REVISION = "io.modelcontextprotocol/protocolVersion"  # in `_meta` of requests that stand alone
@@ -23,7 +23,8 @@ def answer(body: bytes, aql: Aql) -> Response | None:
     """What a tool says of a call that cannot be read; None if it is no call of one, or has no such fault."""
     message = _guessed(body)
     params, id = members(message.get("params")), message.get("id")
-    if message.get("method") != "tools/call" or not isinstance(id, str | int) or params.get("name") not in _tools(aql):
+    is_call = message.get("method") == "tools/call" and isinstance(id, str | int)
+    if not is_call or str(params.get("name")) not in tools_of(aql):
         return None
     fault = _fault(body, members(params.get("arguments")), aql)
     if fault is None:
@@ -37,10 +38,6 @@ def answer(body: bytes, aql: Aql) -> Response | None:
     }
     said = msgspec.json.encode({"jsonrpc": "2.0", "id": id, "result": result})
     return Response(said, media_type="application/json")
-
-
-def _tools(aql: Aql) -> set[str]:
-    return {aql.prefix.removesuffix("_"), *(f"{aql.prefix}{each.name}" for each in PROFILES[aql.profile])}
 
 
 def _guessed(body: bytes) -> Mapping[str, Any]:

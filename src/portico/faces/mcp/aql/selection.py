@@ -9,7 +9,8 @@ from typing import Any, Literal, TypeAlias, cast
 
 from portico.catalog import ID, Collection
 from portico.errors import UnknownField
-from portico.faces.mcp.aql.complaints import kind_of, misfit
+from portico.faces.mcp.aql.complaints import misfit
+from portico.faces.mcp.aql.requests import type_name
 from portico.faces.mcp.aql.shapes import ParameterInfo, TypeDetails
 from portico.faces.mcp.aql.types import SCHEMA_NAMES
 from portico.items import TITLES, Item
@@ -145,7 +146,7 @@ def _paths(paths: list[Any], collection: Collection, computed: Sequence[str], op
 
 def _path(path: Any, collection: Collection, computed: Sequence[str], operation: str) -> Selection:
     if not isinstance(path, str):
-        raise misfit(operation, "fields", f"A path is a string, not {kind_of(path)}", "string", path)
+        raise misfit(operation, "fields", f"A path is a string, not {type_name(path)}", "string", path)
     head, _, rest = path.partition(".")
     if path in VERSIONS:
         return Selection(versions=(path,))

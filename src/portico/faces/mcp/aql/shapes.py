@@ -10,6 +10,9 @@ from portico.calls import Caller
 from portico.catalog import Kind, Operation
 
 VERSION = "1.0.0-draft"
+INTROSPECT = "introspect"  # the operation that every adapter has
+INPUT = "input"  # the parameter with what is to become of an item
+TOKEN = "confirmation_token"  # noqa: S105 - names a parameter
 
 TypeKind: TypeAlias = Literal["enum", "object", "scalar", "union"]
 

@@ -7,12 +7,12 @@ import msgspec
 
 from portico.calls import Caller
 from portico.catalog import Catalog, Kind
-from portico.config import Config
+from portico.config import Aql, Config
 from portico.faces.mcp.aql import collections, relationships
 from portico.faces.mcp.aql.catalogued import Catalogued
-from portico.faces.mcp.aql.introspection import INTROSPECT, Introspection
+from portico.faces.mcp.aql.introspection import Introspection
 from portico.faces.mcp.aql.schemas import Names, snaked
-from portico.faces.mcp.aql.shapes import Offered
+from portico.faces.mcp.aql.shapes import INTROSPECT, Offered
 from portico.faces.mcp.aql.types import PROTOCOL, input_type, item_type
 from portico.identity import allows
 from portico.operations import CountParams, GetParams, ListParams, SearchParams
@@ -64,6 +64,23 @@ PROFILES: Mapping[str, tuple[Family, ...]] = {
         _family("publish", "Do and remove things", Kind.DELETE, Kind.EXECUTE),
     ),
 }
+
+
+def tools_of(aql: Aql) -> dict[str, str | None]:
+    """By the name of each tool that there is the family of its operations; None for the one that has all of them."""
+    single = {_tool(aql): None}
+    semantic = {_tool(aql, each.name): each.name for each in PROFILES[aql.profile]}
+    every: Mapping[str, Mapping[str, str | None]] = {
+        "semantic": semantic,
+        "single": single,
+        "all": {**semantic, **single},
+        "none": {},
+    }
+    return dict(every[aql.mode])
+
+
+def _tool(aql: Aql, family: str = "") -> str:
+    return f"{aql.prefix}{family}" if family else aql.prefix.removesuffix("_")
 
 
 class Surface:
@@ -139,12 +156,12 @@ class Surface:
         return next(each.name for each in self._families if each.has(offered))
 
     def tool_of(self, family: str) -> str:
-        return f"{self._config.aql.prefix}{family}"
+        return _tool(self._config.aql, family)
 
     @property
     def single(self) -> str:
         """The tool that has everything."""
-        return self._config.aql.prefix.removesuffix("_")
+        return _tool(self._config.aql)
 
     def tool_for(self, offered: Offered) -> str:
         """The tool to call an operation with."""
@@ -154,13 +171,13 @@ class Surface:
         """What each tool says of itself: to everybody the same, or to a caller what it has the scope for."""
         offered = list((self.everything() if caller is None else self.offered(caller)).values())
         said: dict[str, str] = {}
-        if self._config.aql.mode in {"semantic", "all"}:
-            for family in self._families:
-                of_family = [each for each in offered if self.family_of(each) == family.name]
-                said[self.tool_of(family.name)] = self._says(family.does, of_family)
-        if self._config.aql.mode in {"single", "all"}:
-            said[self.single] = self._says("Read, change and do things", offered)
+        for tool, family in tools_of(self._config.aql).items():
+            of_family = [each for each in offered if family is None or self.family_of(each) == family]
+            said[tool] = self._says(self._does(family), of_family)
         return said
+
+    def _does(self, family: str | None) -> str:
+        return next((each.does for each in self._families if each.name == family), "Read, change and do things")
 
     def _says(self, does: str, offered: Sequence[Offered]) -> str:
         names = folded(each.name for each in offered) or "nothing for now"

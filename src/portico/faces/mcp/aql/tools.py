@@ -15,7 +15,7 @@ from portico.faces.mcp.aql.endpoint import DONE, Endpoint
 from portico.faces.mcp.aql.envelopes import INTERNAL, Envelope
 from portico.faces.mcp.aql.requests import SCHEMA
 from portico.faces.mcp.aql.shapes import Asking
-from portico.faces.mcp.aql.surface import Surface
+from portico.faces.mcp.aql.surface import Surface, tools_of
 from portico.faces.mcp.elicitation import Context, is_modern
 from portico.observe import Observe
 from portico.site import Site
@@ -33,7 +33,7 @@ class AqlTools:
         self._site = site
         self._tells_errors = config.aql.errors
         self._is_local = is_local
-        self._families = _families(self._surface, config.aql.mode)
+        self._families = tools_of(config.aql)
 
     # What there is
 
@@ -97,16 +97,6 @@ def annotations(kinds: frozenset[Kind]) -> types.ToolAnnotations:
         destructive_hint=bool(kinds - {Kind.READ, Kind.CREATE}),
         open_world_hint=False,
     )
-
-
-def _families(surface: Surface, mode: str) -> dict[str, str | None]:
-    """By the name of each tool the family of its operations; None for the one that has all of them."""
-    found: dict[str, str | None] = {}
-    if mode in {"semantic", "all"}:
-        found.update({surface.tool_of(each): each for each in surface.families()})
-    if mode in {"single", "all"}:
-        found[surface.single] = None
-    return found
 
 
 def _connection(context: Context) -> Connection:

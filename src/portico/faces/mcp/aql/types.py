@@ -211,7 +211,8 @@ PROTOCOL: tuple[TypeDetails, ...] = (
         "What is decided of calls of an operation. introspect with query policies lists them.",
         operation="string",
         danger="DangerLevel",
-        permitted=("boolean", "whether the caller may risk that much"),
+        permitted=("boolean", "whether the caller has the scope for it, and may risk that much"),
+        decision=("string", "allow, confirm or deny: of a call without parameters by the caller"),
         rules=("object[]", "decision (allow, confirm, deny), reason, conditional"),
     ),
 )
