@@ -100,7 +100,11 @@ async def code_of(browser: Browser, url: str) -> dict[str, int]:
     """The bytes of each script and style sheet that a page loads."""
     page = await browser.new_page()
     loaded: list[Response] = []
-    page.on("response", loaded.append)
+
+    def note(response: Response) -> None:
+        loaded.append(response)
+
+    page.on("response", note)
     await page.goto(url, wait_until="networkidle")
     ours = [each for each in loaded if each.request.resource_type in ("script", "stylesheet")]
     sizes = {each.url.rsplit("/", 1)[-1]: len(await each.body()) for each in ours}
@@ -114,7 +118,7 @@ async def measure(base: str) -> tuple[list[float], list[float], dict[str, int]]:
         async_playwright() as driver,
         httpx.AsyncClient(base_url=base, trust_env=False, timeout=60) as client,
     ):
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(60):
             await when_ready(client)
         browser = await driver.chromium.launch(executable_path=executable, args=["--no-sandbox"])
         page = await browser.new_page()
@@ -144,7 +148,8 @@ async def main() -> None:
         try:
             seen, heard, code = await measure(f"http://127.0.0.1:{port}")
         finally:
-            server.send_signal(signal.SIGTERM)
+            if server.returncode is None:
+                server.send_signal(signal.SIGTERM)
             await server.wait()
     print(f"{'question':<44}{'page':>9}{'wire':>9}")
     for question, page, wire in zip(QUESTIONS, seen, heard, strict=True):

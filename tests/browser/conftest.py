@@ -18,7 +18,7 @@ import httpx
 import msgspec
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright, expect
 from tests.faces.conftest import listening
 
 from portico.calls import Call, Caller
@@ -37,6 +37,7 @@ AXE = Path(sys.prefix) / "interop" / "node_modules" / "axe-core" / "axe.min.js"
 WAIT_MS = 15_000  # for what is to appear on a page
 WIDE = {"width": 1280, "height": 900}
 NARROW = {"width": 320, "height": 640}
+expect.set_options(timeout=WAIT_MS)
 
 # What a policy forbids is said aloud, and a script that was smuggled in is heard of.
 LISTENING = """
@@ -46,7 +47,8 @@ Object.defineProperty(window, "harm", { value: () => console.error("harm was don
 for (const name of ["alert", "confirm", "prompt"]) window[name] = () => console.error(`${name} was called`);
 """
 SERIOUS = """async (rules) => {
-  const { violations } = await axe.run(document, { resultTypes: ["violations"] });
+  const only = rules.length ? { runOnly: rules } : {};
+  const { violations } = await axe.run(document, { resultTypes: ["violations"], preload: false, ...only });
   return violations.filter((each) => ["serious", "critical"].includes(each.impact))
     .map((each) => `${each.id}: ${each.nodes.slice(0, 3).map((node) => node.html.slice(0, 160)).join(" | ")}`);
 }"""
@@ -147,11 +149,16 @@ async def is_too_wide(page: Page) -> bool:
 
 
 async def serious(page: Page) -> Sequence[str]:
-    """What axe finds that keeps people from using a page."""
+    """What axe finds that keeps people from using a page, in the light and in the dark."""
     if not AXE.exists():
         _leave_out(f"there is no {AXE}")
-    await page.evaluate(AXE.read_text("utf-8"))
-    return await page.evaluate(SERIOUS)
+    if not await page.evaluate("'axe' in window"):
+        await page.evaluate(AXE.read_text("utf-8"))
+    found = await page.evaluate(SERIOUS, [])
+    await page.emulate_media(color_scheme="dark")
+    dark = await page.evaluate(SERIOUS, ["color-contrast"])  # nothing else is different
+    await page.emulate_media(color_scheme="light")
+    return [*found, *(f"dark {each}" for each in dark)]
 
 
 async def ask(page: Page, question: str) -> None:

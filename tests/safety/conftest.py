@@ -26,6 +26,8 @@ CHEF = ("ask", "*:*")
 ADDING = "calling create_recipe to add the soup"
 DENIED = "executing shell command: rm -rf /"
 OWN = '''
+import asyncio
+
 from portico.errors import Conflict
 from portico.operations import Context, operation
 
@@ -35,6 +37,12 @@ async def set_table(context: Context, seats: int = 1) -> dict[str, int]:
     if seats > 10:
         raise Conflict("There are not so many chairs")
     return {"seats": seats}
+
+@operation(kind="execute", danger="reversible", long=True)
+async def simmer(context: Context) -> dict[str, str]:
+    """Simmer, for as long as nobody puts an end to it."""
+    await asyncio.Event().wait()
+    return {}
 
 @operation(kind="execute", danger="destructive")
 async def close_kitchen(context: Context, why: str = "") -> dict[str, str]:

@@ -4,8 +4,10 @@ import asyncio
 import json
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime
 from uuid import UUID
 
+import msgspec
 import pytest
 from tests.conformance.requirements import requirement
 from tests.conftest import StoreUrl
@@ -36,7 +38,10 @@ from portico.errors import (
     UnknownItem,
 )
 from portico.identity import Credentials
+from portico.oversight import About, Notification
+from portico.safety.cases import Broadcast
 from portico.server import Parts
+from portico.store import Case
 
 WRONG = "A" * 26
 NOWHERE = "00000000-0000-4000-8000-000000000000"
@@ -133,6 +138,21 @@ async def test_all_who_are_at_work_hear_of_a_block_but_not_whose_it_is(eager: Pa
     assert type(await verifies(other, challenge)) is Forbidden
     await boss.does("verify_challenge", challenge_id=challenge, code=await fresh_code(eager.site, challenge, boss))
     assert "notifications" not in await other.steps()
+
+
+async def test_the_newest_block_is_heard_of_however_many_there_were(eager: Parts) -> None:
+    bot, other = await person(eager), await person(eager, name="other")
+    past = Notification(
+        type="danger_zone", message="Long ago", metadata=About(), timestamp=datetime(2020, 1, 1, tzinfo=UTC)
+    )
+    first = [Broadcast(id=f"!{number}", notice=past) for number in range(120)]  # in the order of ids
+    await eager.store.decide([Case("Broadcast", each.id, msgspec.json.encode(each), 0, None) for each in first], [])
+    await other.starts()
+    challenge = await blocked(bot)
+
+    (news,) = (await other.steps())["notifications"]
+
+    assert news["metadata"]["verificationId"] == challenge
 
 
 @requirement("aql:attack:code-burned", "aql:attack:challenge-probed", "aql:self:prevented")

@@ -1,6 +1,7 @@
 """What one caller wants and another agrees to: once, for exactly that, in time, and never by themselves."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -253,7 +254,7 @@ async def test_tokens_have_the_form_of_the_specification_and_are_never_the_same(
 async def test_one_caller_has_at_most_fifty_things_waiting(parts: Parts) -> None:
     bot, boss = await person(parts), await boss_of(parts)
     for number in range(50):
-        await bot.wants("close_kitchen", why=str(number))
+        await bot.hears(Call("close_kitchen", {"why": str(number)}, session="s1"))
 
     assert isinstance(await bot.refused("close_kitchen", why="50"), RateLimited)
     assert await bot.wants("close_kitchen", why="7")  # which waits already
@@ -262,6 +263,46 @@ async def test_one_caller_has_at_most_fifty_things_waiting(parts: Parts) -> None
     assert len(waiting) == 50
     await boss.agrees(waiting[0].token)
     assert await bot.wants("close_kitchen", why="50")
+
+    await parts.site.guard.end_session("s1")
+    assert len((await parts.site.guard.pending(boss.caller)).confirmations) == 2  # what was wanted in no session
+    assert await bot.wants("close_kitchen", why="51")
+
+
+@requirement("aql:session:tokens-end")
+async def test_the_end_of_a_session_takes_nothing_from_another(parts: Parts) -> None:
+    bot, boss = await person(parts), await boss_of(parts)
+    first, second = (Call("close_kitchen", {"why": "x"}, session=each) for each in ("s1", "s2"))
+
+    await boss.agrees((await bot.hears(first)).details["token"])
+    await bot.calls(first)
+    await boss.agrees((await bot.hears(second)).details["token"])
+    await parts.site.guard.end_session("s1")
+    assert await bot.calls(second) == {"why": "x"}
+
+    wanted = [(await bot.hears(each)).details["token"] for each in (first, second)]
+    await boss.agrees(wanted[0])
+    await parts.site.guard.end_session("s1")
+    assert wanted[0] == wanted[1]
+    assert await bot.calls(second) == {"why": "x"}
+
+
+async def test_what_is_done_while_its_session_ends_is_done_and_cannot_be_done_again(parts: Parts) -> None:
+    bot, boss = await person(parts), await boss_of(parts)
+    calls = [Call("close_kitchen", {"why": str(number)}, session="s1") for number in range(10)]
+    tokens = [(await bot.hears(each)).details["token"] for each in calls]
+    for token in tokens:
+        await boss.agrees(token)
+    sent = [replace(each, confirmation=token) for each, token in zip(calls, tokens, strict=True)]
+
+    _, *ran = await asyncio.gather(
+        parts.site.guard.end_session("s1"),
+        *(parts.site.call(each, bot.caller) for each in sent),
+        return_exceptions=True,
+    )
+
+    after = [type(await bot.hears(each)) for each in sent]
+    assert after == [TokenUsed if isinstance(each, Outcome) else InvalidToken for each in ran]
 
 
 async def test_who_agrees_sees_what_it_is_and_whose(parts: Parts) -> None:
@@ -274,6 +315,8 @@ async def test_who_agrees_sees_what_it_is_and_whose(parts: Parts) -> None:
     assert (waiting.operation, waiting.params, waiting.danger) == ("delete_recipe", {"id": "r1"}, "destructive")
     wrong = await boss.refused("confirm_operation", confirmation_token=token, operation="get_recipe")
     assert isinstance(wrong, TokenMismatch)
+    right = await boss.does("confirm_operation", confirmation_token=token, operation="delete_recipe")
+    assert right["confirmed"] is True
 
 
 @requirement("aql:self:acknowledge")

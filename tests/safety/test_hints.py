@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from tests.conformance.requirements import requirement
 
 from portico.catalog import Danger
-from portico.config import APPROVED, DENIED, HARMLESS
+from portico.config import APPROVED, DENIED, HARMLESS, AgentSettings, Safety
 from portico.errors import ConfigError
+from portico.safety.evaluation import check_patterns
 from portico.safety.hints import MAX_HINT, Named, Patterns, Reading, compiled
 from portico.safety.hints import read as read_with
+from portico.safety.policy import Policies
 
 PATTERNS = Patterns(deny=DENIED, approve=APPROVED, auto=HARMLESS)
 OPERATIONS = {
@@ -404,6 +406,14 @@ def test_the_digest_is_that_of_what_a_person_sees() -> None:
 def test_patterns_that_cannot_be_used_are_told_at_once(patterns: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError):
         compiled(patterns)
+    with pytest.raises(ConfigError):
+        check_patterns(Safety(agent={"bot": AgentSettings(approve=patterns)}))
+
+
+def test_the_trail_tells_under_which_patterns_of_an_agent_something_was_decided() -> None:
+    own = Safety(agent={"bot": AgentSettings(deny=("burn_*",))})
+
+    assert len({Policies(each).digest for each in (Safety(), own)}) == 2
 
 
 def test_the_longest_patterns_can_be_used() -> None:

@@ -115,7 +115,7 @@ class Confirmations:
         by = found.by
         if found.state == "pending":
             if not (token and self._may_acknowledge(sheets, wanted)):
-                return self.needed(_shared(sheets, found, wanted.session))
+                return self.needed(self.ask(sheets, wanted))
             by = f"acknowledged by {wanted.principal}"
         sheets.put(replace(found, state="used", by=by, at=self._office.clock()), found.expires + KEPT)
         agent = sheets.get(Agent, wanted.principal)

@@ -1,11 +1,13 @@
 """What MCP-AQL says of itself, held against closed structures of its own: whatever is not in them is a mistake."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 from tests.conformance.requirements import requirement
+from tests.faces.conftest import key_of
 from tests.faces.mcp.aql.conftest import Guest, Visit
 
 from portico.calls import Caller
@@ -375,16 +377,22 @@ async def test_policies_quotas_and_conventions_have_queries_of_their_own(visit: 
         policies = {each["operation"]: each for each in (await introspect(guest, "policies"))["policies"]}
         one = (await introspect(guest, "policies", "get_room"))["policies"]
         quota = (await introspect(guest, "quota_status"))["quota_status"]
+        timid = replace(guest, key=await key_of(guest.parts, "*:*"))
+        (risky,) = (await introspect(timid, "policies", "update_room"))["policies"]
         adapter = (await introspect(guest, "adapter_info"))["adapter"]
 
     assert policies["delete_room"] == {
         "operation": "delete_room",
         "danger": "destructive",
         "permitted": True,
+        "decision": "confirm",
         "rules": [{"decision": "confirm", "reason": "Rooms are dear", "conditional": False}],
     }
+    assert policies["create_room"]["decision"] == "allow"  # as long as the condition does not hold
     assert policies["create_room"]["rules"] == [{"decision": "deny", "reason": "", "conditional": True}]
-    assert policies["get_room"] == {"operation": "get_room", "danger": "safe", "permitted": True, "rules": []}
+    harmless = {"operation": "get_room", "danger": "safe", "permitted": True, "decision": "allow", "rules": []}
+    assert policies["get_room"] == harmless
+    assert (risky["permitted"], risky["decision"]) == (False, "allow")
     assert one == [policies["get_room"]]
     assert (quota["status"], quota["limit"], quota["remaining"]) == ("ok", 20, 17)
     assert adapter["conventions"].keys() == {"dates", "numbers", "binary", "null", "duplicates", "content"}

@@ -41,3 +41,14 @@ async def test_a_tool_says_itself_what_it_cannot_read(inn: Inn) -> None:
         ),
     ]
     assert others == [-32700] * 3
+
+
+async def test_a_tool_that_there_is_not_says_nothing(inn: Inn) -> None:
+    async with inn(aql={"mode": "single"}) as parts, asking(parts) as client:
+        single, family = [
+            (await client.post("/mcp", content=calling(b'"\xff"', tool), headers=HEADERS)).json()
+            for tool in (b"mcp_aql", b"mcp_aql_read")
+        ]
+
+    assert single["result"]["structuredContent"]["error"]["code"] == "VALIDATION_INVALID_ENCODING"
+    assert family["error"]["code"] == -32700

@@ -83,8 +83,6 @@ async def test_every_limit_is_kept_and_named(visit: Visit) -> None:
     def named(length: int) -> dict[str, Any]:
         return {"operation": "get_room", "params": {"id": "é" * (length // 2)}}
 
-    many = {"operations": [{"operation": "get_room", "params": {"id": "huge"}}] * 8}
-    huge = {"operation": "create_room", "params": {"id": "huge", "input": {"story": "x" * 200_000}}}
     async with visit(aql=FIVE) as guest:
         small = [
             await guest.error(request) for request in (b" " * 65_537, nested(9), b"[" * 60_000, listing(101), named(9))
@@ -93,9 +91,6 @@ async def test_every_limit_is_kept_and_named(visit: Visit) -> None:
         deep = (await guest.error(nested(8)))["code"]
     async with visit(aql={**FIVE, "request_bytes": 1_048_576}) as guest:
         text = await guest.error(named(65_538))
-    async with visit(aql={"response_bytes": 1_048_576}) as guest:
-        await guest.say(huge)
-        answered = await guest.post(many)
 
     assert small[:-1] == [
         _too_large("request_size", 65_536, 65_537, "bytes"),
@@ -105,9 +100,35 @@ async def test_every_limit_is_kept_and_named(visit: Visit) -> None:
     ]
     assert (small[-1]["code"], fits, deep) == ("NOT_FOUND_RESOURCE", [True], "VALIDATION_INVALID_TYPE")
     assert text == _too_large("string_length", 65_536, 65_538, "bytes")
-    told = answered.json()["error"]
-    assert (answered.status_code, told["details"]["limit_type"]) == (413, "response_size")
-    assert told["details"]["actual_value"] > told["details"]["limit_value"] == 1_048_576
+
+
+@requirement("aql:limits:response", "aql:limits:details")
+async def test_what_was_done_is_told_also_if_the_answer_is_too_large(visit: Visit) -> None:
+    def creating(id: str, length: int) -> dict[str, Any]:
+        story = {"story": "x" * length, "more": "y" * length}
+        return {"operation": "create_room", "params": {"id": id, "input": story}}
+
+    huge = {"operation": "get_room", "params": {"id": "huge"}}
+    lean = {"operation": "get_room", "params": {"id": "huge", "fields": ["name"]}}
+    async with visit(aql={"request_bytes": 4_194_304, "response_bytes": 1_048_576}) as guest:
+        made = await guest.post(creating("huge", 560_000))
+        read = await guest.error(huge)
+        batch = {"operations": [creating("large", 200_000), lean, creating("larger", 500_000), huge]}
+        several = await guest.post(batch)
+        waiting = {"operation": "delete_room", "params": {"id": "cellar"}}
+        rest = [creating(id, 200_000) for id in "abc"]
+        halted = await guest.error({"operations": [creating("small", 10), waiting, *rest]})
+
+    completed = made.json()["error"]["details"]
+    assert (made.status_code, completed["limit_type"], completed["completed"]) == (413, "response_size", True)
+    assert completed["actual_value"] > completed["limit_value"] == 1_048_576
+    assert read["details"].keys() == {"limit_type", "limit_value", "actual_value", "unit"}
+    told = several.json()
+    assert (several.status_code, told["summary"]) == (200, {"total": 4, "succeeded": 2, "failed": 2})
+    details = [each["result"].get("error", {}).get("details", {}) for each in told["results"]]
+    assert [each.get("limit_type") for each in details] == [None, None, "response_size", "response_size"]
+    assert [each.get("completed") for each in details] == [None, None, True, None]
+    assert (halted["details"]["limit_type"], halted["details"]["completed"]) == ("response_size", True)
 
 
 def _too_large(kind: str, limit: int, actual: int, unit: str) -> dict[str, Any]:

@@ -184,6 +184,7 @@ async def test_by_default_the_limits_are_those_of_the_specification(guest: Guest
     over = [await guest.error(raw) for raw in (nested(33), b"[" + b"1," * 10_000 + b"1]", b" " * (MEGABYTE + 1))]
     await guest.say(asked("create_room", id="long", input={"story": "x" * 300_000}))
     answer = await guest.post({"operations": [asked("get_room", id="long")] * 40})
+    left_out = [each["result"]["error"] for each in answer.json()["results"] if not each["result"]["success"]]
 
     assert {each["code"] for each in fits} == {"VALIDATION_INVALID_TYPE"}
     assert [each["details"] for each in over] == [
@@ -191,9 +192,10 @@ async def test_by_default_the_limits_are_those_of_the_specification(guest: Guest
         {"limit_type": "array_elements", "limit_value": 10_000, "actual_value": 10_001, "unit": "elements"},
         {"limit_type": "request_size", "limit_value": MEGABYTE, "actual_value": MEGABYTE + 1, "unit": "bytes"},
     ]
-    told = answer.json()["error"]
-    assert (told["code"], told["details"]["limit_type"]) == ("VALIDATION_PAYLOAD_TOO_LARGE", "response_size")
-    assert told["details"]["actual_value"] > told["details"]["limit_value"] == 10 * MEGABYTE
+    assert {each["code"] for each in left_out} == {"VALIDATION_PAYLOAD_TOO_LARGE"}
+    told = left_out[0]["details"]
+    assert told["actual_value"] > told["limit_value"] == 10 * MEGABYTE >= len(answer.content)
+    assert (told["limit_type"], len(left_out)) == ("response_size", 6)  # as few as it takes
 
 
 @requirement("aql:limits:configurable", "aql:route:mode-setting")
@@ -369,7 +371,13 @@ async def test_only_what_breaks_is_an_error_of_the_tool(guest: Guest) -> None:
     assert [(each.is_error, structured(each)["success"]) for each in others] == [(False, False)] * 3
 
 
-@requirement("aql:session:connection", "aql:session:warnings-end", "aql:session:cache-end", "aql:session:persist", "aql:session:logged")
+@requirement(
+    "aql:session:connection",
+    "aql:session:warnings-end",
+    "aql:session:cache-end",
+    "aql:session:persist",
+    "aql:session:logged",
+)
 async def test_who_comes_back_has_a_new_session_and_finds_what_was_made(guest: Guest) -> None:
     seen: list[tuple[str, Any, set[str]]] = []
     async with listening(guest.parts) as port:

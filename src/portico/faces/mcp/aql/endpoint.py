@@ -185,7 +185,7 @@ class Endpoint:
         size = len(envelope.encoded)
         if size <= most:
             return envelope
-        results = self._without_largest(batch.results, size - most, asking)
+        results = self._without_largest(batch.results, size, asking)
         counted = _summary(batch.summary.total, results)
         summary = msgspec.structs.replace(batch.summary, succeeded=counted.succeeded, failed=counted.failed)
         smaller = Envelope(msgspec.structs.replace(batch, results=results, summary=summary))
@@ -194,7 +194,8 @@ class Endpoint:
         done = any(self._has_changed(each.operation, each.result) for each in batch.results)
         return Envelope(self._left_out("", size, asking, completed=done))
 
-    def _without_largest(self, items: Sequence[Item], over: int, asking: Asking) -> tuple[Item, ...]:
+    def _without_largest(self, items: Sequence[Item], size: int, asking: Asking) -> tuple[Item, ...]:
+        over = size - self._limits.response_bytes
         results = {each.index: each for each in items}
         sizes = {each.index: len(Envelope(each.result).encoded) for each in items if each.result.success}
         for index in sorted(sizes, key=sizes.__getitem__, reverse=True):
@@ -202,7 +203,7 @@ class Endpoint:
                 break
             item = results[index]
             has_changed = self._has_changed(item.operation, item.result)
-            left_out = self._left_out(item.operation, sizes[index], asking, completed=has_changed)
+            left_out = self._left_out(item.operation, size, asking, completed=has_changed)
             results[index] = msgspec.structs.replace(item, result=left_out)
             over -= sizes[index] - len(Envelope(left_out).encoded)
         return tuple(results.values())
