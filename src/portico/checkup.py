@@ -5,7 +5,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
-from portico.catalog import Danger
+from portico.catalog import Operation
 from portico.channels import Channels
 from portico.config import Config, NodeReference, SourceSettings, secret, tls_of
 from portico.errors import SiteError
@@ -142,7 +142,7 @@ async def _store(config: Config) -> AsyncIterator[Finding]:
 
 async def _trail(config: Config, store: Store) -> Finding:
     try:
-        problems = await Guard(store, config.safety, dict[str, Danger], nowhere).check_trail()
+        problems = await Guard(store, config.safety, dict[str, Operation], nowhere).check_trail()
     except SiteError as error:
         return Finding("audit trail", False, str(error))
     return Finding("audit trail", not problems, "; ".join(problems) or "each line follows from the one before")

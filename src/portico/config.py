@@ -91,6 +91,14 @@ class A2a(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     push: bool = True  # whether callers with a name may be told of their tasks at an address of theirs
 
 
+# First steps of addresses that other faces have.
+TAKEN = frozenset(
+    {"a2a", "api", "aql", "ask", "assets", "auth_setup", "await", "collections", "config", "content", "desk", "docs"}
+    | {"embed.js", "healthz", "images", "inspect", "items", "llms.txt", "mcp", "metrics", "nwp", "openapi.json"}
+    | {"operations", "readyz", "robots.txt", "sitemap.xml", "tasks", "v1", ".well-known"}
+)
+
+
 class Chat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """[chat]: the AI Chat Protocol."""
 
@@ -438,6 +446,8 @@ def parse_config(raw: Mapping[str, Any], where: str = FILE) -> Config:
             f"{where}: nlweb.actions offers tools of MCP, and there are none",
             hint='Set mcp.operations to "own" or "all".',
         )
+    if config.chat.path.split("/")[1] in TAKEN:
+        raise ConfigError(f"{where}: chat.path: something else is served at {config.chat.path}", hint="As in /chat.")
     for name in (*config.collections, *(each.collection for each in config.source if each.collection)):
         check_collection_name(name)
     return config

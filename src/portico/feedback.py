@@ -1,8 +1,9 @@
 """What people say of answers: kept for whoever runs the site, and shown to nobody else."""
 
+import hashlib
 import secrets
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -11,13 +12,16 @@ from portico.calls import Caller
 from portico.catalog import Collection, Field, FieldType
 from portico.errors import RateLimited
 from portico.items import Item
-from portico.query import Order, Query
+from portico.query import EVERYTHING, MAX_LIMIT, Aggregate, Aggregation, And, Condition, Order, Query
 from portico.store import Put, Remove, Store
 
 COLLECTION = "_feedback"
 MOST = 10_000  # kept; the oldest go first
 SPARE = 100  # that may be there too many before some are forgotten
 PER_MINUTE = 20  # of one caller
+PER_DAY = 100  # of one caller
+
+_FIELDS = ("at", "caller", "giver", "rating")
 
 Rating: TypeAlias = Literal["up", "down"]
 
@@ -46,15 +50,17 @@ class Feedback:
         self._store = store
 
     async def give(self, opinion: Opinion, caller: Caller) -> Noted:
-        """Keep an opinion. Who has many in a minute has to wait."""
+        """Keep an opinion. Who has many in a minute, or in a day, has to wait."""
         meter = await self._store.spend(f"feedback\n{caller.rate_key}", PER_MINUTE)
         if not meter.granted:
             raise RateLimited("That was much feedback at once", retry_after=60 / PER_MINUTE, hint="Wait a little.")
         await self._declared()
-        noted = Noted(secrets.token_hex(8), datetime.now(UTC).isoformat(timespec="microseconds"), caller.id, opinion)
-        told = {"at": noted.at, "caller": noted.caller, **msgspec.to_builtins(opinion)}
+        now, giver = datetime.now(UTC), self._giver(caller)
+        await self._check_day(giver, now)
+        noted = Noted(secrets.token_hex(8), _written(now), caller.id, opinion)
+        told = {"at": noted.at, "caller": noted.caller, "giver": giver, **msgspec.to_builtins(opinion)}
         await self._store.write(COLLECTION, [Put(noted.id, told, "")])
-        await self._forget_oldest()
+        await self._make_room()
         return noted
 
     async def all(self, limit: int = 100) -> list[Noted]:
@@ -64,21 +70,44 @@ class Feedback:
         page = await self._store.find(Query(COLLECTION, order=(Order("at", descending=True),), limit=min(limit, 1000)))
         return [_noted(item) for item in page.items]
 
-    async def _forget_oldest(self) -> None:
+    def _giver(self, caller: Caller) -> str:
+        """Who gives it, so that nobody learns an address from it."""
+        key = hashlib.blake2b(self._store.secret).digest()
+        return hashlib.blake2b(caller.rate_key.encode(), digest_size=12, key=key).hexdigest()
+
+    async def _check_day(self, giver: str, now: datetime) -> None:
+        lately = And((Condition("giver", "eq", giver), Condition("at", "gte", _written(now - timedelta(days=1)))))
+        if await self._store.count(COLLECTION, lately) >= PER_DAY:
+            raise RateLimited("That was much feedback for a day", retry_after=3600.0, hint="Come back tomorrow.")
+
+    async def _make_room(self) -> None:
+        """Of too many, the oldest go of whoever has given most: nobody can drive out what others say."""
+        excess = await self._store.count(COLLECTION, EVERYTHING) - MOST
+        if excess <= SPARE:
+            return
+        counted = Aggregate((Aggregation("count", "given"),), ("giver",))
+        order = (Order("given", descending=True), Order("giver"))
+        [most] = (await self._store.find(Query(COLLECTION, aggregate=counted, order=order, limit=1))).rows
+        giver = most["giver"]  # None of those that came before givers were noted
+        theirs = Condition("giver", "eq", giver) if giver else Condition("giver", "exists", False)
+        limit = min(excess, most["given"], MAX_LIMIT)
         page = await self._store.find(
-            Query(COLLECTION, order=(Order("at"),), fields=("id",), limit=2 * SPARE, count=True)
+            Query(COLLECTION, where=theirs, order=(Order("at"),), fields=("id",), limit=limit)
         )
-        excess = (page.total or 0) - MOST
-        if excess > SPARE:
-            await self._store.write(COLLECTION, [Remove(each.id) for each in page.items[:excess]])
+        await self._store.write(COLLECTION, [Remove(each.id) for each in page.items])
 
     async def _declared(self) -> None:
-        if COLLECTION not in self._store.schema:
-            fields = {name: Field(name, FieldType.STRING, declared=True) for name in ("at", "caller", "rating")}
+        known = self._store.schema.get(COLLECTION)
+        if known is None or not known.fields.keys() >= set(_FIELDS):
+            fields = {name: Field(name, FieldType.STRING, declared=True) for name in _FIELDS}
             await self._store.declare(Collection(COLLECTION, fields, private=True))
+
+
+def _written(at: datetime) -> str:
+    return at.isoformat(timespec="microseconds")
 
 
 def _noted(item: Item) -> Noted:
     data = item.data
-    said = {name: value for name, value in data.items() if name not in {"at", "caller"}}
+    said = {name: value for name, value in data.items() if name not in {"at", "caller", "giver"}}
     return Noted(item.id, data["at"], data["caller"], msgspec.convert(said, Opinion))

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
@@ -24,6 +25,7 @@ from portico.errors import (
     BadRequest,
     KeyInUse,
     OperationFailed,
+    RateLimited,
     SiteError,
     TaskCancelled,
     TaskFinished,
@@ -60,6 +62,7 @@ WATCH_SECONDS = 15.0
 MAX_TIMEOUT = 300.0
 READERS = 2  # of files that come with questions, at once
 READING_SECONDS = 15.0
+WAITING_SECONDS = 5.0  # for a reader
 
 T = TypeVar("T")
 Later: TypeAlias = Callable[[Ask, Caller], Awaitable[Task]]
@@ -99,6 +102,7 @@ class Site:
         self.transcripts = Transcripts(finder.store)
         self.feedback = Feedback(finder.store)
         self._readers = asyncio.Semaphore(READERS)
+        self._desks = ThreadPoolExecutor(READERS, thread_name_prefix="read-files")
         self._subscriptions = Subscriptions(finder.store, lambda: self.catalog)
         self.workflows = Workflows(lambda: self.catalog, self.gate, self._call_later)
         self._pipeline = Pipeline(finder, lambda: self.catalog, manners or Manners(), model)
@@ -195,16 +199,32 @@ class Site:
 
     async def read(self, files: Sequence[File], question: str) -> tuple[Item, ...]:
         """Passages of files that came with a question, to answer it from."""
+        await self._reader()
+        reading = asyncio.get_running_loop().run_in_executor(self._desks, _read_files, files, question)
+        # A thread cannot be stopped: it has its place until it ends, also if nobody waits for it any longer.
+        reading.add_done_callback(lambda _: self._readers.release())
         try:
-            async with self._readers, asyncio.timeout(READING_SECONDS):
-                return await asyncio.to_thread(_read_files, files, question)
+            async with asyncio.timeout(READING_SECONDS):
+                return await asyncio.shield(reading)
         except TimeoutError as error:
             raise BadRequest("It takes too long to read these files", hint="Send smaller ones.") from error
+
+    async def _reader(self) -> None:
+        try:
+            async with asyncio.timeout(WAITING_SECONDS):
+                await self._readers.acquire()
+        except TimeoutError as error:
+            busy = "Too many files are being read at the moment"
+            raise RateLimited(busy, retry_after=READING_SECONDS, hint="Try again in a while.") from error
+
+    @property
+    def finds_by_meaning(self) -> bool:
+        return self.finder.embedder is not None
 
     def vectors(self, collection: str) -> tuple[str, ...]:
         """The fields of a collection that hold vectors; an empty name for those made of whole items."""
         known = self.catalog.collection(collection)
-        own = ("",) if self.finder.embedder else ()
+        own = ("",) if self.finds_by_meaning else ()
         return (*own, *(each.name for each in known.fields.values() if each.type == FieldType.VECTOR))
 
     # The four doors

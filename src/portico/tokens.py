@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from portico.errors import BadRequest
+
 MAX_TOKEN = 16_384  # characters
 SIGNATURE = 16  # bytes
 
@@ -19,7 +21,10 @@ class _Sealed(msgspec.Struct, frozen=True, array_like=True):
 
 def seal(payload: Mapping[str, Any], holder: str, secret: bytes, seconds: float) -> str:
     """A token only this holder can bring back, and only for so long."""
-    body = msgspec.msgpack.encode(_Sealed(int(time.time() + seconds), dict(payload)))
+    try:
+        body = msgspec.msgpack.encode(_Sealed(int(time.time() + seconds), dict(payload)))
+    except OverflowError as error:
+        raise BadRequest("A number of more than 64 bits cannot be kept", hint="Send it as text.") from error
     return base64.urlsafe_b64encode(_sign(body, holder, secret) + body).rstrip(b"=").decode()
 
 

@@ -3,26 +3,35 @@
 import contextlib
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
+from typing import Any
 
 import msgspec
 
 from portico.catalog import Collection, Field, FieldType
 from portico.errors import UnknownItem, VersionMismatch
 from portico.items import Item
-from portico.query import And, Condition, Order, Query
+from portico.query import MAX_LIMIT, Aggregate, Aggregation, And, Condition, Order, Query
 from portico.store import Put, Remove, Store
 
 COLLECTION = "_conversations"
 MOST = 200  # of one owner; the oldest go first
+MOST_BYTES = 20_000_000  # of one owner's; the oldest go first, but never the last one
+VISITOR = "visitor:"  # how owners begin who have made up their names
+MOST_OF_VISITORS = 1000  # of all visitors together, since everybody can be many of them
+SPARE = 100  # that are forgotten at once, at most
 TURNS = 50  # of one conversation; the oldest go first
 CHARACTERS = 4000  # of a question or an answer
 SOURCES = 50  # of an answer
 TITLE = 80  # characters
 REPEATED = timedelta(minutes=5)  # within which the same question again is the same turn, sent again
 ATTEMPTS = 3  # to write what somebody else is writing too
+
+_TEXTS = ("owner", "kind", "session", "tail", "title", "created", "updated")
+_FIELDS = dict.fromkeys(_TEXTS, FieldType.STRING) | dict.fromkeys(("turns_told", "bytes"), FieldType.INTEGER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,18 @@ class Conversation:
     turns: tuple[Turn, ...] = ()
     session: str = ""  # the digest of what the caller knows it by
     version: str = ""  # of what is stored; empty if nothing is
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A conversation without what was said."""
+
+    id: str
+    title: str
+    created: str
+    updated: str
+    turns: int  # how many
+    bytes: int
 
 
 def before(known: Sequence[Turn], told: Sequence[Turn] | None, question: str, now: datetime) -> tuple[Turn, ...]:
@@ -80,9 +101,17 @@ class Transcripts:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def of(self, owner: str) -> list[Conversation]:
+    async def of(self, owner: str) -> list[Summary]:
         """The conversations of an owner, the newest first."""
-        return await self._found(Condition("owner", "eq", owner), MOST)
+        if COLLECTION not in self._store.schema:
+            return []
+        await self._declared()
+        # Grouped by all that tells them apart, they are read from columns: no turn is loaded.
+        sums = Aggregate((Aggregation("sum", "turns_told", "turns_told"), Aggregation("sum", "bytes", "bytes")))
+        aggregate = replace(sums, group_by=("id", "title", "created", "updated"))
+        where, order = Condition("owner", "eq", owner), (Order("updated", descending=True),)
+        page = await self._store.find(Query(COLLECTION, where=where, order=order, aggregate=aggregate, limit=MAX_LIMIT))
+        return [_summary(row) for row in page.rows]
 
     async def get(self, owner: str, id: str) -> Conversation:
         found = await self._item(id)
@@ -115,8 +144,9 @@ class Transcripts:
         turns = (*before(conversation.turns, told, turn.question, now), _bounded(turn))[-TURNS:]
         grown = replace(conversation, turns=turns, updated=now.isoformat(timespec="microseconds"))
         await self._store.write(COLLECTION, [Put(grown.id, _data(owner, grown), conversation.version)])
-        if not conversation.version:
-            await self._forget_oldest(owner)
+        await self._forget_oldest(owner)
+        if owner.startswith(VISITOR) and not conversation.version:
+            await self._forget_visitors()
         return grown
 
     async def delete(self, owner: str, id: str) -> None:
@@ -124,11 +154,21 @@ class Transcripts:
         await self._store.write(COLLECTION, [Remove(id)])
 
     async def _forget_oldest(self, owner: str) -> None:
-        order = (Order("updated", descending=True),)
-        query = Query(COLLECTION, where=Condition("owner", "eq", owner), order=order, fields=("id",), limit=MOST + 50)
-        page = await self._store.find(query)
-        if len(page.items) > MOST:
-            await self._store.write(COLLECTION, [Remove(each.id) for each in page.items[MOST:]])
+        kept = await self.of(owner)
+        sizes = accumulate(each.bytes for each in kept)
+        excess = [each.id for at, (each, size) in enumerate(zip(kept, sizes, strict=True)) if at and _is_much(at, size)]
+        if excess:
+            await self._store.write(COLLECTION, [Remove(id) for id in excess])
+
+    async def _forget_visitors(self) -> None:
+        theirs = Condition("kind", "eq", VISITOR)
+        excess = await self._store.count(COLLECTION, theirs) - MOST_OF_VISITORS
+        if excess > 0:
+            oldest = Query(
+                COLLECTION, where=theirs, order=(Order("updated"),), fields=("id",), limit=min(excess, SPARE)
+            )
+            page = await self._store.find(oldest)
+            await self._store.write(COLLECTION, [Remove(each.id) for each in page.items])
 
     async def _item(self, id: str) -> Item | None:
         return await self._store.get(COLLECTION, id) if COLLECTION in self._store.schema else None
@@ -141,10 +181,14 @@ class Transcripts:
         return [_conversation(item) for item in page.items]
 
     async def _declared(self) -> None:
-        if COLLECTION not in self._store.schema:
-            names = ("owner", "session", "tail", "updated")
-            fields = {name: Field(name, FieldType.STRING, declared=True) for name in names}
+        known = self._store.schema.get(COLLECTION)
+        if known is None or not known.fields.keys() >= _FIELDS.keys():
+            fields = {name: Field(name, type, declared=True) for name, type in _FIELDS.items()}
             await self._store.declare(Collection(COLLECTION, fields, private=True))
+
+
+def _is_much(at: int, size: int) -> bool:
+    return at >= MOST or size > MOST_BYTES
 
 
 def _bounded(turn: Turn) -> Turn:
@@ -159,7 +203,19 @@ def _bounded(turn: Turn) -> Turn:
 def _data(owner: str, conversation: Conversation) -> dict[str, object]:
     told = msgspec.to_builtins(replace(conversation, version=""))
     kept = {name: value for name, value in told.items() if name not in {"id", "version"}}
-    return {**kept, "owner": owner, "tail": tail_of(conversation.turns)}
+    return {
+        **kept,
+        "owner": owner,
+        "kind": VISITOR if owner.startswith(VISITOR) else "",
+        "tail": tail_of(conversation.turns),
+        "turns_told": len(conversation.turns),
+        "bytes": len(msgspec.json.encode(kept)),
+    }
+
+
+def _summary(row: Mapping[str, Any]) -> Summary:
+    told = {name: row[name] for name in ("id", "title", "created", "updated")}
+    return Summary(**told, turns=int(row["turns_told"] or 0), bytes=int(row["bytes"] or 0))
 
 
 def _conversation(item: Item) -> Conversation:

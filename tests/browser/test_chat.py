@@ -180,7 +180,7 @@ async def test_the_embed_asks_from_a_page_of_another_origin(town: Town, visitor:
             f"""<!doctype html><html lang="en"><title>A shop</title><main><h1>A shop</h1>
             <style>portico-chat {{ height: 30rem; --sea: rgb(160, 48, 106) }} .item {{ display: none }}</style>
             <script src="{town.base}/embed.js" async></script>
-            <portico-chat theme="light" site="Merrow Bay" placeholder="What are you looking for?"></portico-chat></main>"""
+            <portico-chat theme="light" placeholder="What are you looking for?"></portico-chat></main>"""
         )
 
     visitor.hosts.add(town.base.removeprefix("http://"))

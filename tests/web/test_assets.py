@@ -12,6 +12,7 @@ from tests.faces.conftest import Inn, asking
 from portico.server import Parts
 from portico.web.assets import assets
 from portico.web.home import MODULES
+from portico.web.inspect import inspect_page
 
 MOST = 150_000  # bytes of the scripts and style sheets of one page
 SCRIPTS = sorted(name for name in assets() if name.endswith(".js"))
@@ -104,11 +105,21 @@ def test_every_language_has_the_same_words() -> None:
     tables = re.findall(r"^  (\w\w): \{\n(.*?)^  \},$", text, re.MULTILINE | re.DOTALL)
     names = {language: re.findall(r'(\w+): "', table) for language, table in tables}
 
-    assert list(names) == ["en", "de", "es", "fr"]
+    assert list(names) == ["en", "de", "es", "fr", "ar"]
     assert len(set(names["en"])) == len(names["en"]) > 50
     assert names == dict.fromkeys(names, names["en"])
+    forms = re.search(r"const FORM_WORDS = \{\n(.*?)^\};$", written("dom.js"), re.MULTILINE | re.DOTALL)
+    assert forms
+    assert set(re.findall(r"(\w+): ", forms[1])) <= set(names["en"])
     blanks = {language: re.findall(r"\{(\w+)\}", table) for language, table in tables}
     assert {language: sorted(found) for language, found in blanks.items()} == dict.fromkeys(names, sorted(blanks["en"]))
+
+
+def test_every_icon_is_drawn_somewhere() -> None:
+    drawn = re.search(r"const ICONS = \{\n(.*?)^\};$", written("dom.js"), re.MULTILINE | re.DOTALL)
+    assert drawn
+    used = "".join(written(name) for name in SCRIPTS).replace(drawn[0], "")
+    assert [name for name in re.findall(r"^  (\w+):", drawn[1], re.MULTILINE) if f'"{name}"' not in used] == []
 
 
 # The front page
@@ -131,11 +142,17 @@ async def test_the_front_page_runs_its_own_scripts_and_talks_to_its_own_site(cli
 
 async def test_the_chat_is_told_what_there_is_whatever_it_is_called(inn: Inn) -> None:
     hostile = "</script><script>alert(1)</script>\u2028"
-    said = {"site": {"name": hostile}, "collections": {"rooms": {"title": hostile}}}
+    said = {"site": {"name": hostile}, "collections": {"rooms": {"title": hostile}}, "chat": {"path": "/talk"}}
     async with inn(**said) as parts, asking(parts) as client:
         page = LexborHTMLParser((await client.get("/")).text)
 
     told = msgspec.json.decode(page.css_first("#portico-data").text())
     assert (told["site"], told["collections"][0]["title"]) == (hostile, hostile)
-    assert (told["collections"][0]["name"], told["language"]) == ("rooms", "en")
+    assert (told["collections"][0]["name"], told["language"], told["chat"]) == ("rooms", "en", "/talk")
     assert len(page.css("script:not([src])")) == 1
+
+
+def test_the_inspector_is_told_where_the_chat_is() -> None:
+    page = LexborHTMLParser(inspect_page("</script>", "/talk"))
+
+    assert msgspec.json.decode(page.css_first("#portico-data").text()) == {"chat": "/talk"}

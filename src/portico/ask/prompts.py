@@ -66,11 +66,20 @@ def rank_prompt(question: str, history: Sequence[str], items: Sequence[Item], bu
     return Prompt(_RANK, f"{head}\n{lines.text}", RANKING, most=20 * len(items) + 40), lines.count
 
 
+def _named(language: str) -> str:
+    """A language for a rule. What a caller says in its place is no rule."""
+    known = NAMES.get(language)
+    return known or (language if _TAG.fullmatch(language) else "the language of the question")
+
+
+_TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z]{4})?(-[A-Za-z]{2}|-\d{3})?")
+
+
 def answer_prompt(
     question: str, history: Sequence[str], items: Sequence[Item], budget: int, mode: str, language: str
 ) -> tuple[Prompt, int]:
     """A prompt for a grounded answer, and how many items fit into it."""
-    system = _ANSWER.replace("{language}", NAMES.get(language, language)).replace("{length}", _LENGTHS[mode])
+    system = _ANSWER.replace("{language}", _named(language)).replace("{length}", _LENGTHS[mode])
     head = _head(question, history, budget - tokens(system))
     lines = _fitting(items, budget - tokens(system + head))
     return Prompt(system, f"{head}\n{lines.text}", most=600), lines.count

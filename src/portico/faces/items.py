@@ -59,7 +59,7 @@ def routes(site: Site, config: Config, counts: Counts) -> list[BaseRoute]:
 
     async def home(request: Request, caller: Caller) -> Response:
         readable = [site.catalog.collections[name] for name in site.gate.readable(caller)]
-        page = home_page(site, config.site.description, counts(), readable)
+        page = home_page(site, config.site.description, counts(), readable, config.chat.path)
         return document(request, page, HTML, ASKING_HEADERS, server=None)
 
     refused = partial(_refusal, site.name)

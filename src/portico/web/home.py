@@ -31,13 +31,18 @@ MODULES = (
 
 
 def home_page(
-    site: Site, description: str, counts: Mapping[str, int], collections: Iterable[Collection] | None = None
+    site: Site,
+    description: str,
+    counts: Mapping[str, int],
+    collections: Iterable[Collection] | None = None,
+    chat: str = "/chat",
 ) -> str:
     """Where people ask, and what this site has and can do. Shows what all may read, by default.
 
     Without scripts it is a page to be read, with the way to everything.
     """
     shown = list(site.catalog.public if collections is None else collections)
+    told = {**_told(site, shown, counts), "chat": chat}
     doors = "".join(f'<a href="{path}" title="{whom}">{name}</a>' for path, (name, whom) in DOORS.items())
     body = f"""<a class="skip" href="#chat">Skip to the question</a>
 <header class="masthead"><a class="brand" href="/"><bdi>{escape(site.name)}</bdi></a><div id="tools"></div></header>
@@ -46,7 +51,7 @@ def home_page(
 <div id="chat"></div>
 <section class="shelves">{_shelves(shown, counts)}{_abilities(site.own_operations)}</section></main>
 <footer>{doors}</footer>
-<script type="application/json" id="portico-data">{embedded(_told(site, shown, counts))}</script>"""
+<script type="application/json" id="portico-data">{embedded(told)}</script>"""
     about = f'<meta name="description" content="{escape(description)}">' if description else ""
     return page(site.name, body, head=about, styles=["chat.css"], modules=MODULES, kind="bare home")
 

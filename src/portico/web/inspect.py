@@ -5,5 +5,7 @@ from portico.web.tools import tool_page
 MODULES = ("inspect.js", "dom.js", "desk-parts.js")
 
 
-def inspect_page(site: str) -> str:
-    return tool_page("inspect", "Inspector", site, "One question through every protocol, side by side.", MODULES)
+def inspect_page(site: str, chat: str = "/chat") -> str:
+    """`chat` is where the site has its chat."""
+    about = "One question through every protocol, side by side."
+    return tool_page("inspect", "Inspector", site, about, MODULES, {"chat": chat})

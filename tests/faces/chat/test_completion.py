@@ -222,6 +222,18 @@ async def test_a_browser_may_ask_first(inn: Inn) -> None:
     assert accepted >= {"content-type", "x-ms-useragent", "authorization", "api-key"}
 
 
+NAMES = (
+    "Highland cows",
+    "Heyday",
+    "hi-fi speakers",
+    "hi - fi",
+    "Hello Kitty toys",
+    "hello.txt",
+    "good morning muffins",
+)
+NAMES += ("greetings cards", "thanks giving", "Cheers episodes", "salut-les-copains")
+
+
 @requirement("chat:own:greeting")
 async def test_a_greeting_is_answered_and_spoils_nothing(client: httpx.AsyncClient) -> None:
     alone = await said(client, "Good morning!")
@@ -232,12 +244,17 @@ async def test_a_greeting_is_answered_and_spoils_nothing(client: httpx.AsyncClie
     assert alone["context"]["data_points"]["text"] == []
     assert before["context"]["portico"]["understood"]["text"] == "a quiet room"
     assert thanks["message"]["content"] == "Gern geschehen."
-    assert [heard(text).question for text in ("Highland cows", "hi", "こんにちは、部屋は？", "Heyday")] == [
-        "Highland cows",
-        "",
-        "部屋は？",
-        "Heyday",
-    ]
+    heard_of = {
+        "hi": "",
+        "Hello?": "",
+        "Thanks…\nhello": "",
+        "Hello: rooms": "rooms",
+        "Good morning\nA room": "A room",
+        "こんにちは、部屋は？": "部屋は？",
+    }
+    assert {text: heard(text).question for text in heard_of} == heard_of
+    for name in NAMES:
+        assert heard(name).question == name
 
 
 @requirement("chat:cite:hostile")
@@ -332,5 +349,9 @@ def test_questions_back_offer_what_to_choose_from() -> None:
 
     assert options(clarify) == ("S", "M")
     items = [{"name": "A"}, {"name": "B"}, {"name": "x" * 100}, {}]
-    assert followups(items, "en", ["tell me more about a "]) == ("Compare A and B", "Tell me more about B")
-    assert followups(items, "fr-CA", [])[1] == "Comparez A et B"
+    assert followups(items, "en", ["tell me more about a "]) == ("Something like A", "Tell me more about B")
+    assert followups([*items, {"name": "C"}], "fr-CA", []) == (
+        "Dites-m’en plus sur A",
+        "Quelque chose comme A",
+        "Dites-m’en plus sur B",
+    )

@@ -10,6 +10,8 @@ from tests.faces.chat.talk import QUIET, chat, message, said
 from tests.faces.conftest import Inn, asking, key_of
 
 from portico.calls import Call, Caller
+from portico.errors import RateLimited
+from portico.feedback import Opinion
 from portico.server import Parts
 from portico.transcripts import Turn, begun
 
@@ -103,6 +105,10 @@ async def ring_bell(context: Context) -> int:
 '''
 
 
+def rung(answer: dict[str, Any]) -> int:
+    return int(answer["message"]["content"].removeprefix("Ring bell: "))
+
+
 @requirement("chat:rule:idempotent")
 async def test_nothing_is_done_twice_for_a_turn_that_is_sent_again(inn: Inn, tmp_path: Any) -> None:
     (tmp_path / "own.py").write_text(OWN)
@@ -110,8 +116,29 @@ async def test_nothing_is_done_twice_for_a_turn_that_is_sent_again(inn: Inn, tmp
         ann = bearer(await key_of(parts, "ask", "*:*"))
         bodies = [{"messages": [message("user", "Ring the bell")], "sessionState": each} for each in ("s", "s", "t")]
         answers = [await chat(http, ann, **body) for body in bodies]
+        bell = bodies[0]["messages"]
+        told = [message("user", "rooms"), message("assistant", "…"), *bell]
+        bob = bearer(await key_of(parts, "ask", "*:*"))
+        unnamed = [await chat(http, bob, messages=each) for each in (bell, bell, told, told)]
+        keys = [{**bob, "idempotency-key": each} for each in ("k", "k", "l")]
+        keyed = [await chat(http, each, messages=bell, sessionState=number) for number, each in enumerate(keys)]
 
-    assert [each["message"]["content"] for each in answers] == ["Ring bell: 1", "Ring bell: 1", "Ring bell: 2"]
+    assert [rung(each) for each in answers] == [1, 1, 2]
+    assert [rung(each) for each in unnamed] == [3, 3, 4, 4]
+    assert [rung(each) for each in keyed] == [5, 5, 6]
+
+
+async def test_in_a_long_conversation_too_each_turn_is_done_once(
+    inn: Inn, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("portico.transcripts.TURNS", 2)
+    (tmp_path / "own.py").write_text(OWN)
+    async with inn(operations=["own.py"]) as parts, asking(parts) as http:
+        ann = bearer(await key_of(parts, "ask", "*:*"))
+        asked = ["Ring the bell", "rooms", "Ring the bell", "rooms", "Ring the bell", "Ring the bell"]
+        answers = [await chat(http, ann, messages=[message("user", each)], sessionState="s") for each in asked]
+
+    assert [rung(each) for each in (answers[0], answers[2], answers[4], answers[5])] == [1, 2, 3, 3]
 
 
 @requirement("chat:own:conversations")
@@ -160,10 +187,35 @@ async def test_nothing_is_stored_where_the_site_keeps_nothing(inn: Inn) -> None:
 async def test_of_many_conversations_the_oldest_go_first(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("portico.transcripts.MOST", 3)
     for number in range(5):
-        conversation = begun(f"s{number}", f"question {number}", datetime.now(UTC))
-        await parts.site.transcripts.add("ann", conversation, None, Turn(f"question {number}", "yes"))
+        await kept(parts, "ann", number)
 
-    assert [each.title for each in await parts.site.transcripts.of("ann")] == ["question 4", "question 3", "question 2"]
+    assert await titles(parts, "ann") == ["question 4", "question 3", "question 2"]
+    monkeypatch.setattr("portico.transcripts.MOST_BYTES", 10_000)
+    for number, size in ((5, 4000), (6, 4000), (7, 4000)):
+        await kept(parts, "ann", number, "x" * size)
+
+    assert await titles(parts, "ann") == ["question 7", "question 6"]
+
+
+async def test_of_all_visitors_so_many_conversations_are_kept_and_the_oldest_go_first(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("portico.transcripts.MOST_OF_VISITORS", 2)
+    owners = ("visitor:1", "ann", "visitor:2", "visitor:3")
+    for number, owner in enumerate(owners):
+        await kept(parts, owner, number)
+
+    left = {owner: await titles(parts, owner) for owner in owners}
+    assert left == {"visitor:1": [], "ann": ["question 1"], "visitor:2": ["question 2"], "visitor:3": ["question 3"]}
+
+
+async def kept(parts: Parts, owner: str, number: int, answer: str = "yes") -> None:
+    conversation = begun(f"s{number}", f"question {number}", datetime.now(UTC))
+    await parts.site.transcripts.add(owner, conversation, None, Turn(f"question {number}", answer))
+
+
+async def titles(parts: Parts, owner: str) -> list[str]:
+    return [each.title for each in await parts.site.transcripts.of(owner)]
 
 
 @requirement("chat:own:feedback")
@@ -194,3 +246,21 @@ async def test_everybody_can_say_what_they_think_and_only_the_operator_reads_it(
     assert (await client.get("/chat/feedback")).status_code == 405
     with pytest.raises(Exception, match="list__feedback"):
         await parts.site.call(Call("list__feedback"), Caller())
+
+
+async def test_feedback_is_bounded_by_the_day_and_when_it_is_full_who_gave_most_loses_first(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, most in (("PER_DAY", 6), ("MOST", 4), ("SPARE", 1)):
+        monkeypatch.setattr(f"portico.feedback.{name}", most)
+    feedback = parts.site.feedback
+    quiet, loud = Caller(address="192.0.2.1"), Caller(address="192.0.2.2")
+    await feedback.give(Opinion("up", "quiet"), quiet)
+    for number in range(5):
+        await feedback.give(Opinion("down", f"loud {number}"), loud)
+
+    assert [each.opinion.comment for each in await feedback.all()] == ["loud 4", "loud 3", "loud 2", "quiet"]
+    monkeypatch.setattr("portico.feedback.PER_DAY", 3)
+    with pytest.raises(RateLimited):
+        await feedback.give(Opinion("down"), loud)
+    assert (await feedback.give(Opinion("up"), quiet)).caller == "anonymous"

@@ -55,6 +55,8 @@ async def test_the_serverless_chat_keeps_conversations_of_its_users(front: httpx
     assert told[0]["content"] == "a quiet room"
     for stranger in ({"userId": "user-of-somebody-0002"}, {"userId": "short"}, {}):
         assert (await front.get(f"/api/chats/{session}", params=stranger)).status_code in {400, 404}
+    elsewhere = {"origin": "https://else.example"}
+    assert (await front.delete(f"/api/chats/{session}", params=user, headers=elsewhere)).status_code == 403
     assert (await front.delete(f"/api/chats/{session}", params=user)).status_code == 204
     assert (await front.get("/api/chats", params=user)).json() == []
 

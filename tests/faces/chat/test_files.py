@@ -1,6 +1,7 @@
 """Files that come with a question: read with their headers, under limits, answered from and cited by their names."""
 
 import io
+import threading
 from typing import Any
 
 import httpx
@@ -10,6 +11,11 @@ from reportlab.pdfgen.canvas import Canvas
 from tests.conformance.requirements import requirement
 from tests.faces.chat.talk import message
 from tests.faces.conftest import Inn, asking
+
+from portico.calls import File
+from portico.errors import BadRequest, RateLimited
+from portico.server import Parts
+from portico.site import READERS
 
 BOUNDARY = "---Part-1"
 KEY = "The spare key hangs behind the blue boat."
@@ -118,3 +124,34 @@ async def test_a_site_may_read_no_files(inn: Inn) -> None:
     settings: dict[str, Any] = {"files": 0}
     async with inn(chat=settings) as parts, asking(parts) as http:
         assert (await sent(http, asked(), TEXT)).status_code == 400
+
+
+class Endless(bytes):
+    """A file that nobody gets to the end of before the door opens."""
+
+    door = threading.Event()
+
+    def startswith(self, *_: Any) -> bool:
+        self.door.wait()
+        return False
+
+
+async def test_a_file_that_is_given_up_has_its_reader_until_it_ends(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("portico.site.READING_SECONDS", 0.01)
+    monkeypatch.setattr("portico.site.WAITING_SECONDS", 0.01)
+    read = parts.site.read
+    endless, short = [File("a.txt", "text/plain", Endless(b"Hello"))], [File("b.txt", "text/plain", b"Hello")]
+    try:
+        for _ in range(READERS):
+            with pytest.raises(BadRequest, match="too long"):
+                await read(endless, "Who?")
+        with pytest.raises(RateLimited):
+            await read(short, "Who?")
+    finally:
+        Endless.door.set()
+    monkeypatch.setattr("portico.site.READING_SECONDS", 60)
+    monkeypatch.setattr("portico.site.WAITING_SECONDS", 60)
+
+    assert [each.id for each in await read(short, "Who?")] == ["b.txt"]

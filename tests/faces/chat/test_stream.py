@@ -42,7 +42,10 @@ async def test_a_stream_is_context_then_text_then_what_to_ask_next(parts: Parts)
         " [http://inn.example/items/attic]",
     ]
     assert all(set(each) == {"delta"} for each in pieces)
-    assert last == {"delta": {}, "context": {"followup_questions": ["Tell me more about The attic"]}}
+    assert last == {
+        "delta": {},
+        "context": {"followup_questions": ["Tell me more about The attic", "Something like The attic"]},
+    }
     assert "null" not in json.dumps([first, *pieces, last])
 
 

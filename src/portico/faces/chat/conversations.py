@@ -24,7 +24,7 @@ from portico.feedback import Opinion
 from portico.items import problem_with
 from portico.limits import check_text
 from portico.site import Site
-from portico.transcripts import Conversation
+from portico.transcripts import Conversation, Summary
 
 MAX_FEEDBACK = 64_000  # bytes of a request
 MARKDOWN = "text/markdown"
@@ -85,12 +85,12 @@ def routes(site: Site, config: Config, who: Who) -> list[BaseRoute]:
         return _json(conversation(found))
 
     async def deleted(request: Request, caller: Caller) -> Response:
-        _check_origin(request, config)
+        check_origin(request, config)
         await site.transcripts.delete(_owner(caller), request.path_params["id"])
         return Response(status_code=204)
 
     async def given(request: Request, caller: Caller) -> Response:
-        _check_origin(request, config)
+        check_origin(request, config)
         noted = await site.feedback.give(await _opinion(request, site), caller)
         return _json(FeedbackNoted(noted.id, noted.at), 201)
 
@@ -115,7 +115,7 @@ def _owner(caller: Caller) -> str:
     return caller.id
 
 
-def _check_origin(request: Request, config: Config) -> None:
+def check_origin(request: Request, config: Config) -> None:
     if is_from_elsewhere(request, config.server):
         raise Forbidden("Pages of that origin may change nothing here", hint="See server.origins.")
 
@@ -141,8 +141,8 @@ def _wants_markdown(request: Request) -> bool:
     return said == "markdown" or (said is None and MARKDOWN in request.headers.get("accept", ""))
 
 
-def heading(found: Conversation) -> Heading:
-    return Heading(found.id, found.title, found.created, found.updated, len(found.turns))
+def heading(found: Summary) -> Heading:
+    return Heading(found.id, found.title, found.created, found.updated, found.turns)
 
 
 def conversation(found: Conversation) -> ShownConversation:

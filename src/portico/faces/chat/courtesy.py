@@ -68,8 +68,9 @@ COURTESIES: Mapping[str, Courtesy] = {
 
 def _opening(phrases: Sequence[str]) -> re.Pattern[str]:
     said = "|".join(re.escape(each) for each in sorted(phrases, key=len, reverse=True))
-    # A word of Latin letters ends where no letter follows; the others are not divided.
-    return re.compile(rf"\s*(?:{said})(?:(?![^\W\d_])|(?<=[\u3040-\u9fff]))[\s,.!:;。！，、…-]*", re.IGNORECASE)
+    # Without a mark or a line's end after it, it may be part of a name: Hello Kitty, hi-fi, hello.txt.
+    ends = r"[ \t]*(?:[,!;。！，、…\r\n]|[.:](?!\w)|[?？]*\s*\Z)"
+    return re.compile(rf"\s*(?:{said}){ends}[\s,.!:;。！，、…]*", re.IGNORECASE)
 
 
 _GREETING = _opening([each for courtesy in COURTESIES.values() for each in courtesy.greetings.split("|")])

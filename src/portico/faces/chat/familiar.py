@@ -20,10 +20,11 @@ from starlette.types import ASGIApp
 from portico.calls import Caller
 from portico.config import Config
 from portico.errors import BadRequest, SiteError
+from portico.faces.chat.conversations import check_origin
 from portico.faces.chat.failures import HEADERS, refusal
 from portico.faces.operations import Endpoint, Who, answering, metered
 from portico.site import Site
-from portico.transcripts import Conversation
+from portico.transcripts import VISITOR, Conversation
 from portico.web.addresses import item_path
 
 CHATS = "/api/chats"
@@ -68,7 +69,7 @@ def owner_of(user: str | None, caller: Caller) -> str:
     """Whose conversations a user's id leads to; empty if that is for the caller's name to say, or it is too short."""
     if not user or not caller.is_anonymous or len(user) < MIN_USER:
         return ""
-    return f"visitor:{hashlib.blake2b(user.encode(), digest_size=16).hexdigest()}"
+    return f"{VISITOR}{hashlib.blake2b(user.encode(), digest_size=16).hexdigest()}"
 
 
 def routes(site: Site, config: Config, who: Who, answer: Answer) -> list[BaseRoute]:
@@ -76,7 +77,7 @@ def routes(site: Site, config: Config, who: Who, answer: Answer) -> list[BaseRou
         return _json(AUTH_SETUP)
 
     async def page_setup(_: Request, __: Caller) -> Response:
-        return _json({**PAGE_SETUP, "showVectorOption": site.finder.embedder is not None})
+        return _json({**PAGE_SETUP, "showVectorOption": site.finds_by_meaning})
 
     async def content(request: Request, caller: Caller) -> Response:
         found = await site.item(request.path_params["citation"], caller)
@@ -94,6 +95,7 @@ def routes(site: Site, config: Config, who: Who, answer: Answer) -> list[BaseRou
         return _json(_messages(found))
 
     async def deleted(request: Request, caller: Caller) -> Response:
+        check_origin(request, config)
         await site.transcripts.delete(_owner(request, caller), request.path_params["id"])
         return Response(status_code=204)
 

@@ -17,16 +17,16 @@ class Ways:
     """How a language asks on. {} stands for a name."""
 
     more: str
-    compare: str
+    like: str
 
 
 WAYS: Mapping[str, Ways] = {
-    "en": Ways("Tell me more about {}", "Compare {} and {}"),
-    "de": Ways("Erzähl mir mehr über {}", "Vergleiche {} und {}"),
-    "es": Ways("Cuéntame más de {}", "Compara {} y {}"),
-    "fr": Ways("Dites-m’en plus sur {}", "Comparez {} et {}"),
-    "ja": Ways("{}について詳しく教えて", "{}と{}を比べて"),
-    "zh": Ways("详细介绍一下{}", "比较{}和{}"),
+    "en": Ways("Tell me more about {}", "Something like {}"),
+    "de": Ways("Erzähl mir mehr über {}", "Etwas wie {}"),
+    "es": Ways("Cuéntame más de {}", "Algo como {}"),
+    "fr": Ways("Dites-m’en plus sur {}", "Quelque chose comme {}"),
+    "ja": Ways("{}について詳しく教えて", "{}のようなもの"),
+    "zh": Ways("详细介绍一下{}", "类似{}的"),
 }
 
 
@@ -40,9 +40,7 @@ def followups(items: Sequence[Mapping[str, Any]], language: str, asked: Sequence
 def _possible(items: Sequence[Mapping[str, Any]], ways: Ways) -> Iterator[str]:
     named = (" ".join(str(item.get("name", "")).split()) for item in items)
     names = list(dict.fromkeys(name for name in named if 0 < len(name) <= MAX_NAME))
-    yield from (ways.more.format(name) for name in names[:1])
-    if len(names) > 1:
-        yield ways.compare.format(*names[:2])
+    yield from (way.format(name) for name in names[:1] for way in (ways.more, ways.like))
     yield from (ways.more.format(name) for name in names[1:])
 
 

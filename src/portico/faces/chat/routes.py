@@ -7,6 +7,7 @@ POST /chat/stream               lines of JSON, each ended by a newline
 A slash in the end is no other address, and neither is any query such as api-version.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -44,6 +45,7 @@ from portico.site import Site
 LINES = "application/jsonl"
 OTHER_LINES = "application/x-ndjson"
 MULTIPART = "multipart/form-data"
+AT_ONCE = 256_000  # bytes of a form that nobody waits for; more are read beside the others' work
 
 
 def routes(site: Site, config: Config) -> list[BaseRoute]:
@@ -142,6 +144,7 @@ class Talk:
             # What a page elsewhere can make a browser send is answered, but nothing is done for it.
             may_act=not is_from_elsewhere(request, self._config.server),
             owner=owner or familiar.owner_of(said.said.user_id if self._config.chat.azure else None, caller),
+            key=request.headers.get("idempotency-key", ""),
         )
         return got, bool(said.stream)
 
@@ -153,7 +156,10 @@ class Talk:
         if not chat.files:
             raise Unsupported("No files are read here")
         body = await read_body(request, limits.payload_bytes + chat.files * chat.file_bytes)
-        raw, files = read_multipart(body, kind, chat)
+        if len(body) > AT_ONCE:
+            raw, files = await asyncio.to_thread(read_multipart, body, kind, chat)
+        else:
+            raw, files = read_multipart(body, kind, chat)
         if len(raw) > limits.payload_bytes:
             raise BadRequest(f"The part json has more than {limits.payload_bytes} bytes")
         return decode(raw, limits), files

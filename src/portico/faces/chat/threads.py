@@ -44,8 +44,12 @@ class Thread:
         return tuple(each.question for each in self.turns)
 
     def key(self, question: str) -> str:
-        """What makes a turn that is sent twice do its work once."""
-        return _digest([self.conversation.session, len(self.turns), question]) if self.is_given else ""
+        """What makes a turn that is sent twice do its work once; empty if nothing tells that it is the same.
+
+        A conversation counts its last turns alone, so the one before says better than a number which turn this is.
+        """
+        place = self.turns[-1].at if self.turns and self.told is None else len(self.turns)
+        return _digest([self.conversation.session, place, question]) if self.conversation.session else ""
 
 
 @dataclass(frozen=True, slots=True)

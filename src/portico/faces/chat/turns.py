@@ -40,6 +40,7 @@ class Received:
     files: tuple[File, ...] = ()
     may_act: bool = True  # nobody but the caller can have sent it
     owner: str = ""  # whose conversations it belongs to, if not the caller's
+    key: str = ""  # by which the client knows this turn again
     ignored: tuple[str, ...] = ()
 
 
@@ -126,7 +127,7 @@ class Counter:
         wish = Wish(Voice(), ask, "conversational_search", None, Session(), bool(thread.turns))
         ask = talk.resumed(wish)
         if not ask.key:
-            ask = replace(ask, key=thread.key(request.question))
+            ask = replace(ask, key=got.key or thread.key(request.question))
         ignored = ("messages: system",) if request.has_system else ()
         return Plan(ask, thread, talk, overrides, courtesy, (*got.ignored, *ignored))
 
@@ -139,8 +140,8 @@ class Counter:
 
     async def _overrides(self, request: ChatRequest, caller: Caller) -> Overrides:
         known = frozenset(self.site.gate.readable(caller))
-        has_vectors = self.site.finder.embedder is not None
-        return read_overrides(request.said.overrides or {}, self.config.ask, has_vectors=has_vectors, known=known)
+        said, has_vectors = request.said.overrides or {}, self.site.finds_by_meaning
+        return read_overrides(said, self.config.ask, has_vectors=has_vectors, known=known)
 
     def _modes(self, request: ChatRequest, question: str) -> frozenset[Mode]:
         """What asks something is answered; without a model, what only names something has the results summed up."""

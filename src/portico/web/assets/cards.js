@@ -50,10 +50,11 @@ function money(amount, currency, say) {
 
 function price(item, say) {
   const offer = first(item.offers) ?? {};
-  const amount = offer.price ?? offer.lowPrice ?? item.price;
+  const cost = item.estimatedCost;
+  const amount = offer.price ?? offer.lowPrice ?? item.price ?? cost?.value ?? cost;
   if (item.isAccessibleForFree === true) return say("free");
   if (amount === undefined || typeof amount === "object") return brief(item.priceRange, 20);
-  return money(amount, offer.priceCurrency ?? item.priceCurrency, say);
+  return money(amount, offer.priceCurrency ?? item.priceCurrency ?? cost?.currency, say);
 }
 
 function rating(item, say) {

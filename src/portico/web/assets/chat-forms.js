@@ -95,17 +95,22 @@ export function progress(title, say, cancel) {
   return { element, show, end: () => element.remove() };
 }
 
-export function pause(signal, milliseconds = POLL_MS) {
+/** Waits before something is looked at again, at least for some seconds. */
+export function pause(signal, seconds = 0) {
   return new Promise((resolve, reject) => {
-    const waiting = setTimeout(resolve, milliseconds);
-    signal?.addEventListener("abort", () => (clearTimeout(waiting), reject(signal.reason)), { once: true });
+    signal.throwIfAborted();
+    const stop = () => (clearTimeout(waiting), reject(signal.reason));
+    const go = () => (signal.removeEventListener("abort", stop), resolve());
+    const waiting = setTimeout(go, Math.max(POLL_MS, seconds * 1000));
+    signal.addEventListener("abort", stop, { once: true });
   });
 }
 
 // Actions on items
 
 /** Asks for what an action still needs, runs it, and tells what came of it: `tell(deed)`. */
-export async function act(action, item, { wire, say, host, tell, setKey }) {
+export async function act(action, item, around) {
+  const { wire, say, host, tell, setKey } = around;
   const dialog = el("dialog", {
     class: "action",
     attrs: { "aria-label": labelled(action.name) },
@@ -119,9 +124,11 @@ export async function act(action, item, { wire, say, host, tell, setKey }) {
     if (!operation) throw new Refusal(404, null, null);
     fill(dialog, new Step(action, item, operation, { wire, say, tell, dialog, setKey }).form());
   } catch (error) {
+    const again = () => (dialog.close(), act(action, item, around));
     fill(
       dialog,
-      problem(error, say, () => dialog.close(), setKey),
+      problem(error, say, again, setKey),
+      el("div", { class: "row" }, el("button", { type: "button", text: say("close"), onclick: () => dialog.close() })),
     );
   }
 }

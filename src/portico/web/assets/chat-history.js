@@ -3,44 +3,69 @@
 import { store, stored } from "./dom.js";
 
 const MOST = 40; // conversations
+const TURNS = 50; // of a conversation, the last ones
+const ROOM = 1_000_000; // characters of a conversation, so that none drives out all others
 const LONG = 6000; // characters of an item that are worth keeping
 
 export class History {
+  /** Each conversation is kept under a name of its own, which begins with this one. */
   constructor(name = "portico.chats") {
-    this.name = name;
+    this.prefix = `${name}/`;
   }
 
   /** All conversations, the newest first. */
   all() {
+    const kept = this.#ids().map((id) => this.find(id));
+    return kept.filter(Boolean).sort((a, b) => String(b.at).localeCompare(String(a.at)));
+  }
+
+  find(id) {
     try {
-      const kept = JSON.parse(stored(this.name) ?? "[]");
-      return Array.isArray(kept)
-        ? kept.filter((each) => each && typeof each.id === "string" && Array.isArray(each.turns))
-        : [];
+      const kept = JSON.parse(stored(this.prefix + id));
+      return kept?.id === id && Array.isArray(kept.turns) ? kept : null;
+    } catch {
+      return null;
+    }
+  }
+
+  /** Keeps a conversation. The oldest make room where there is too little. Whether there was enough. */
+  keep(conversation) {
+    const turns = fitting(conversation.turns.slice(-TURNS).map(slimmed));
+    const text = JSON.stringify({ ...conversation, at: new Date().toISOString(), turns });
+    const others = this.#ids().filter((each) => each !== conversation.id);
+    while (others.length >= MOST) this.remove(others.shift());
+    while (!store(this.prefix + conversation.id, text)) {
+      if (!others.length) return false;
+      this.remove(others.shift());
+    }
+    return true;
+  }
+
+  remove(id) {
+    store(this.prefix + id, null);
+  }
+
+  clear() {
+    this.#ids().forEach((id) => this.remove(id));
+  }
+
+  // An id begins with when its conversation began: the oldest first.
+  #ids() {
+    try {
+      const names = Object.keys(localStorage).filter((each) => each.startsWith(this.prefix));
+      return names.map((each) => each.slice(this.prefix.length)).sort();
     } catch {
       return [];
     }
   }
+}
 
-  find(id) {
-    return this.all().find((each) => each.id === id) ?? null;
-  }
-
-  /** Keeps a conversation. The oldest make room where there is too little. */
-  keep(conversation) {
-    const slim = { ...conversation, at: new Date().toISOString(), turns: conversation.turns.map(slimmed) };
-    let kept = [slim, ...this.all().filter((each) => each.id !== slim.id)].slice(0, MOST);
-    while (kept.length && !store(this.name, JSON.stringify(kept))) kept = kept.slice(0, -1);
-  }
-
-  remove(id) {
-    const kept = this.all().filter((each) => each.id !== id);
-    store(this.name, kept.length ? JSON.stringify(kept) : null);
-  }
-
-  clear() {
-    store(this.name, null);
-  }
+// The last turns, as many as there is room for.
+function fitting(turns) {
+  const sizes = turns.map((each) => JSON.stringify(each).length);
+  let size = sizes.reduce((sum, each) => sum + each, 0);
+  const first = sizes.findIndex((each) => size <= ROOM || ((size -= each), false));
+  return first < 0 ? turns.slice(-1) : turns.slice(first);
 }
 
 // A promise is worth nothing later.
@@ -58,6 +83,7 @@ const KEPT = [
   "price",
   "priceCurrency",
   "priceRange",
+  "estimatedCost",
   "aggregateRating",
   "totalTime",
   "startDate",

@@ -1,6 +1,6 @@
 // The front page: the conversation, what was asked before, and how it all looks. Without this the page is still a page.
 
-import { clear, el, icon, said, stored, store, theme, time } from "./dom.js";
+import { clear, el, icon, said, stored, store, themeButton, time } from "./dom.js";
 import { Chat } from "./chat.js";
 import { written } from "./chat-history.js";
 import { direction, LANGUAGES, spoken, words } from "./words.js";
@@ -13,10 +13,11 @@ const language = spoken(chosen, navigator.languages ?? [], data.language);
 const say = words(language);
 const asked = new URLSearchParams(location.search);
 
-document.documentElement.dir = direction(language);
+Object.assign(document.documentElement, { lang: language, dir: direction(language) });
 
 const chat = new Chat(document.getElementById("chat"), {
   site: data.site,
+  chat: data.chat,
   collections: data.collections,
   collection: asked.get("collection") ?? "",
   mode: asked.get("mode") ?? "summarize",
@@ -59,20 +60,6 @@ function tool(name, label, onclick) {
     icon(name),
     el("span", { class: "tool-name", text: label }),
   );
-}
-
-function themeButton() {
-  const signs = { system: "system", light: "sun", dark: "moon" };
-  const button = el("button", { class: "quiet only", type: "button", onclick: () => theme.toggle() });
-  const show = () => {
-    const label = `${say("theme")}: ${say(theme.get())}`;
-    clear(button).append(icon(signs[theme.get()]));
-    button.title = label;
-    button.setAttribute("aria-label", label);
-  };
-  document.addEventListener("portico-theme", show);
-  show();
-  return button;
 }
 
 function languagePicker() {
@@ -175,7 +162,7 @@ document.getElementById("tools").append(
   tool("plus", say("newChat"), () => begin()),
   tool("history", say("history"), showHistory),
   languagePicker(),
-  themeButton(),
+  themeButton(say.form),
 );
 document.body.append(shelf);
 shelf.addEventListener("click", (event) => event.target === shelf && shelf.close());

@@ -7,6 +7,8 @@ import { elicitation, pause, problem, progress } from "./chat-forms.js";
 const MAX_ANSWER = 20000;
 const LONG = 3000; // characters from which an answer is folded
 const PAGE = 10; // items that come at once
+const RATED = 20; // items that an opinion names
+const FAILURES = 3; // that a look at a task may have, one after the other
 const TITLES = new Set(["SearchSummary", "Summary"]);
 
 /** What is known of a turn before anything was answered. */
@@ -17,6 +19,8 @@ export function newTurn(question, asked) {
 export class Turn {
   #cards = new Map(); // by id
   #promised = null; // the token of work that is waited for
+  #leaving = new AbortController();
+  #trouble = []; // what is shown of an error, or asked back
 
   constructor(data, chat) {
     this.data = data;
@@ -85,7 +89,6 @@ export class Turn {
       session: meta.session_context ?? told.session,
       notes: meta.notes ?? [],
       cost: meta.cost,
-      ms: meta.processing_time_ms,
       type: meta.response_type,
     });
   }
@@ -153,10 +156,12 @@ export class Turn {
       node.classList.remove("lit");
       requestAnimationFrame(() => node.classList.add("lit"));
     };
-    const show = () => this.chat.preview.show(button, previewed(item, this.say));
+    const { preview } = this.chat;
+    const show = () => preview.show(button, previewed(item, this.say));
     button.addEventListener("click", go);
     for (const each of ["pointerenter", "focus"]) button.addEventListener(each, show);
-    for (const each of ["pointerleave", "blur"]) button.addEventListener(each, () => this.chat.preview.hide());
+    button.addEventListener("pointerleave", () => preview.hideSoon());
+    button.addEventListener("blur", () => preview.hide());
     return button;
   }
 
@@ -250,6 +255,7 @@ export class Turn {
 
   refused() {
     const { error } = this.data;
+    this.#trouble.splice(0).forEach((each) => each.remove());
     if (!error) return;
     if (error.code === "NO_RESULTS" || error.code === "CANCELLED") {
       this.parts.text.append(el("p", {}, said(brief(error.message, 600))));
@@ -257,7 +263,9 @@ export class Turn {
     }
     const { status, retryAfter, ...rest } = error;
     const shown = { status, retryAfter, message: error.message, body: error.body ?? { error: rest } };
-    this.parts.extra.append(problem(shown, this.say, () => this.again(), this.chat.setKey));
+    const again = () => (this.data.base ? this.chat.more(this) : this.again());
+    this.#trouble.push(problem(shown, this.say, again, this.chat.setKey));
+    this.parts.extra.append(...this.#trouble);
   }
 
   elicit() {
@@ -274,6 +282,7 @@ export class Turn {
       this.elicit();
       this.chat.ask(told, { answers });
     });
+    this.#trouble.push(form);
     this.parts.extra.append(form);
   }
 
@@ -281,6 +290,7 @@ export class Turn {
     const { data, say } = this;
     const count = data.items.length;
     if (data.error) announce(brief(data.error.message, 300));
+    else if (data.greeting) announce(data.text);
     else if (data.elicitation) announce(brief(data.elicitation.text, 300));
     else announce(count === 1 ? say("oneResult") : say("results", { count }));
   }
@@ -305,22 +315,18 @@ export class Turn {
 
   // A task that an action began: watched to its end, and cancelled if that is wanted.
   async watch(deed, node) {
-    const { wire } = this.chat;
     const { say } = this;
-    const work = progress(labelOf(deed.name), say, () => wire.cancelTask(deed.task.id).catch(() => {}));
+    const cancel = () => this.chat.wire.cancelTask(deed.task.id).catch(() => {});
+    const work = progress(labelOf(deed.name), say, cancel);
     node.append(work.element);
     try {
-      let task = deed.task;
-      while (!ENDED.has(task.state)) {
-        work.show(task.progress ?? 0, task.message);
-        await pause();
-        task = await wire.task(task.id);
-      }
+      const task = await this.ended(deed.task, work);
       Object.assign(deed, {
         result: task.result ?? null,
         error: task.error?.message ?? (task.state === "cancelled" ? say("cancelled") : undefined),
       });
     } catch (error) {
+      if (this.#leaving.signal.aborted) return;
       deed.error = error.message || say("failed");
     }
     this.data.deeds = this.data.deeds.filter((each) => each !== deed);
@@ -329,37 +335,50 @@ export class Turn {
     this.chat.keep();
   }
 
+  async ended(task, work) {
+    const { signal } = this.#leaving;
+    for (let failures = 0, seconds = 0; !ENDED.has(task.state); ) {
+      work.show(task.progress ?? 0, task.message);
+      await pause(signal, seconds);
+      try {
+        task = await this.chat.wire.task(task.id, signal);
+        [failures, seconds] = [0, 0];
+      } catch (error) {
+        if (signal.aborted || isFinal(error) || (failures += 1) > FAILURES) throw error;
+        seconds = error.retryAfter ?? 0;
+      }
+    }
+    return task;
+  }
+
+  /** Nobody looks any more: nothing is asked for it. */
+  leave() {
+    this.#leaving.abort();
+  }
+
   // What can be done with an answer
 
   tools() {
     const { say, data } = this;
+    if (data.greeting) return this.suggest(say("starters"), this.chat.suggested());
     const copying = tool("copy", say("copy"), async () => (await copy(this.written())) && announce(say("copied")));
     const again = tool("retry", say("retry"), () => this.again());
     const change = tool("edit", say("editAsk"), () => this.chat.edit(this));
     const hasAnswer = data.items.length || data.text;
-    const time = data.ms === undefined ? null : el("span", { class: "faint took", text: say("took", { ms: data.ms }) });
-    clear(this.parts.tools).append(
-      ...[
-        hasAnswer ? copying : null,
-        again,
-        change,
-        ...(hasAnswer && this.chat.hasFeedback ? this.rated() : []),
-        time,
-      ].filter(Boolean),
-    );
+    const rating = hasAnswer && this.chat.hasFeedback ? this.rated() : [];
+    clear(this.parts.tools).append(...(hasAnswer ? [copying] : []), again, change, ...rating);
+    this.suggest(say("followups"), followups(data, say));
+  }
+
+  suggest(title, questions) {
     clear(this.parts.next);
-    const follow = followups(data, say);
-    if (follow.length)
-      this.parts.next.append(
-        el("p", { class: "faint small", text: say("followups") }),
-        el(
-          "div",
-          { class: "row" },
-          follow.map((each) =>
-            el("button", { class: "small suggestion", type: "button", onclick: () => this.chat.ask(each) }, said(each)),
-          ),
-        ),
-      );
+    if (!questions.length) return;
+    const button = (each) =>
+      el("button", { class: "small suggestion", type: "button", onclick: () => this.chat.ask(each) }, said(each));
+    this.parts.next.append(
+      el("p", { class: "faint small", text: title }),
+      el("div", { class: "row" }, questions.map(button)),
+    );
   }
 
   // Answers are good for once: what was asked back is asked again.
@@ -407,7 +426,10 @@ export class Turn {
       comment,
       question: data.question.slice(0, 2000),
       answer: data.text.slice(0, 4000),
-      items: data.items.map(({ item }) => item["@id"]).slice(0, 50),
+      items: data.items
+        .map(({ item }) => item["@id"])
+        .filter((each) => typeof each === "string")
+        .slice(0, RATED),
       conversation: data.session?.conversation_id ?? "",
       turn: this.chat.turns.indexOf(this) + 1,
     };
@@ -419,8 +441,13 @@ export class Turn {
       this.chat.keep();
     } catch (error) {
       if (error.status === 404) this.chat.withoutFeedback();
-      else this.parts.tools.append(el("span", { class: "problem", text: brief(error.message, 200) }));
+      else this.unrated();
     }
+  }
+
+  unrated() {
+    this.parts.tools.querySelector(".problem")?.remove();
+    this.parts.tools.append(el("span", { class: "problem", text: this.say("failed"), attrs: { role: "alert" } }));
   }
 
   written() {
@@ -441,6 +468,11 @@ export class Turn {
 }
 
 const ENDED = new Set(["completed", "failed", "cancelled"]);
+
+// What will not be different next time.
+function isFinal({ status }) {
+  return status >= 400 && status < 500 && status !== 429;
+}
 
 function labelOf(name) {
   const words = String(name).replace(/_/g, " ");
@@ -545,7 +577,7 @@ function bold(text) {
 
 // What one may go on with: what sets the items of this answer apart.
 function followups({ items, understood, error, elicitation: asked }, say) {
-  if (error || asked || items.length < 3) return [];
+  if (error || asked || items.length < 3 || !say.isAsked) return [];
   const known = JSON.stringify(understood?.constraints ?? []).toLowerCase();
   const all = items.map(({ item }) => item);
   const having = (test) => all.filter(test).length > 1;

@@ -7,9 +7,9 @@ const VERSION = "0.55";
 export class Wire {
   #operations = null;
 
-  constructor(origin, key = () => null) {
-    this.origin = origin;
-    this.key = key;
+  /** `chat` is where the site has its chat. */
+  constructor(origin, key = () => null, chat = "/chat") {
+    Object.assign(this, { origin, key, chat });
   }
 
   #send(
@@ -76,6 +76,11 @@ export class Wire {
     }
   }
 
+  /** Somebody else asks from now on: what may be seen is asked for again. */
+  forget() {
+    this.#operations = null;
+  }
+
   /** Runs an operation: {result} or {task}. A repeat with the same key does nothing twice. */
   async run(name, params, key) {
     const path = `/operations/${encodeURIComponent(name)}`;
@@ -91,7 +96,7 @@ export class Wire {
   }
 
   async feedback(opinion) {
-    return json(await this.#send("/chat/feedback", opinion));
+    return json(await this.#send(`${this.chat}/feedback`, opinion));
   }
 }
 

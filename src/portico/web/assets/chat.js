@@ -5,7 +5,7 @@ import { act } from "./chat-forms.js";
 import { History } from "./chat-history.js";
 import { newTurn, Turn } from "./chat-turn.js";
 import { Wire } from "./chat-wire.js";
-import { words } from "./words.js";
+import { isGreeting, words } from "./words.js";
 
 const HOUR_MS = 55 * 60 * 1000; // that a session is good for
 const PREVIOUS = 5; // questions that are told to a site that has forgotten them
@@ -20,13 +20,13 @@ export class Chat {
     this.options = { ...defaults, ...options };
     this.root = root;
     this.say = words(this.options.language);
-    this.wire = new Wire(this.options.origin, () => this.#key);
+    this.wire = new Wire(this.options.origin, () => this.#key, this.options.chat);
     this.history = new History(this.options.outside ? `portico.chats.${this.options.origin}` : undefined);
     this.hasFeedback = true;
     this.turns = [];
     this.id = newId();
     this.preview = new Preview(root);
-    this.setKey = (key) => (this.#key = key);
+    this.setKey = (key) => ((this.#key = key), this.wire.forget());
     this.#build();
   }
 
@@ -70,11 +70,8 @@ export class Chat {
     // Elsewhere nobody has said yet whom one asks.
     const greeting = options.outside && options.site ? [el("p", { class: "chat-greeting" }, said(options.site))] : [];
     this.root.append(...greeting, this.log, this.composer, this.starters);
-    this.root.addEventListener(
-      "keydown",
-      (event) =>
-        event.key === "Escape" && this.#stopping && !event.isComposing && (event.preventDefault(), this.halt()),
-    );
+    // On a page of somebody else only what is pressed here is meant for us.
+    (options.outside ? this.root : document).addEventListener("keydown", (event) => this.#escaped(event));
     this.#show();
   }
 
@@ -103,9 +100,13 @@ export class Chat {
     return this.mode;
   }
 
+  /** Questions to begin with. */
+  suggested() {
+    return starters(this.options.collections, this.say);
+  }
+
   #suggested() {
-    const found = starters(this.options.collections, this.say);
-    const buttons = found.map((each) =>
+    const buttons = this.suggested().map((each) =>
       el("button", { class: "small suggestion", type: "button", onclick: () => this.ask(each) }, said(each)),
     );
     return buttons.length ? [el("span", { class: "faint", text: this.say("starters") }), ...buttons] : [];
@@ -130,6 +131,15 @@ export class Chat {
       this.edit(this.turns.at(-1));
     }
     if (event.key === "Escape" && this.#editing) this.#unedit();
+  }
+
+  // What lies on top goes first. A dialog closes by itself.
+  #escaped(event) {
+    if (event.key !== "Escape" || event.isComposing || event.target.closest?.("dialog")) return;
+    if (this.preview.isShown) return this.preview.hide();
+    if (!this.#stopping) return;
+    event.preventDefault();
+    this.halt();
   }
 
   #submit(event) {
@@ -163,41 +173,51 @@ export class Chat {
   async ask(text, { replace = null, answers = undefined, alone = false } = {}) {
     this.stop();
     if (replace) this.#cut(replace);
+    const [collection, mode] = [this.collection.value, this.mode.value];
     const asked = {
       text: answers ? "" : text,
       answers,
-      collection: this.collection.value,
-      mode: this.mode.value,
+      collection,
+      mode,
       language: this.options.answers,
       ...(alone ? {} : this.#before()),
     };
-    const turn = new Turn(newTurn(text, { answers }), this);
+    const turn = new Turn(newTurn(text, { answers, collection, mode }), this);
     this.turns.push(turn);
     this.log.append(turn.element);
     this.#show();
     this.#reveal(turn);
+    if (!answers && isGreeting(text)) return this.#greet(turn);
     await this.#run(turn, (signal) => this.wire.ask(asked, (...event) => turn.apply(...event), signal));
   }
 
-  /** The next items of an answer. */
+  // A greeting is no question: nobody has to look for an answer.
+  #greet(turn) {
+    Object.assign(turn.data, { greeting: true, text: this.say("greeting") });
+    turn.finish();
+    this.keep();
+  }
+
+  /** The next items of an answer, from where the answer came. */
   async more(turn) {
     this.stop();
     const before = turn.data.items.length;
-    turn.data.base = before;
+    Object.assign(turn.data, { base: before, error: undefined, stopped: false });
     turn.element.setAttribute("aria-busy", "true");
     const asked = {
       text: turn.data.standalone ?? turn.data.question,
-      collection: this.collection.value,
+      collection: turn.data.asked.collection ?? "",
       mode: "list",
       language: this.options.answers,
       start: before,
     };
     const { text, session } = turn.data;
-    await this.#run(turn, (signal) =>
-      this.wire.ask(asked, (event, data) => event === "result" && turn.apply(event, data), signal),
-    );
-    Object.assign(turn.data, { text, session, exhausted: turn.data.items.length === before });
+    const take = (event, data) => (event === "result" || isTrouble(event, data)) && turn.apply(event, data);
+    await this.#run(turn, (signal) => this.wire.ask(asked, take, signal));
+    const isCut = turn.data.error || turn.data.stopped;
+    Object.assign(turn.data, { text, session, exhausted: !isCut && turn.data.items.length === before });
     turn.more();
+    this.keep();
   }
 
   async #run(turn, work) {
@@ -219,17 +239,18 @@ export class Chat {
 
   // What the site is told of what came before.
   #before() {
-    const last = this.turns.at(-1)?.data;
+    const asked = this.turns.map((each) => each.data).filter((each) => !each.greeting);
+    const last = asked.at(-1);
     if (!last) return {};
     const isFresh = last.session && Date.now() - Date.parse(last.at) < HOUR_MS;
     return isFresh
       ? { session: last.session }
-      : { previous: this.turns.slice(-PREVIOUS).map((each) => each.data.question) };
+      : { previous: asked.slice(-PREVIOUS).map((each) => each.question) };
   }
 
   #cut(turn) {
     const at = this.turns.indexOf(turn);
-    if (at >= 0) this.turns.splice(at).forEach((each) => each.element.remove());
+    if (at >= 0) this.turns.splice(at).forEach((each) => (each.leave(), each.element.remove()));
   }
 
   /** Stops what goes on, and ends work that was promised. */
@@ -241,6 +262,12 @@ export class Chat {
   stop() {
     this.#stopping?.abort();
     this.#stopping = null;
+  }
+
+  /** Asks for nothing any more, not even how work gets on. */
+  leave() {
+    this.stop();
+    this.turns.forEach((each) => each.leave());
   }
 
   // Showing
@@ -294,17 +321,24 @@ export class Chat {
 
   keep() {
     if (!this.turns.length) return;
-    this.history.keep({
+    const isKept = this.history.keep({
       id: this.id,
       title: this.turns[0].data.question.slice(0, 120),
       turns: this.turns.filter((each) => each.data.done).map((each) => each.data),
     });
+    this.#tellKept(isKept);
     this.options.kept?.(this.id);
+  }
+
+  #tellKept(isKept) {
+    this.unkept?.remove();
+    this.unkept = isKept ? null : el("p", { class: "faint", text: this.say("notKept"), attrs: { role: "status" } });
+    if (this.unkept) this.log.append(this.unkept);
   }
 
   /** Begins anew, or with a conversation that was kept. */
   open(conversation = null) {
-    this.stop();
+    this.leave();
     this.#unedit();
     clear(this.log);
     this.id = conversation?.id ?? newId();
@@ -318,6 +352,7 @@ export class Chat {
 
 const defaults = {
   origin: location.origin, // of the site
+  chat: "/chat", // where it has its chat
   site: "", // what it is called
   collections: [], // {name, title, count, hints}
   collection: "", // to look in, at first
@@ -341,6 +376,11 @@ function broken(error, say, outside) {
   return { message: say(outside ? "blocked" : "offline"), code: "OFFLINE", body: { detail: "" } };
 }
 
+// To have found no more is none.
+function isTrouble(event, data) {
+  return event === "error" && data.error?.code !== "NO_RESULTS";
+}
+
 const HINTS = { duration: "sUnder", date: "sSoon", rating: "sRated", price: "sCheap", published: "sNew" };
 
 /** Questions to begin with: for each collection one of what it can be asked by, and none twice. */
@@ -349,6 +389,7 @@ export function starters(collections, say, most = 5) {
   const found = collections.map(({ title, hints = [] }) => {
     const hint = hints.find((each) => each in HINTS && !used.has(each));
     used.add(hint);
+    if (!say.isAsked) return title;
     return hint ? say(HINTS[hint], { what: within(title, say(HINTS[hint], { what: "" }), say.language) }) : null;
   });
   return found.filter(Boolean).slice(0, most);
@@ -362,11 +403,25 @@ function within(title, sentence, language) {
 // What a citation leads to, before one goes there.
 class Preview {
   constructor(root) {
-    this.node = el("div", { class: "preview", attrs: { role: "tooltip" }, hidden: true });
+    this.node = el("div", {
+      id: "chat-preview",
+      class: "preview",
+      attrs: { role: "tooltip" },
+      hidden: true,
+      onpointerenter: () => clearTimeout(this.leaving),
+      onpointerleave: () => this.hideSoon(),
+    });
     this.root = root;
   }
 
+  get isShown() {
+    return !this.node.hidden;
+  }
+
   show(anchor, content) {
+    this.hide();
+    this.anchor = anchor;
+    anchor.setAttribute("aria-describedby", this.node.id);
     this.node.replaceChildren(...content);
     this.root.append(this.node);
     this.node.hidden = false;
@@ -381,7 +436,15 @@ class Preview {
     });
   }
 
+  // Time enough to go from the citation to what it shows.
+  hideSoon() {
+    clearTimeout(this.leaving);
+    this.leaving = setTimeout(() => this.hide(), 250);
+  }
+
   hide() {
+    clearTimeout(this.leaving);
+    this.anchor?.removeAttribute("aria-describedby");
     this.node.hidden = true;
   }
 }

@@ -5,6 +5,7 @@ import { chart, short } from "./charts.js";
 import { ago, duration, plain, state, table } from "./desk-parts.js";
 
 const MINUTES = 60;
+const MOST = 500; // lines of the trail that are shown at all
 const PAGE = 100; // lines of the trail that are shown at first, and again with each look further back
 
 function empty(text) {
@@ -158,6 +159,7 @@ export function audit(api) {
     "Check the whole trail",
   );
   const older = el("button", { type: "button", onclick: () => lookBack() }, icon("history"), "Older lines");
+  const full = el("span", { class: "faint", text: `No more than ${MOST} lines are shown.`, hidden: true });
   const none = empty("Nothing has happened yet that is written down.");
   const element = el(
     "div",
@@ -165,7 +167,7 @@ export function audit(api) {
     el("div", { class: "filter" }, choice, chain, check),
     shown.element,
     none,
-    el("p", {}, older),
+    el("p", {}, older, full),
   );
 
   function show() {
@@ -178,7 +180,9 @@ export function audit(api) {
     shown.show(fitting);
     shown.element.hidden = !fitting.length;
     none.hidden = Boolean(fitting.length);
-    older.hidden = !lines.length || lines[0].seq === 1;
+    const isWhole = !lines.length || lines[0].seq === 1;
+    older.hidden = isWhole || lines.length >= MOST;
+    full.hidden = isWhole || !older.hidden;
   }
 
   function tellChain() {
@@ -224,11 +228,17 @@ export function audit(api) {
 
   async function lookBack() {
     const first = lines[0].seq;
-    const from = Math.max(0, first - 1 - PAGE);
-    const found = (await api.get(`audit?after=${from}&limit=${first - 1 - from}`)).lines;
-    lines.unshift(...found);
-    show();
-    tellChain();
+    const from = Math.max(0, first - 1 - Math.min(PAGE, MOST - lines.length));
+    older.disabled = true;
+    try {
+      const found = (await api.get(`audit?after=${from}&limit=${first - 1 - from}`)).lines;
+      if (lines[0].seq === first) lines.unshift(...found);
+      show();
+      tellChain();
+    } catch (error) {
+      chain.textContent = error.message;
+    }
+    older.disabled = false;
   }
 
   async function refresh() {
@@ -238,6 +248,7 @@ export function audit(api) {
     if (begun && !found.length) return;
     begun = true;
     lines.push(...found);
+    lines.splice(0, lines.length - MOST);
     show();
     tellChain();
   }

@@ -1,6 +1,6 @@
 // The operator's desk: signing in with a key, the panels, and asking again every two seconds while somebody looks.
 
-import { Refusal, announce, clear, el, icon, json, theme } from "./dom.js";
+import { Refusal, announce, clear, el, json, themeButton } from "./dom.js";
 import { audit, feedback, sources, traffic, work } from "./desk-watch.js";
 import { waiting, waitingCount } from "./desk-waiting.js";
 
@@ -250,14 +250,6 @@ function open(api, pending) {
 }
 
 function tools(signedIn) {
-  const names = { system: "system", light: "sun", dark: "moon" };
-  const button = el("button", { class: "quiet only", type: "button", onclick: () => draw(theme.toggle()) });
-  const draw = (name) => {
-    button.replaceChildren(icon(names[name]));
-    button.setAttribute("aria-label", `Theme: ${name}`);
-    button.title = `Theme: ${name}`;
-  };
-  draw(theme.get());
   const leave = signedIn
     ? el("button", {
         class: "quiet",
@@ -266,7 +258,7 @@ function tools(signedIn) {
         onclick: () => document.dispatchEvent(new Event("desk-leave")),
       })
     : null;
-  clear(document.getElementById("tools")).append(...[button, leave].filter(Boolean));
+  clear(document.getElementById("tools")).append(...[themeButton(), leave].filter(Boolean));
 }
 
 const key = kept();

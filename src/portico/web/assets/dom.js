@@ -63,7 +63,6 @@ const ICONS = {
   send: "M5 12h14M13 6l6 6-6 6",
   stop: "M7 7h10v10H7z",
   close: "M6 6l12 12M18 6L6 18",
-  menu: "M4 7h16M4 12h16M4 17h16",
   history: "M4 12a8 8 0 1 0 2.6-5.9M4 4v4h4M12 8v4l3 2",
   plus: "M12 5v14M5 12h14",
   check: "M5 12.5l4.5 4.5L19 7.5",
@@ -81,18 +80,12 @@ const ICONS = {
   place:
     "M12 21c4.500-5 6.500-8 6.500-11a6.500 6.500 0 1 0-13 0c0 3 2 6 6.500 11zM12 8a2.200 2.200 0 1 0 0 4.400A2.200 2.200 0 0 0 12 8",
   person: "M12 5a3.500 3.500 0 1 0 0 7 3.500 3.500 0 0 0 0-7M5 20c.6-4 3.300-5.500 7-5.500s6.400 1.500 7 5.500",
-  external: "M14 5h5v5M19 5l-8 8M17 14v5H5V7h5",
   up: "M7 11v9H4v-9zM7 11l4-7c1.600 0 2.500 1.200 2.200 2.700L12.700 10H18a2 2 0 0 1 2 2.400l-1.200 6A2 2 0 0 1 16.900 20H7",
   down: "M17 13V4h3v9zM17 13l-4 7c-1.600 0-2.500-1.200-2.200-2.700l.5-3.300H6a2 2 0 0 1-2-2.400l1.200-6A2 2 0 0 1 7.100 4H17",
-  chevron: "M7 10l5 5 5-5",
-  search: "M11 5a6 6 0 1 0 0 12 6 6 0 0 0 0-12M15.500 15.500L20 20",
-  info: "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16M12 11v5M12 8v.1",
   alert: "M12 4l9 16H3zM12 10v4.500M12 17v.1",
   shield: "M12 3l7 3v5c0 5-3 8-7 10-4-2-7-5-7-10V6z",
-  settings: "M4 8h9M17 8h3M15 6v4M4 16h3M11 16h9M9 14v4",
   play: "M8 5l11 7-11 7z",
   globe: "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16M4 12h16M12 4c5 5 5 11 0 16M12 4c-5 5-5 11 0 16",
-  code: "M8 7l-5 5 5 5M16 7l5 5-5 5",
 };
 
 /** A drawing beside a text, hidden from screen readers: the name of a control is in its text or label. */
@@ -106,7 +99,7 @@ export function icon(name) {
     drawing.setAttribute(key, value);
   }
   const path = document.createElementNS(SVG, "path");
-  path.setAttribute("d", ICONS[name] ?? ICONS.info);
+  path.setAttribute("d", ICONS[name]);
   drawing.append(path);
   return drawing;
 }
@@ -118,14 +111,6 @@ export function time(iso, language = document.documentElement.lang || undefined)
   const isDay = /^\d{4}-\d\d-\d\d$/.test(iso);
   const style = isDay ? { dateStyle: "medium", timeZone: "UTC" } : { dateStyle: "medium", timeStyle: "short" };
   return el("time", { dateTime: iso, text: new Intl.DateTimeFormat(language, style).format(moment) });
-}
-
-export function debounce(action, milliseconds = 200) {
-  let waiting;
-  return (...args) => {
-    clearTimeout(waiting);
-    waiting = setTimeout(() => action(...args), milliseconds);
-  };
 }
 
 /** Puts a text on the clipboard. Whether it did. */
@@ -181,7 +166,6 @@ export const theme = {
     store("portico.theme", name === "system" ? null : name);
     if (name === "system") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = name;
-    document.dispatchEvent(new CustomEvent("portico-theme", { detail: name }));
   },
   toggle() {
     const next = THEMES[(THEMES.indexOf(theme.get()) + 1) % THEMES.length];
@@ -189,6 +173,21 @@ export const theme = {
     return next;
   },
 };
+
+const THEME_WORDS = { theme: "Theme", system: "System", light: "Light", dark: "Dark" };
+const THEME_ICONS = { system: "system", light: "sun", dark: "moon" };
+
+/** A button that goes from one theme to the next, and tells which it is. */
+export function themeButton(words = THEME_WORDS) {
+  const button = el("button", { class: "quiet only", type: "button", onclick: () => show(theme.toggle()) });
+  const show = (name) => {
+    button.replaceChildren(icon(THEME_ICONS[name]));
+    button.title = `${words.theme}: ${words[name]}`;
+    button.setAttribute("aria-label", button.title);
+  };
+  show(theme.get());
+  return button;
+}
 
 /** What this browser keeps under a name; null where it keeps nothing or must not. */
 export function stored(name) {
@@ -261,13 +260,6 @@ async function* lines(response, signal) {
   signal?.throwIfAborted();
 }
 
-/** Calls `onLine(value, text)` for each line of JSON, as it arrives. */
-export async function ndjson(response, onLine, signal) {
-  for await (const line of lines(response, signal)) {
-    if (line.trim()) onLine(JSON.parse(line), line);
-  }
-}
-
 /** Calls `onEvent({event, data, id})` for each server-sent event, as it arrives. `data` is text. */
 export async function sse(response, onEvent, signal) {
   let found = { event: "message", data: [] };
@@ -295,8 +287,6 @@ const FORM_WORDS = {
   longer: "This is too short",
   pattern: "This does not have the right form",
   json: "This is no JSON",
-  add: "Add",
-  remove: "Remove",
   choose: "Choose…",
   optional: "optional",
   items: "one per line",

@@ -28,6 +28,7 @@
       box.lang = language;
       this.#chat = new Chat(box, {
         origin,
+        chat: this.getAttribute("chat") || "/chat",
         site: this.getAttribute("site") ?? new URL(origin).hostname,
         placeholder: this.getAttribute("placeholder") || "",
         collection: this.getAttribute("collection") || "",
@@ -42,7 +43,7 @@
     }
 
     disconnectedCallback() {
-      this.#chat?.stop();
+      this.#chat?.leave();
     }
 
     /** Asks a question, as if somebody had written it. */

@@ -1,12 +1,13 @@
 // The inspector: one question through every protocol, as any other client would send it, and what went over the wire.
 
-import { announce, clear, copy, el, icon, said, theme } from "./dom.js";
+import { announce, clear, copy, el, icon, said, themeButton } from "./dom.js";
 import { plain } from "./desk-parts.js";
 
 const LINES = 24; // of a body that are shown at first
 const MOST = 60000; // characters of a body that are shown at all
 const JSON_TYPE = { "content-type": "application/json" };
 const MCP_VERSION = "2026-07-28";
+const told = JSON.parse(document.getElementById("portico-data").textContent);
 
 /** What each protocol is sent: {path, headers, body}. `in` is a collection, or empty for all of them. */
 const PROTOCOLS = [
@@ -80,7 +81,7 @@ const PROTOCOLS = [
   {
     name: "Chat",
     request: ({ text, limit, within }) => ({
-      path: "/chat",
+      path: told.chat,
       headers: JSON_TYPE,
       body: {
         messages: [{ role: "user", content: text }],
@@ -462,17 +463,5 @@ async function begin() {
   }
 }
 
-function tools() {
-  const names = { system: "system", light: "sun", dark: "moon" };
-  const button = el("button", { class: "quiet only", type: "button", onclick: () => draw(theme.toggle()) });
-  const draw = (name) => {
-    button.replaceChildren(icon(names[name]));
-    button.title = `Theme: ${name}`;
-    button.setAttribute("aria-label", button.title);
-  };
-  draw(theme.get());
-  document.getElementById("tools").append(button);
-}
-
-tools();
+document.getElementById("tools").append(themeButton());
 begin();
