@@ -3,9 +3,11 @@
 import base64
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from portico.errors import BadRequest
 from portico.tokens import MAX_TOKEN, seal, unseal
 
 SECRET = b"a secret of this site"
@@ -69,3 +71,8 @@ def test_any_holder_may_hold_a_token() -> None:
     lone = "\ud800"
 
     assert unseal(seal({"a": 1}, lone, SECRET, 60), lone, SECRET) == {"a": 1}
+
+
+def test_a_number_that_no_token_holds_is_refused() -> None:
+    with pytest.raises(BadRequest):
+        seal({"much": 2**64}, "ann", SECRET, 60)

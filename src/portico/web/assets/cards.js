@@ -41,7 +41,7 @@ function money(amount, currency, say) {
   try {
     return new Intl.NumberFormat(
       say.language,
-      currency ? { style: "currency", currency } : { minimumFractionDigits: Number.isInteger(number) ? 0 : 2 },
+      currency ? { style: "currency", currency } : { minimumFractionDigits: 2 },
     ).format(number);
   } catch {
     return `${number} ${brief(currency, 10)}`;

@@ -41,7 +41,6 @@ export class Chat {
       class: "chat-input",
       rows: 1,
       maxLength: 4000,
-      dir: "auto",
       autocomplete: "off",
       enterKeyHint: "send",
       placeholder: options.placeholder || say("askAnything"),
@@ -115,6 +114,7 @@ export class Chat {
   // Writing
 
   #grow() {
+    this.input.dir = this.input.value ? "auto" : ""; // what stands there at first is in the language of the page
     this.input.style.height = "auto";
     this.input.style.height = `${Math.min(this.input.scrollHeight + 2, 200)}px`;
   }
