@@ -2,9 +2,11 @@
 
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from importlib import import_module
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import TypeAlias
 
@@ -22,16 +24,21 @@ MAX_PASSAGES = 200  # of a file
 MAX_KEPT = 8  # passages that a question is answered from
 MAX_CHARACTERS = 2000  # of a passage
 MAX_NAME = 100
+MAX_MARKDOWN = 200_000  # bytes; what is longer is read as plain text, which takes less time
+SECONDS = 5.0  # to read the files of a question
 
-Reader: TypeAlias = Callable[[Document], Iterator[Entry]]
+Check: TypeAlias = Callable[[], None]
+Reader: TypeAlias = Callable[[Document, Check], Iterable[Entry]]
 
 
-def read_files(files: Sequence[File], question: str) -> tuple[Item, ...]:
+def read_files(files: Sequence[File], question: str, deadline: float | None = None) -> tuple[Item, ...]:
     """The passages that share most words with the question; of each file its first one, if there is room.
 
-    Reading takes a while: this is for a thread. What cannot be read is the caller's mistake.
+    Reading takes a while: this is for a thread, which ends soon after the deadline (of time.monotonic) by itself.
+    What cannot be read is the caller's mistake.
     """
-    found = [_passages(file, number) for number, file in enumerate(files, 1)]
+    check = _until(time.monotonic() + SECONDS if deadline is None else deadline)
+    found = [_passages(file, number, check) for number, file in enumerate(files, 1)]
     asked = frozenset(map(str.lower, words(question)))
     first = [passages[0] for passages in found][:MAX_KEPT]
     others = sorted((item for passages in found for item in passages[1:]), key=lambda item: -_shared(item, asked))
@@ -39,15 +46,29 @@ def read_files(files: Sequence[File], question: str) -> tuple[Item, ...]:
     return tuple(sorted(kept.values(), key=lambda item: -_shared(item, asked)))
 
 
+def _until(deadline: float) -> Check:
+    """Something to call while reading, that raises when it has taken too long."""
+
+    def check() -> None:
+        if time.monotonic() > deadline:
+            raise BadRequest("It takes too long to read these files", hint="Send smaller ones.")
+
+    return check
+
+
 def _shared(item: Item, asked: frozenset[str]) -> int:
     return len(asked.intersection(map(str.lower, words(item.data["text"]))))
 
 
-def _passages(file: File, number: int) -> list[Item]:
+def _passages(file: File, number: int, check: Check) -> list[Item]:
+    check()
     kind = _kind_of(file)
     name = _name_of(file, number, kind)
     document = Document(io.BytesIO(file.body), name)
-    entries = [entry for entry, _ in zip(_READERS[kind](document), range(MAX_PASSAGES), strict=False)]
+    entries: list[Entry] = []
+    for entry in islice(_READERS[kind](document, check), MAX_PASSAGES):
+        check()
+        entries.append(entry)
     records = [entry for entry in entries if isinstance(entry, Record) and entry.data.get("text")]
     if not records:
         reasons = [entry.reason for entry in entries if not isinstance(entry, Record)]
@@ -86,11 +107,16 @@ def _kind_of(file: File) -> str:
     return kind
 
 
-def _read_html(document: Document) -> Iterator[Entry]:
+def _read_html(document: Document, _: Check) -> Iterator[Entry]:
     yield from _of_page(document, document.read() or b"")
 
 
-def _read_text(document: Document) -> Iterator[Entry]:
+def _read_markdown(document: Document, check: Check) -> Iterable[Entry]:
+    text = document.read() or b""
+    return _read_text(document, check) if len(text) > MAX_MARKDOWN else pages.read_markdown(document)
+
+
+def _read_text(document: Document, _: Check) -> Iterator[Entry]:
     text = (document.read() or b"").decode("utf-8-sig", "replace").replace("\x00", "")
     paragraphs = re.split(r"\n\s*\n", text)
     html = "".join(f"<p>{escape(' '.join(each.split()))}</p>" for each in paragraphs if each.strip())
@@ -104,14 +130,14 @@ def _of_page(document: Document, html: bytes) -> Iterator[Entry]:
         raise BadRequest(f"{document.name} {problem}", file=document.name) from problem
 
 
-def _read_pdf(document: Document) -> Iterator[Entry]:
+def _read_pdf(document: Document, check: Check) -> Iterable[Entry]:
     # Half a second to import, for those who send one.
-    yield from import_module("portico.sources.pdf").read(document, SourceOptions(max_pages=MAX_PAGES))
+    return import_module("portico.sources.pdf").read_strangers(document, SourceOptions(max_pages=MAX_PAGES), check)
 
 
 _READERS: Mapping[str, Reader] = {
     "text": _read_text,
-    "markdown": pages.read_markdown,
+    "markdown": _read_markdown,
     "html": _read_html,
     "pdf": _read_pdf,
 }

@@ -93,9 +93,9 @@ class A2a(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 # First steps of addresses that other faces have.
 TAKEN = frozenset(
-    {"a2a", "api", "aql", "ask", "assets", "auth_setup", "await", "collections", "config", "content", "desk", "docs"}
+    {"a2a", "aql", "ask", "assets", "auth_setup", "await", "collections", "config", "content", "desk", "docs"}
     | {"embed.js", "healthz", "images", "inspect", "items", "llms.txt", "mcp", "metrics", "nwp", "openapi.json"}
-    | {"operations", "readyz", "robots.txt", "sitemap.xml", "tasks", "v1", ".well-known"}
+    | {"operations", "readyz", "robots.txt", "sitemap.xml", "tasks", ".well-known"}
 )
 
 

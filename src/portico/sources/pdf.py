@@ -1,13 +1,29 @@
 """PDF text, one record for each page. Reads no images, so a scanned page has no text and says so."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, TypeAlias
 
-from pypdf import PageObject, PdfReader
+from pypdf import PageObject, PdfReader, apply_configuration
 from pypdf.errors import DependencyError, PyPdfError
+from pypdf.generic import IndirectObject, PdfObject
 
 from portico.sources.records import BadRecord, Document, Entry, Record, SourceOptions
+
+Check: TypeAlias = Callable[[], None]
+
+MAX_STREAM = 1_000_000  # bytes that a stream of a stranger's file may unfold to
+_STRANGERS: dict[str, int] = {
+    "zlib_maximum_output_length": MAX_STREAM,
+    "lzw_maximum_output_length": MAX_STREAM,
+    "run_length_maximum_output_length": MAX_STREAM,
+    "array_based_stream_maximum_output_length": MAX_STREAM,
+    "stream_decoding_work_maximum_length": 4 * MAX_STREAM,
+    "stream_parsing_work_maximum_count": 100_000,  # about half a second
+    "dictionary_maximum_element_count": 10_000,
+    "page_tree_maximum_entries": 10_000,
+    "xform_maximum_invocations_per_extraction": 500,
+}
 
 # Pypdf meets a broken file with its own errors, and with those of whatever it was doing at the time.
 _BROKEN = (
@@ -16,10 +32,35 @@ _BROKEN = (
 )  # fmt: skip
 
 
+class _Watched(PdfReader):
+    """Asks whether to go on whenever it looks something up: fonts and forms are, each time they are used."""
+
+    def __init__(self, document: Document, check: Check) -> None:
+        self._check = check
+        super().__init__(document.file)
+
+    def get_object(self, indirect_reference: int | IndirectObject) -> PdfObject | None:
+        self._check()
+        return super().get_object(indirect_reference)
+
+
+def read_strangers(document: Document, options: SourceOptions, check: Check) -> list[Entry]:
+    """The pages of a file that anybody may have sent. `check` is called all the time and raises when it is enough.
+
+    What unfolds to more than a page can need is not read: a kilobyte can say a thing millions of times.
+    """
+    with apply_configuration(**_STRANGERS):
+        return list(_entries(document, options, check))
+
+
 def read(document: Document, options: SourceOptions) -> Iterator[Entry]:
+    yield from _entries(document, options, None)
+
+
+def _entries(document: Document, options: SourceOptions, check: Check | None) -> Iterator[Entry]:
     try:
         document.file.seek(0)
-        reader = PdfReader(document.file)
+        reader = _Watched(document, check) if check else PdfReader(document.file)
         if reader.is_encrypted and not reader.decrypt(""):
             yield BadRecord(document.name, "is encrypted")
             return
@@ -29,16 +70,16 @@ def read(document: Document, options: SourceOptions) -> Iterator[Entry]:
         yield BadRecord(document.name, f"is not a readable PDF: {problem}")
         return
     for number in range(1, min(count, options.max_pages) + 1):
-        yield _page(reader, number, title, document)
+        yield _page(reader, number, title, document, check)
     if count > options.max_pages:
         yield BadRecord(document.name, f"has {count} pages; `max_pages` stopped at {options.max_pages}")
 
 
-def _page(reader: PdfReader, number: int, title: str, document: Document) -> Entry:
+def _page(reader: PdfReader, number: int, title: str, document: Document, check: Check | None) -> Entry:
     where = f"{document.name}#page={number}"
     try:
         page: PageObject = reader.pages[number - 1]
-        text = _tidy(page.extract_text())
+        text = _tidy(_text(page, check))
     except _BROKEN as problem:
         return BadRecord(where, f"cannot be read: {problem}")
     if not text:
@@ -47,6 +88,14 @@ def _page(reader: PdfReader, number: int, title: str, document: Document) -> Ent
     if document.url:
         data["url"] = f"{document.url}#page={number}"
     return Record(data, where, where)
+
+
+def _text(page: PageObject, check: Check | None) -> str:
+    if check is None:
+        return page.extract_text()
+    text = page.extract_text(visitor_operand_before=lambda *_: check())
+    check()  # what it raised inside a form has been caught there
+    return text
 
 
 def _title(reader: PdfReader, document: Document) -> str:
