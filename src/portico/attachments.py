@@ -14,6 +14,7 @@ from portico.calls import File
 from portico.errors import BadRequest
 from portico.index.text import words
 from portico.items import Item, text_problem
+from portico.observe import quiet
 from portico.sources import pages
 from portico.sources.html import TooDeep
 from portico.sources.records import Document, Entry, Record, SourceOptions
@@ -24,7 +25,7 @@ MAX_PASSAGES = 200  # of a file
 MAX_KEPT = 8  # passages that a question is answered from
 MAX_CHARACTERS = 2000  # of a passage
 MAX_NAME = 100
-MAX_MARKDOWN = 200_000  # bytes; what is longer is read as plain text, which takes less time
+MAX_MARKDOWN = 100_000  # bytes; what is longer is read as plain text, which takes less time
 SECONDS = 5.0  # to read the files of a question
 
 Check: TypeAlias = Callable[[], None]
@@ -131,6 +132,7 @@ def _of_page(document: Document, html: bytes) -> Iterator[Entry]:
 
 
 def _read_pdf(document: Document, check: Check) -> Iterable[Entry]:
+    quiet("pypdf")  # a small file can have thousands of faults
     # Half a second to import, for those who send one.
     return import_module("portico.sources.pdf").read_strangers(document, SourceOptions(max_pages=MAX_PAGES), check)
 

@@ -132,7 +132,7 @@ def application(parts: Parts) -> Application:
         *chat.routes(parts.site, parts.config),
         *operations.routes(parts.site, parts.config),
         *desk.routes(parts.site, parts.config, parts.sources, parts.traffic),
-        *inspect.routes(parts.site),
+        *inspect.routes(parts.site, parts.config.chat.path),
         *items.routes(parts.site, parts.config, counts),
         *assets.routes(),
         *sitemap.routes(parts.site, parts.config, counts),

@@ -23,6 +23,9 @@ console.log(JSON.stringify(told));
 """
 
 
+PAGE = """const document = { getElementById: () => ({ textContent: '{"chat": "/chat"}' }) };"""
+
+
 async def test_the_page_may_ask_this_site_alone(client: httpx.AsyncClient) -> None:
     page = await client.get("/inspect")
     named = re.findall(r'(?:src|href)="(/assets/[^"]+)"', page.text)
@@ -56,7 +59,7 @@ def _run(folder: Path, asked: dict[str, Any], answers: dict[str, Any]) -> list[d
     # Node has no page: what draws is left out, and what sends and reads is run as it is.
     sends, _, _ = script.partition("// Showing\n")
     code = re.sub(r"^import .*$", "", sends, flags=re.MULTILINE)
-    (folder / "inspect.js").write_text(f"{code}\nexport {{ PROTOCOLS }};\n")
+    (folder / "inspect.js").write_text(f"{PAGE}\n{code}\nexport {{ PROTOCOLS }};\n")
     (folder / "package.json").write_text('{"type": "module"}')
     (folder / "run.js").write_text(SCRIPT)
     done = subprocess.run(

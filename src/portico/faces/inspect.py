@@ -19,10 +19,10 @@ from portico.web.style import ASKING_HEADERS
 PATH: Final = "/inspect"
 
 
-def routes(site: Site) -> list[BaseRoute]:
+def routes(site: Site, chat: str) -> list[BaseRoute]:
     """The address of this face."""
 
     async def show(request: Request, _: Caller) -> Response:
-        return document(request, inspect_page(site.name), "text/html", ASKING_HEADERS, server=None)
+        return document(request, inspect_page(site.name, chat), "text/html", ASKING_HEADERS, server=None)
 
     return [Route(PATH, answering(metered(show, site), site), methods=["GET"])]

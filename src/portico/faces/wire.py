@@ -365,7 +365,7 @@ class EventStream:
         headers: Mapping[str, str] | None = None,
     ) -> None:
         said = {"content-type": media_type, "cache-control": "no-cache", "x-accel-buffering": "no"}
-        told = {**(headers or {}), **said}
+        told = {**said, **(headers or {})}
         self._headers = [(name.encode(), value.encode("latin-1")) for name, value in told.items()]
         self._frames = frames
         self._broken = broken

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
 
-from pypdf import PageObject, PdfReader, apply_configuration
+from pypdf import Configuration, PageObject, PdfReader, apply_configuration
 from pypdf.errors import DependencyError, PyPdfError
 from pypdf.generic import IndirectObject, PdfObject
 
@@ -13,17 +13,17 @@ from portico.sources.records import BadRecord, Document, Entry, Record, SourceOp
 Check: TypeAlias = Callable[[], None]
 
 MAX_STREAM = 1_000_000  # bytes that a stream of a stranger's file may unfold to
-_STRANGERS: dict[str, int] = {
-    "zlib_maximum_output_length": MAX_STREAM,
-    "lzw_maximum_output_length": MAX_STREAM,
-    "run_length_maximum_output_length": MAX_STREAM,
-    "array_based_stream_maximum_output_length": MAX_STREAM,
-    "stream_decoding_work_maximum_length": 4 * MAX_STREAM,
-    "stream_parsing_work_maximum_count": 100_000,  # about half a second
-    "dictionary_maximum_element_count": 10_000,
-    "page_tree_maximum_entries": 10_000,
-    "xform_maximum_invocations_per_extraction": 500,
-}
+_STRANGERS = Configuration(
+    zlib_maximum_output_length=MAX_STREAM,
+    lzw_maximum_output_length=MAX_STREAM,
+    run_length_maximum_output_length=MAX_STREAM,
+    array_based_stream_maximum_output_length=MAX_STREAM,
+    stream_decoding_work_maximum_length=4 * MAX_STREAM,
+    stream_parsing_work_maximum_count=100_000,  # about half a second
+    dictionary_maximum_element_count=10_000,
+    page_tree_maximum_entries=10_000,
+    xform_maximum_invocations_per_extraction=500,
+)
 
 # Pypdf meets a broken file with its own errors, and with those of whatever it was doing at the time.
 _BROKEN = (
@@ -49,7 +49,7 @@ def read_strangers(document: Document, options: SourceOptions, check: Check) -> 
 
     What unfolds to more than a page can need is not read: a kilobyte can say a thing millions of times.
     """
-    with apply_configuration(**_STRANGERS):
+    with apply_configuration(_STRANGERS):
         return list(_entries(document, options, check))
 
 
@@ -93,7 +93,11 @@ def _page(reader: PdfReader, number: int, title: str, document: Document, check:
 def _text(page: PageObject, check: Check | None) -> str:
     if check is None:
         return page.extract_text()
-    text = page.extract_text(visitor_operand_before=lambda *_: check())
+
+    def visit(*_: Any) -> None:
+        check()
+
+    text = page.extract_text(visitor_operand_before=visit)
     check()  # what it raised inside a form has been caught there
     return text
 

@@ -11,9 +11,10 @@ from tests.faces.conftest import Inn, asking, key_of
 
 from portico.calls import Call, Caller
 from portico.errors import RateLimited
+from portico.faces.chat.conversations import as_markdown
 from portico.feedback import Opinion
 from portico.server import Parts
-from portico.transcripts import Turn, begun
+from portico.transcripts import Conversation, Turn, begun
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -163,7 +164,7 @@ async def test_a_caller_with_a_key_lists_reads_exports_and_deletes_its_conversat
     }
     assert exported.headers["content-type"].startswith("text/markdown")
     assert exported.text.startswith("# a quiet room\n")
-    assert "**You:** and the cellar?" in exported.text
+    assert "**You:**\n\n> and the cellar?\n" in exported.text
     assert (await client.get(f"{path}?format=pdf", headers=ann)).status_code == 400
     for stranger, status in ((bob, 404), ({}, 401)):
         assert (await client.get(path, headers=stranger)).status_code == status
@@ -172,6 +173,22 @@ async def test_a_caller_with_a_key_lists_reads_exports_and_deletes_its_conversat
     assert (await client.delete(path, headers=ann)).status_code == 204
     assert (await client.get("/chat/conversations", headers=ann)).json() == {"conversations": []}
     assert "conversation" not in str([each.name for each in parts.site.catalog.public])
+
+
+def test_what_was_said_is_exported_as_a_quotation_of_plain_text() -> None:
+    turn = Turn("# Hi\n- [x](javascript:1)\n\n1. a", "<b>\u202e\x1b|`*_!\\", "2026-01-01", ("http://a/b_c",))
+    told = Conversation("c", "A *title*\n# b", "2026-01-01", "2026-01-02", (turn,))
+
+    assert as_markdown(told).split("\n\n") == [
+        r"# A \*title\* \# b",
+        "2026-01-01 to 2026-01-02",
+        "**You:**",
+        "\n".join([r"> \# Hi", r"> \- \[x\](javascript:1)", ">", r"> 1\. a"]),
+        "**Answer:**",
+        r"> \<b\>  \|\`\*\_\!\\",
+        "Sources:",
+        "> http://a/b\\_c\n",
+    ]
 
 
 async def test_nothing_is_stored_where_the_site_keeps_nothing(inn: Inn) -> None:

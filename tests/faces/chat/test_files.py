@@ -1,7 +1,10 @@
 """Files that come with a question: read with their headers, under limits, answered from and cited by their names."""
 
+import base64
 import io
 import threading
+import time
+import zlib
 from typing import Any
 
 import httpx
@@ -12,6 +15,7 @@ from tests.conformance.requirements import requirement
 from tests.faces.chat.talk import message
 from tests.faces.conftest import Inn, asking
 
+from portico.attachments import read_files
 from portico.calls import File
 from portico.errors import BadRequest, RateLimited
 from portico.server import Parts
@@ -29,9 +33,27 @@ def pdf(text: str) -> bytes:
     return file.getvalue()
 
 
-def part(name: str, body: bytes, kind: str = "", filename: str = "") -> bytes:
+def repetitive_pdf(pages: int, letters: int = 49_000) -> bytes:
+    """A kilobyte that says a letter thousands of times, on each of its pages."""
+    stream = zlib.compress(b"BT /F 12 Tf " + b"(a) Tj " * letters + b"ET")
+    objects = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[" + b"3 0 R " * pages + b"]/Count %d>>" % pages,
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 4 0 R/Resources<</Font<</F 5 0 R>>>>>>",
+        b"<</Length %d/Filter/FlateDecode>>stream\n" % len(stream) + stream + b"\nendstream",
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+    ]
+    file, places = b"%PDF-1.4\n", list[bytes]()
+    for number, each in enumerate(objects, 1):
+        places.append(b"%010d 00000 n \n" % len(file))
+        file += b"%d 0 obj" % number + each + b"endobj\n"
+    table = b"xref\n0 6\n0000000000 65535 f \n" + b"".join(places)
+    return file + table + b"trailer<</Size 6/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % len(file)
+
+
+def part(name: str, body: bytes, kind: str = "", filename: str = "", more: str = "") -> bytes:
     disposition = f"Content-Disposition: form-data; name={name}" + (f'; filename="{filename}"' if filename else "")
-    type = f"\r\nContent-Type: {kind}" if kind else ""
+    type = (f"\r\nContent-Type: {kind}" if kind else "") + more
     return f"--{BOUNDARY}\r\n{disposition}{type}\r\n\r\n".encode() + body + b"\r\n"
 
 
@@ -80,6 +102,28 @@ async def test_of_a_long_file_the_passages_that_matter_are_kept(client: httpx.As
     assert len(answer.json()["context"]["data_points"]["text"]) <= 18
 
 
+@pytest.mark.parametrize(
+    ("body", "kind", "more"),
+    [
+        (f"Süß. {KEY}".encode("latin-1"), "text/plain; charset=ISO-8859-1", ""),
+        (f"Süß. {KEY}".encode("utf-16"), "text/plain; charset=utf-16", ""),
+        (base64.encodebytes(f"Süß. {KEY}".encode()), "text/plain", "\r\nContent-Transfer-Encoding: Base64"),
+    ],
+)
+async def test_a_text_is_read_as_its_headers_say(client: httpx.AsyncClient, body: bytes, kind: str, more: str) -> None:
+    answer = await sent(client, asked(), part("files", body, kind, "a.txt", more))
+
+    assert f"a.txt: Süß. {KEY}" in answer.json()["context"]["data_points"]["text"]
+
+
+async def test_a_file_that_takes_long_is_given_up_at_the_deadline() -> None:
+    file = File("a.pdf", "application/pdf", repetitive_pdf(pages=50))
+
+    for seconds in (-1.0, 0.1):
+        with pytest.raises(BadRequest, match="takes too long"):
+            read_files([file] * 5, "a", time.monotonic() + seconds)
+
+
 TEXT = part('"messages[0].files[0]"', b"Hello", "text/plain")
 
 
@@ -92,11 +136,18 @@ UNREADABLE: list[tuple[list[bytes], str]] = [
     ([asked(), part("files", b"\x89PNG\r\n", "image/png", "a.png")], "not read here"),
     ([asked(), part("files", b"no pdf", "application/pdf", "a.pdf")], "not read here"),
     ([asked(), part("files", b"%PDF-1.4 broken", "application/pdf", "a.pdf")], "not a readable PDF"),
+    ([asked(), part("files", repetitive_pdf(1, letters=200_000), "", "a.pdf")], "cannot be read: Limit reached"),
     ([asked(), part("files", b" ", "text/plain", "a.txt")], "no text"),
     ([asked(), part("files", b"x" * 2_000_001, "text/plain", "a.txt")], "more than 2000000 bytes"),
     ([asked(), *[part("files", b"Hello", "text/plain")] * 6], "More than 5 files"),
     ([asked(), *[part("files", b"Hello", "text/plain")] * 11], "more than 10 parts"),
     ([part("json", b"{", "application/json"), TEXT], "not JSON"),
+    ([asked(), part('"messages[7].files[0]"', b"Hello", "text/plain")], "message that is not there"),
+    ([asked(), part("files; filename*=utf-8''a; filename*0=b", b"Hello", "text/plain")], "of a header cannot be read"),
+    ([asked(), part("files", b"Hello", "text/plain; charset=hex")], "Texts in 'hex'"),
+    ([asked(), part("files", b"abc", "text/plain; charset=utf-16")], "not the utf-16"),
+    ([asked(), part("files", b"!", "text/plain", more="\r\nContent-Transfer-Encoding: base64")], "not the base64"),
+    ([asked(), part("files", b"!", "text/plain", more="\r\nContent-Transfer-Encoding: x-uu")], "packed as 'x-uu'"),
 ]
 
 
@@ -114,10 +165,22 @@ async def test_a_form_that_breaks_off_is_400(client: httpx.AsyncClient) -> None:
         assert (await sent(client, asked(), TEXT, end=end)).status_code == 400
 
 
-async def test_a_form_without_a_boundary_is_400(client: httpx.AsyncClient) -> None:
-    headers = {"content-type": "multipart/form-data"}
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("multipart/form-data", "no boundary"),
+        ("multipart/form-data; boundary*=idna''B%FF", "boundary"),
+        ("multipart/form-data; boundary*=undefined''B", "boundary"),
+        (f"multipart/form-dataX; boundary={BOUNDARY}", "not JSON"),
+    ],
+)
+async def test_a_form_without_a_boundary_is_400(client: httpx.AsyncClient, kind: str, why: str) -> None:
+    content = asked() + f"--{BOUNDARY}--\r\n".encode()
 
-    assert (await client.post("/chat", content=asked(), headers=headers)).status_code == 400
+    refused = await client.post("/chat", content=content, headers={"content-type": kind})
+
+    assert refused.status_code == 400
+    assert why in refused.json()["error"]
 
 
 async def test_a_site_may_read_no_files(inn: Inn) -> None:

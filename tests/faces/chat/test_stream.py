@@ -55,7 +55,8 @@ async def test_a_stream_is_context_then_text_then_what_to_ask_next(parts: Parts)
     [
         ("/chat/stream", "application/json", "application/jsonl"),
         ("/chat/stream/", "text/html", "application/jsonl"),
-        ("/chat/stream", "application/x-ndjson", "application/x-ndjson"),
+        ("/chat/stream", "Application/X-NDJSON", "application/x-ndjson"),
+        ("/chat/stream", "application/x-ndjson;q=0, */*", "application/jsonl"),
         ("/chat", "*/*", "application/jsonl"),
     ],
 )

@@ -5,6 +5,7 @@ GET, DELETE  /chat/conversations/{id}   one, as JSON or as Markdown (?format=mar
 POST         /chat/feedback             {"rating": "up" or "down", "comment": …, "conversation": …, "turn": …}
 """
 
+import re
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -17,6 +18,7 @@ from portico.calls import Caller
 from portico.config import Config
 from portico.errors import BadRequest, Forbidden, SiteError, Unauthenticated
 from portico.faces.chat.failures import HEADERS, refusal
+from portico.faces.documents import preferred
 from portico.faces.nlweb import shapes
 from portico.faces.operations import Endpoint, Who, answering, metered
 from portico.faces.wire import decode, is_from_elsewhere, read_body
@@ -28,6 +30,10 @@ from portico.transcripts import Conversation, Summary
 
 MAX_FEEDBACK = 64_000  # bytes of a request
 MARKDOWN = "text/markdown"
+_MARKUP = re.compile(r"[\\`*_\[\]<>#!|~&]")
+_LISTED = re.compile(r"^(\d*)([-+.)=])")
+# Control characters, lone surrogates, and what turns the direction of a text.
+_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
 
 
 class FeedbackRequest(msgspec.Struct, frozen=True):
@@ -138,7 +144,11 @@ def _wants_markdown(request: Request) -> bool:
     said = request.query_params.get("format")
     if said not in {None, "json", "markdown"}:
         raise BadRequest("A conversation is shown as json or markdown")
-    return said == "markdown" or (said is None and MARKDOWN in request.headers.get("accept", ""))
+    return said == "markdown" or (said is None and _prefers_markdown(request))
+
+
+def _prefers_markdown(request: Request) -> bool:
+    return preferred(",".join(request.headers.getlist("accept")), ("application/json", MARKDOWN)) == MARKDOWN
 
 
 def heading(found: Summary) -> Heading:
@@ -152,11 +162,20 @@ def conversation(found: Conversation) -> ShownConversation:
 
 def as_markdown(found: Conversation) -> str:
     """A conversation for people to keep. What was said stands in it as a quotation of plain text."""
-    parts = [f"# {found.title}", f"{found.created} to {found.updated}"]
+    parts = [f"# {_plain(' '.join(found.title.split()))}", f"{found.created} to {found.updated}"]
     for each in found.turns:
-        parts += [f"**You:** {each.question}", each.answer]
-        parts += ["Sources:\n" + "\n".join(f"- <{source}>" for source in each.sources)] if each.sources else []
+        parts += ["**You:**", _quoted(each.question), "**Answer:**", _quoted(each.answer)]
+        parts += ["Sources:", _quoted("\n".join(each.sources))] if each.sources else []
     return "\n\n".join(parts) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"> {_plain(line.strip())}".rstrip() for line in text.splitlines())
+
+
+def _plain(line: str) -> str:
+    """A line that Markdown reads as it stands: neither markup, nor a list, nor anything that no eye sees."""
+    return _LISTED.sub(r"\1\\\2", _MARKUP.sub(r"\\\g<0>", _UNSEEN.sub(" ", line)))
 
 
 def _json(body: Any, status: int = 200) -> Response:

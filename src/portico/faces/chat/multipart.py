@@ -3,10 +3,13 @@
 Parts are read with their headers, since clients leave file names out: a form parser would make texts of such files.
 """
 
+import binascii
 import re
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from email.message import Message
+from email.utils import collapse_rfc2231_value
 
 from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import MultipartParser
@@ -14,6 +17,7 @@ from python_multipart.multipart import MultipartParser
 from portico.calls import File
 from portico.config import Chat
 from portico.errors import BadRequest, TooLarge
+from portico.observe import quiet
 
 JSON_PART = "json"
 MAX_BOUNDARY = 200
@@ -21,6 +25,28 @@ MAX_HEADERS = 20  # of a part
 MAX_HEADER = 1000  # bytes
 SPARE_PARTS = 5  # beside the files
 _FILE = re.compile(r"messages\[(\d{1,4})\]\.files\[(\d{1,4})\]|files(?:\[(\d{0,4})\])?\Z")
+_OF_NONE = -1  # the message of files that name none; those without any number come before them
+_CHARSETS = {
+    "utf-8": "utf-8",
+    "utf8": "utf-8",
+    "us-ascii": "utf-8",
+    "iso-8859-1": "latin-1",
+    "latin-1": "latin-1",
+    "latin1": "latin-1",
+    "windows-1252": "cp1252",
+    "utf-16": "utf-16",
+    "utf-16le": "utf-16-le",
+    "utf-16be": "utf-16-be",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a request with files brought: its JSON, the files, and how many messages they say there are."""
+
+    json: bytes
+    files: tuple[File, ...] = ()
+    messages: int = 0
 
 
 @dataclass(slots=True)
@@ -40,30 +66,71 @@ class Part:
     def type(self) -> str:
         return self.headers.get("content-type", "")
 
+    @property
+    def content(self) -> bytes:
+        """The body as it was before it was made fit for travel, and texts in UTF-8."""
+        body = _unpacked(bytes(self.body), self.headers.get("content-transfer-encoding", ""))
+        charset = _parameter(self.type, "charset") if self.type.lower().startswith("text/") else ""
+        return _as_utf8(body, charset) if charset else body
+
     def _parameter(self, name: str) -> str:
-        """A parameter of the disposition. Names come in quotes and without."""
-        said = Message()
-        said["content-disposition"] = self.headers.get("content-disposition", "")
-        found = said.get_param(name, "", header="content-disposition")
-        return found if isinstance(found, str) else found[2] if found else ""
+        return _parameter(self.headers.get("content-disposition", ""), name)
 
 
-def read_multipart(body: bytes, content_type: str, chat: Chat) -> tuple[bytes, list[File]]:
+def read_multipart(body: bytes, content_type: str, chat: Chat) -> Form:
     """The JSON of a request, and the files of its last message."""
     parts = _parts(body, _boundary(content_type), chat.files + SPARE_PARTS)
     said = [part for part in parts if part.name == JSON_PART]
     if len(said) != 1:
         raise BadRequest("A request with files has one part that is named json")
-    files = _in_order([part for part in parts if part.name != JSON_PART])
+    places = _places([part for part in parts if part.name != JSON_PART])
+    files = [places[place] for place in sorted(places)]
     if len(files) > chat.files:
         raise TooLarge(f"More than {chat.files} files came with the question", limit=chat.files)
     for part in files:
         if len(part.body) > chat.file_bytes:
             raise TooLarge(f"A file has more than {chat.file_bytes} bytes", limit=chat.file_bytes)
-    return bytes(said[0].body), [File(part.filename, part.type, bytes(part.body)) for part in files]
+    messages = max([message for message, _ in places] + [_OF_NONE]) + 1
+    return Form(said[0].content, tuple(File(part.filename, part.type, part.content) for part in files), messages)
 
 
-def _in_order(parts: list[Part]) -> list[Part]:
+def _parameter(header: str, name: str) -> str:
+    """A parameter of a header. Values come in quotes and without."""
+    said = Message()
+    said["content-type"] = header
+    try:
+        return collapse_rfc2231_value(said.get_param(name, "", header="content-type"))
+    except (TypeError, ValueError, LookupError) as error:  # of pieces that do not fit, and codecs that are none
+        raise BadRequest(f"The parameter {name} of a header cannot be read", hint="Send it in quotes.") from error
+
+
+def _unpacked(body: bytes, packing: str) -> bytes:
+    match packing.strip().lower():
+        case "" | "7bit" | "8bit" | "binary":
+            return body
+        case "base64":
+            try:
+                return b64decode(b"".join(body.split()), validate=True)
+            except binascii.Error as error:
+                raise BadRequest("A part is not the base64 that it claims to be") from error
+        case other:
+            raise BadRequest(f"Parts packed as {other[:40]!r} are not read here", hint="Send them as they are.")
+
+
+def _as_utf8(body: bytes, charset: str) -> bytes:
+    codec = _CHARSETS.get(charset.strip().lower())
+    if codec is None:
+        known = ", ".join(_CHARSETS)
+        raise BadRequest(f"Texts in {charset[:40]!r} are not read here", hint=f"Known are {known}.")
+    if codec == "utf-8":
+        return body
+    try:
+        return body.decode(codec).encode()
+    except UnicodeError as error:
+        raise BadRequest(f"A text is not the {codec} that it claims to be") from error
+
+
+def _places(parts: list[Part]) -> dict[tuple[int, int], Part]:
     """Files by the indices in their names, as in messages[0].files[1], which have no gaps."""
     places: dict[tuple[int, int], Part] = {}
     plain: list[Part] = []
@@ -76,12 +143,12 @@ def _in_order(parts: list[Part]) -> list[Part]:
         if found[1] is None and not found[3]:
             plain.append(part)
             continue
-        place = (int(found[1]), int(found[2])) if found[1] else (-1, int(found[3]))
+        place = (int(found[1]), int(found[2])) if found[1] else (_OF_NONE, int(found[3]))
         if place in places:
             raise BadRequest(f"Two parts are named {part.name[:80]!r}")
         places[place] = part
     _check_gaps(places)
-    return [*plain, *(places[place] for place in sorted(places))]
+    return {**{(_OF_NONE - 1, number): part for number, part in enumerate(plain)}, **places}
 
 
 def _check_gaps(places: Mapping[tuple[int, int], Part]) -> None:
@@ -92,15 +159,14 @@ def _check_gaps(places: Mapping[tuple[int, int], Part]) -> None:
 
 
 def _boundary(content_type: str) -> bytes:
-    said = Message()
-    said["content-type"] = content_type
-    boundary = said.get_boundary("")
+    boundary = _parameter(content_type, "boundary").rstrip()
     if not boundary or len(boundary) > MAX_BOUNDARY:
         raise BadRequest("The parts of the request have no boundary", hint="Name it in content-type.")
     return boundary.encode("latin-1", "replace")
 
 
 def _parts(body: bytes, boundary: bytes, most: int) -> list[Part]:
+    quiet("python_multipart")
     reading = _Reading(most)
     parser = MultipartParser(boundary, reading.callbacks())  # pyright: ignore[reportArgumentType]
     try:

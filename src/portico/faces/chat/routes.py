@@ -10,7 +10,7 @@ A slash in the end is no other address, and neither is any query such as api-ver
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -24,9 +24,10 @@ from portico.config import Config
 from portico.errors import BadRequest, Forbidden, SiteError, Unsupported
 from portico.faces.chat import conversations, familiar
 from portico.faces.chat.failures import HEADERS, refusal, shown_error
-from portico.faces.chat.multipart import read_multipart
+from portico.faces.chat.multipart import Form, read_multipart
 from portico.faces.chat.requests import read_request
 from portico.faces.chat.turns import Counter, Received
+from portico.faces.documents import preferred
 from portico.faces.nlweb.failures import BROKEN
 from portico.faces.nlweb.shapes import Premises
 from portico.faces.wire import (
@@ -113,7 +114,7 @@ class Talk:
                     work=answering.events,
                     heartbeat=None,  # a sign of life would be a line that is no JSON
                     media_type=_kind_of_lines(request),
-                    headers={"x-content-type-options": "nosniff"},
+                    headers=HEADERS,
                 )
             async with aclosing(answering.events):
                 shown = await while_connected(request.receive, answering.whole())
@@ -140,7 +141,7 @@ class Talk:
             session_name,
             caller,
             self._premises(request),
-            tuple(files),
+            files,
             # What a page elsewhere can make a browser send is answered, but nothing is done for it.
             may_act=not is_from_elsewhere(request, self._config.server),
             owner=owner or familiar.owner_of(said.said.user_id if self._config.chat.azure else None, caller),
@@ -148,21 +149,27 @@ class Talk:
         )
         return got, bool(said.stream)
 
-    async def _read(self, request: Request) -> tuple[Any, list[File]]:
-        limits, chat = self._site.limits, self._config.chat
+    async def _read(self, request: Request) -> tuple[Any, tuple[File, ...]]:
+        limits = self._site.limits
         kind = request.headers.get("content-type", "")
-        if not kind.lower().startswith(MULTIPART):
-            return decode(await read_body(request, limits.payload_bytes), limits), []
+        if kind.partition(";")[0].strip().lower() != MULTIPART:
+            return decode(await read_body(request, limits.payload_bytes), limits), ()
+        form = await self._form(request, kind)
+        if len(form.json) > limits.payload_bytes:
+            raise BadRequest(f"The part json has more than {limits.payload_bytes} bytes")
+        raw = decode(form.json, limits)
+        if form.messages > _messages_of(raw):
+            raise BadRequest("A file belongs to a message that is not there", hint="Messages count from 0.")
+        return raw, form.files
+
+    async def _form(self, request: Request, kind: str) -> Form:
+        chat = self._config.chat
         if not chat.files:
             raise Unsupported("No files are read here")
-        body = await read_body(request, limits.payload_bytes + chat.files * chat.file_bytes)
+        body = await read_body(request, self._site.limits.payload_bytes + chat.files * chat.file_bytes)
         if len(body) > AT_ONCE:
-            raw, files = await asyncio.to_thread(read_multipart, body, kind, chat)
-        else:
-            raw, files = read_multipart(body, kind, chat)
-        if len(raw) > limits.payload_bytes:
-            raise BadRequest(f"The part json has more than {limits.payload_bytes} bytes")
-        return decode(raw, limits), files
+            return await asyncio.to_thread(read_multipart, body, kind, chat)
+        return read_multipart(body, kind, chat)
 
     def _premises(self, request: Request) -> Premises:
         collections = self._site.catalog.collections
@@ -174,7 +181,12 @@ class Talk:
 
 
 def _kind_of_lines(request: Request) -> str:
-    return OTHER_LINES if OTHER_LINES in request.headers.get("accept", "") else LINES
+    return preferred(",".join(request.headers.getlist("accept")), (LINES, OTHER_LINES))
+
+
+def _messages_of(raw: Any) -> int:
+    said = cast("dict[str, Any]", raw).get("messages") if isinstance(raw, dict) else None
+    return len(cast("list[Any]", said)) if isinstance(said, list) else 0
 
 
 async def _lines(chunks: AsyncGenerator[dict[str, Any]]) -> AsyncGenerator[bytes]:

@@ -118,7 +118,10 @@ class Anchors:
 
     async def _kept(self, note: str) -> _Published | None:
         found = await self._site.kept(note)
-        return msgspec.json.decode(found, type=_Published) if found else None
+        try:
+            return msgspec.json.decode(found, type=_Published) if found else None
+        except msgspec.ValidationError:  # written by another Portico: as good as never published
+            return None
 
 
 def _of_one(collection: str, id: str) -> str:
