@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
+from uuid import uuid4
 
 import httpx
 from mcp.shared.exceptions import MCPError
@@ -181,7 +182,8 @@ async def over_chat(streams: bool, port: int, key: str = "") -> AsyncGenerator[A
     async with visitor(port, key) as http:
 
         async def ask(question: str) -> tuple[Heard, str]:
-            body = {"messages": [{"role": "user", "content": question}]}
+            # Each question for itself: the same one again would be the same turn.
+            body = {"messages": [{"role": "user", "content": question}], "sessionState": uuid4().hex}
             got = await http.post("/chat/stream" if streams else "/chat", json=body)
             chunks = [json.loads(line) for line in got.text.splitlines()]
             error = chunks[-1].get("error", {})

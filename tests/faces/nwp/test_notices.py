@@ -41,7 +41,7 @@ async def paint_house(context: Context, coats: int = 1) -> dict[str, int]:
         raise Conflict("Nothing to do")
     return {"coats": coats}
 '''
-SOMEBODY = Caller("key:1", "somebody", frozenset({"execute:*"}))
+SOMEBODY = Caller("oauth:1:somebody", "somebody", frozenset({"execute:*"}))
 ID = "5b4a4a0e-6f6e-4a8c-9c0a-0d5f1e2d3c4b"
 
 

@@ -113,7 +113,7 @@ async def test_a_subscription_is_acknowledged_and_then_tells_of_changes(
     shown = {name: listener.headers.get(name) for name in ("content-type", "cache-control", "x-accel-buffering")}
     assert shown == {
         "content-type": "text/event-stream; charset=utf-8",
-        "cache-control": "no-cache",
+        "cache-control": "no-store",
         "x-accel-buffering": "no",
     }
 

@@ -6,7 +6,7 @@ sends: only a digest of it is kept, and it comes back as it was sent.
 
 import hashlib
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from portico.transcripts import TURNS, Conversation, Turn, before, begun, tail_o
 
 HOURS = 24.0  # that a session of a caller without a name is remembered
 MAX_ANSWER = 200  # characters of an answer that are noted for them
+AGAIN = timedelta(minutes=2)  # in which the same turn without a session is taken for the same
 MINTED = "conversation"  # the member of a session that a client was given
 
 _encoder = msgspec.json.Encoder(order="sorted")
@@ -96,6 +97,8 @@ class Threads:
     async def _alike(self, told: tuple[Turn, ...] | None, question: str, owner: str) -> Conversation | None:
         """The conversation of the same questions, for a client that names no session. Perhaps it has this turn, too."""
         again = await self._unnamed(owner, (*(told or ()), Turn(question)))
+        if again and not _is_recent(again.turns[-1]):
+            again = None  # whoever asks the same later wants it again
         if told:
             return again or await self._unnamed(owner, told)
         return again if again and not before(again.turns, None, question, datetime.now(UTC)) else None
@@ -104,6 +107,11 @@ class Threads:
         """A conversation of these questions, whose client has named no session."""
         found = await self.site.transcripts.known(owner, tail=tail_of(turns))
         return found if found and found.session == _digest({MINTED: found.id}) else None
+
+
+def _is_recent(turn: Turn) -> bool:
+    """Whether a client may have sent a turn again because it heard nothing of the first."""
+    return not turn.at or datetime.now(UTC) - datetime.fromisoformat(turn.at) < AGAIN
 
 
 def _note(digest: str) -> str:
