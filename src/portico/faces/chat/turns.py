@@ -1,7 +1,7 @@
 """From a request that was read to an answer under way: which conversation, which question, how it is wanted."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -10,7 +10,7 @@ from portico.ask.events import Clarify, Event, Finished, Said
 from portico.ask.kinds import ASKING
 from portico.calls import Ask, Caller, File, Mode
 from portico.config import Config
-from portico.errors import SiteError
+from portico.errors import Conflict, NotFound, SiteError
 from portico.faces.chat.courtesy import Heard, heard, reply
 from portico.faces.chat.failures import shown_error
 from portico.faces.chat.overrides import Overrides, read_overrides
@@ -90,7 +90,9 @@ class Counter:
             state = plan.talk.context(plan.ask, clarify, self.site, got.caller)["state_token"]
             at = datetime.now(UTC).isoformat(timespec="microseconds")
             turn = Turn(got.request.question, telling.text, at, tuple(telling.points.citations), state)
-            await self._threads.close(plan.thread, turn, got.caller)
+            # The answer was given. Of two turns of one conversation at the same time, one is kept.
+            with suppress(Conflict, NotFound):
+                await self._threads.close(plan.thread, turn, got.caller)
 
         def refused(error: SiteError) -> dict[str, Any]:
             return shown_error(error, self.config.chat.errors)
