@@ -1,4 +1,4 @@
-"""What once got through, or would have: each of these was an attack that worked."""
+"""Ways around supervision that stay closed."""
 
 from datetime import UTC, datetime
 

@@ -97,7 +97,7 @@ def check_approver(caller: Caller) -> None:
         raise Unauthenticated("This needs a key with the scope approve", scope=APPROVE)
     if APPROVE not in caller.scopes:
         raise Forbidden(
-            "This is for people who approve what others do",
+            "This is only for people who approve others",
             scope=APPROVE,
             hint="It needs a key with the scope approve.",
         )
