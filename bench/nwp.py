@@ -32,11 +32,22 @@ from urllib.error import URLError
 import msgspec
 import uvicorn
 import uvloop
-from nps_sdk.core.codec import NpsFrameCodec
+from nps_sdk.core.codec import NpsFrame, NpsFrameCodec
 from nps_sdk.core.frames import EncodingTier
 from nps_sdk.core.registry import FrameRegistry
-from nps_sdk.ncp.frames import CapsFrame, NcpHandshakeCapsFrame
+from nps_sdk.ncp.frames import (
+    AnchorFrame,
+    CapsFrame,
+    DiffFrame,
+    ErrorFrame,
+    FrameSchema,
+    HelloFrame,
+    JsonPatchOperation,
+    NcpHandshakeCapsFrame,
+    SchemaField,
+)
 from nps_sdk.ncp.server import NcpServer, NcpServerConnection
+from nps_sdk.nwp.frames import ActionFrame, QueryFrame, QueryOrderClause
 from nps_sdk.nwp.memory_node_server import (
     InMemoryMemoryNodeProvider,
     MemoryNodeField,
@@ -64,6 +75,8 @@ FIELDS = {
 }
 ROWS = 1000
 PAGE = 20
+ANCHOR = "sha256:" + "0" * 64
+WARM_SECONDS = 4.0  # a node may still be loading what it serves elsewhere
 START_SECONDS = 60
 CAPS, QUERY, HELLO = 0x04, 0x10, 0x06
 JSON, MSGPACK, EXTENDED = 0x04, 0x05, 0x80  # flags: of a final frame in either encoding, of a long header
@@ -438,7 +451,7 @@ def is_ready(port: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Coding:
-    """One thing that both codecs do with the same answer."""
+    """One thing that both codecs do with the same frames."""
 
     name: str
     theirs: Callable[[], Any]
@@ -446,35 +459,83 @@ class Coding:
 
 
 def codings() -> list[Coding]:
-    """A page of rows, written and read by either in both encodings. Each reads what Portico has written.
+    """The frames of a session, and a page of rows by itself, written and read by either in both encodings.
 
-    Portico has them in three forms: as objects of any kind, as records of a type that follows from the schema, and, for
-    writing, as a node keeps them between two requests for the same page: written already.
+    Of a session there is one frame of each kind, the answer with a page of rows. Each reads what Portico has written.
+    Portico has rows in three forms: as objects of any kind, as records of a type that follows from the schema (so they
+    are in the session, and so its client reads them), and, for writing, as a node keeps them between two requests for
+    the same page: written already.
     """
-    rows = made_up_rows()[:PAGE]
-    said: dict[str, Any] = {"anchor_ref": "sha256:" + "0" * 64, "count": PAGE, "next_cursor": "MjA", "token_est": 1000}
-    theirs, ours = CapsFrame(**said, data=tuple(rows)), frames.CapsFrame(**said, data=rows)
     codec = NpsFrameCodec(FrameRegistry.create_full())
-    listed: list[Coding] = []
+    rows = made_up_rows()[:PAGE]
     row = frames.row_type(schema_of(rows[0]))
-    reader, typed = frames.Reader(row), frames.CapsFrame(**said, data=[row(**each) for each in rows])
+    reader, page = frames.Reader(row), page_of(rows)
+    listed: list[Coding] = []
     for tier, same in ((frames.Tier.JSON, EncodingTier.JSON), (frames.Tier.MSGPACK, EncodingTier.MSGPACK)):
-        wire = frames.encode(ours, tier)
-        if codec.decode(wire) != theirs or frames.decode(codec.encode(theirs, override_tier=same)) != ours:
+        write, encode = partial(codec.encode, override_tier=same), partial(frames.encode, tier=tier)
+        ours = cast("frames.CapsFrame", frames.decode(write(page)))
+        typed = msgspec.structs.replace(ours, data=[row(**each) for each in rows])
+        kept = msgspec.structs.replace(ours, data=msgspec.Raw(frames.encode_value(rows, tier)))
+        wire = encode(ours)
+        if codec.decode(wire) != page or reader.decode(wire).data != typed.data:
             sys.exit(f"{tier.token}: the codecs do not read each other")
-        if reader.decode(wire).data != typed.data or frames.encode(typed, tier) != wire:
+        if encode(typed) != wire or encode(kept) != wire:
             sys.exit(f"{tier.token}: typed rows are not the same rows")
-        kept = frames.CapsFrame(**said, data=msgspec.Raw(frames.encode_value(rows, tier)))
-        write = partial(codec.encode, theirs, override_tier=same)
-        read = partial(codec.decode, wire)
+        others = session()
+        our_others = [frames.decode(write(each)) for each in others]
+        wires = [encode(each) for each in our_others]
+        if [codec.decode(each) for each in wires] != others:
+            sys.exit(f"{tier.token}: the codecs do not read each other")
         listed += [
-            Coding(f"{tier.token}, write objects", write, partial(frames.encode, ours, tier)),
-            Coding(f"{tier.token}, write typed records", write, partial(frames.encode, typed, tier)),
-            Coding(f"{tier.token}, write records as a node keeps them", write, partial(frames.encode, kept, tier)),
-            Coding(f"{tier.token}, read objects", read, partial(frames.decode, wire)),
-            Coding(f"{tier.token}, read typed records", read, partial(reader.decode, wire)),
+            Coding(
+                f"{tier.token}, write a session", each_of(write, [*others, page]), each_of(encode, [*our_others, typed])
+            ),
+            Coding(
+                f"{tier.token}, read a session", each_of(codec.decode, [*wires, wire]), reading(reader, wires, wire)
+            ),
+            Coding(f"{tier.token}, write objects", partial(write, page), partial(encode, ours)),
+            Coding(f"{tier.token}, write typed records", partial(write, page), partial(encode, typed)),
+            Coding(f"{tier.token}, write records as a node keeps them", partial(write, page), partial(encode, kept)),
+            Coding(f"{tier.token}, read objects", partial(codec.decode, wire), partial(frames.decode, wire)),
+            Coding(f"{tier.token}, read typed records", partial(codec.decode, wire), partial(reader.decode, wire)),
         ]
     return listed
+
+
+def page_of(rows: Rows) -> CapsFrame:
+    return CapsFrame(anchor_ref=ANCHOR, count=len(rows), data=tuple(rows), next_cursor="MjA", token_est=1000)
+
+
+def session() -> list[NpsFrame]:
+    """What is said in a session beside the page."""
+    fields = tuple(SchemaField(name=name, type=kind) for name, kind in FIELDS.items())
+    changes = JsonPatchOperation("replace", "/price", 12.5), JsonPatchOperation("replace", "/stock", 3)
+    asked = narrowed(3)
+    return [
+        HelloFrame("0.4", ("msgpack", "json"), ("nwp",)),
+        AnchorFrame(ANCHOR, FrameSchema(fields=fields)),
+        QueryFrame(ANCHOR, asked["filter"], order=(QueryOrderClause("price", "ASC"),), limit=PAGE),
+        ActionFrame("order_product", {"product": "p0001", "count": 2}, "0b6c5a1e"),
+        DiffFrame(ANCHOR, 7, changes, "p0001"),
+        ErrorFrame("NPS-CLIENT-NOT-FOUND", "NWP-ACTION-NOT-FOUND", "There is no such action", {"action": "buy"}),
+    ]
+
+
+def each_of(work: Callable[[Any], Any], values: list[Any]) -> Callable[[], Any]:
+    def all_of_them() -> None:
+        for value in values:
+            work(value)
+
+    return all_of_them
+
+
+def reading(reader: frames.Reader, wires: list[bytes], page: bytes) -> Callable[[], Any]:
+    def all_of_them() -> None:
+        for wire in wires:
+            frames.decode(wire)
+        reader.decode(page)
+
+    return all_of_them
 
 
 def schema_of(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -503,6 +564,8 @@ def show(name: str, pairs: list[list[float]], wanted: int) -> None:
 
 
 async def measure_nodes(sides: list[Side], rounds: int, seconds: float, connections: int) -> None:
+    for side in sides:
+        await rate(side, CARRIERS[0], requests_of(side, CARRIERS[0], MEASURES[0]), WARM_SECONDS, connections)
     for carrier in CARRIERS:
         for measure in MEASURES:
             await compare(sides, carrier, measure)
@@ -517,7 +580,7 @@ async def measure_nodes(sides: list[Side], rounds: int, seconds: float, connecti
 def measure_frames(rounds: int, seconds: float) -> None:
     for coding in codings():
         pairs = [[speed(coding.theirs, seconds), speed(coding.ours, seconds)] for _ in range(rounds)]
-        show(f"frame of {PAGE} rows: {coding.name}", pairs, wanted=5)
+        show(f"frames: {coding.name}", pairs, wanted=5)
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ _ENCRYPTED = 0x08
 _FINAL = 0x04
 _TIER = 0x03
 _SHORT = struct.Struct(">BBH")
+_HEAD = struct.Struct(">HH")  # the same, type and flags as one number
 _LONG = struct.Struct(">BBIH")
 
 Natural = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]  # what both tiers can write
@@ -336,6 +337,7 @@ FRAMES: Final[Mapping[int, type[Frame]]] = {
 # Decimals as numbers (notes of msgspec: they are texts else), so that both tiers carry the same object.
 _TO_JSON = msgspec.json.Encoder(decimal_format="number")
 _TO_MSGPACK = msgspec.msgpack.Encoder(decimal_format="number")
+_TO: Final = (_TO_JSON, _TO_MSGPACK)  # by tier
 _FROM_JSON: Final[Mapping[type[Frame], msgspec.json.Decoder[Any]]] = {
     kind: msgspec.json.Decoder(kind) for kind in FRAMES.values()
 }
@@ -346,13 +348,27 @@ _ANY_JSON = msgspec.json.Decoder()
 _ANY_MSGPACK = msgspec.msgpack.Decoder()
 
 
+def _usual(kind: Type, *decoders: Any) -> dict[int, Any]:
+    """Who reads final frames of a kind, in either tier, by type and flags."""
+    return {_head(kind, tier): decoder for tier, decoder in zip(_TIERS, decoders, strict=True)}
+
+
+def _head(kind: int, tier: Tier) -> int:
+    return kind << 8 | _FINAL | tier
+
+
+_USUAL: Final[Mapping[int, Any]] = {
+    head: decoder
+    for kind in FRAMES.values()
+    for head, decoder in _usual(kind.TYPE, _FROM_JSON[kind], _FROM_MSGPACK[kind]).items()
+}
+
+
 def encode_value(value: Any, tier: Tier) -> bytes:
     """A payload, or a part of one, as a tier writes it."""
-    if tier is Tier.JSON:
-        return _TO_JSON.encode(value)
     try:
-        return _TO_MSGPACK.encode(value)
-    except OverflowError:
+        return _TO[tier].encode(value)
+    except OverflowError:  # only MessagePack has an end of numbers
         return _TO_MSGPACK.encode(_within_64_bits(value))
 
 
@@ -385,10 +401,27 @@ def _within_64_bits(value: Any) -> Any:
 
 def decode(raw: bytes, largest: int = LARGEST_EXTENDED) -> Frame:
     """The one frame that these bytes are."""
+    frame = _read_quickly(raw, _USUAL, largest)
+    if frame is not None:
+        return frame
     header = whole_header(raw)
     if header.length > largest:
         raise _too_large(header.length, largest)
     return decode_payload(header, memoryview(raw)[header.size :])
+
+
+def _read_quickly(raw: bytes, decoders: Mapping[int, Any], largest: int) -> Any:
+    """A final frame behind a short header, as nearly all are. None for any other, and for one that has a fault."""
+    if len(raw) < _HEAD.size:
+        return None
+    head, length = _HEAD.unpack_from(raw)
+    decoder = decoders.get(head)
+    if decoder is None or length != len(raw) - _HEAD.size or length > largest:
+        return None
+    try:
+        return decoder.decode(raw[_HEAD.size :])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def whole_header(raw: bytes) -> Header:
@@ -502,25 +535,19 @@ class Reader:
     def __init__(self, row: type[msgspec.Struct]) -> None:
         data = [("data", list[row])]
         answer: Any = msgspec.defstruct("CapsOfRows", data, bases=(CapsFrame,), tag="0x04", kw_only=True, gc=False)
-        decoders = (msgspec.json.Decoder(answer), msgspec.msgpack.Decoder(answer))
-        self._decoders: Mapping[int, Any] = {
-            tier | _FINAL: decoder for tier, decoder in zip(Tier, decoders, strict=True)
-        }
+        self._usual = _usual(Type.CAPS, msgspec.json.Decoder(answer), msgspec.msgpack.Decoder(answer))
 
     def decode(self, raw: bytes) -> CapsFrame:
-        try:
-            kind, flags, length = _SHORT.unpack_from(raw)
-            decoder = self._decoders.get(flags)
-            if decoder and kind == Type.CAPS and length == len(raw) - _SHORT.size:
-                return decoder.decode(memoryview(raw)[_SHORT.size :])
-            return self._decoded(whole_header(raw), raw)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, struct.error) as error:
-            raise _unreadable(error) from error
+        return _read_quickly(raw, self._usual, LARGEST) or self._decoded(whole_header(raw), raw)
 
     def _decoded(self, header: Header, raw: bytes) -> CapsFrame:
-        if header.type != Type.CAPS:
+        decoder = self._usual.get(_head(header.type, header.tier))
+        if decoder is None:
             raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "This is not an answer")
-        return self._decoders[header.tier | _FINAL].decode(memoryview(raw)[header.size :])
+        try:
+            return decoder.decode(memoryview(raw)[header.size :])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise _unreadable(error) from error
 
 
 def _number(said: Any) -> int | None:
