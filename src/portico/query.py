@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from math import isfinite
 from typing import Any, Literal, TypeAlias, cast
@@ -715,16 +715,7 @@ def turned(order: tuple[Order, ...]) -> tuple[Order, ...]:
 
 def canonical(query: Query) -> bytes:
     """The same bytes for the same question."""
-    return hashlib.sha256(msgspec.json.encode(_plain(query), order="sorted")).digest()
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        named = {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
-        return [type(value).__name__, named]
-    if isinstance(value, tuple):
-        return [_plain(each) for each in cast("tuple[Any, ...]", value)]
-    return value
+    return hashlib.sha256(repr(query).encode("utf-8", "surrogatepass")).digest()
 
 
 # Projection.

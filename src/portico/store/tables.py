@@ -56,9 +56,11 @@ class Table:
             for position, f in enumerate(self.collection.fields.values())
         ]
 
+    def item(self, id: str, data: str, revision: int, digest: str) -> Item:
+        return Item(id, self.collection.name, decode(data), version_of(revision, digest))
+
     def row(self, id: str, data: str, revision: int, digest: str) -> "Row":
-        item = Item(id, self.collection.name, decode(data), version_of(revision, digest))
-        return Row(item, revision, digest, data)
+        return Row(self.item(id, data, revision, digest), revision, digest, data)
 
 
 @dataclass(frozen=True)

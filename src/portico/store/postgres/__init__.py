@@ -192,7 +192,7 @@ class PostgresStore(PostgresLedger):
     async def get_many(self, collection: str, ids: Sequence[str]) -> dict[str, Item]:
         wanted = [id for id in ids if not problem_with(id, {})]
         table, rows = await self._select(collection, lambda table: (_by_id(table), [wanted]), quick=True)
-        return {row.item.id: row.item for row in (table.row(*each) for each in _found(rows))}
+        return {item.id: item for item in (table.item(*each) for each in _found(rows))}
 
     async def find(self, query: Query) -> Page:
         if has_patterns(query.where):
@@ -233,7 +233,7 @@ class PostgresStore(PostgresLedger):
 
         table, rows = await self._select(query.collection, build, total if query.count else None, db)
         found = _found(rows)
-        shown = [table.row(*row[:4]).item for row in found[: asked.limit]]
+        shown = [table.item(*row[:4]) for row in found[: asked.limit]]
         cursor = ""
         if len(found) > asked.limit:
             position = (kinds, *map(plain, found[asked.limit - 1][4:]))
@@ -297,7 +297,7 @@ class PostgresStore(PostgresLedger):
 
     async def scan(self, collection: str) -> AsyncIterator[list[Item]]:
         async for table, rows in self._walk(collection):
-            yield [table.row(*row).item for row in rows]
+            yield [table.item(*row) for row in rows]
 
     async def _walk(self, collection: str, *more: str) -> AsyncIterator[tuple[Table, list[Sequence[Any]]]]:
         """All rows, in batches, in the order of their ids."""
@@ -326,7 +326,7 @@ class PostgresStore(PostgresLedger):
         rows = await candidates(db, table, near, where)
         ids, scores = await asyncio.to_thread(nearest, rows, near)
         shown = ids[part_shown(asked, ids, self._secret)]
-        found = {row[0]: table.row(*row).item for row in await db.fetch(_by_id(table), shown)}
+        found = {row[0]: table.item(*row) for row in await db.fetch(_by_id(table), shown)}
         return page_of_nearest(asked, table.collection, ids, scores, found, self._secret)
 
     # Writing
@@ -599,7 +599,7 @@ class PostgresStore(PostgresLedger):
 
     async def records(self, collection: str) -> AsyncIterator[list[Record]]:
         async for table, rows in self._walk(collection, "source"):
-            yield [Record(table.row(*row[:4]).item, row[4]) for row in rows]
+            yield [Record(table.item(*row[:4]), row[4]) for row in rows]
 
     async def restore(self, collection: str, records: Sequence[Record]) -> int:
         restored = 0

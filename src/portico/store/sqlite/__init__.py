@@ -211,7 +211,7 @@ class SqliteStore(SqliteLedger):
         shown = rows[: query.limit]
         more = len(rows) > query.limit
         cursor = make_cursor(query, (kinds, *shown[-1][4:]), self._secret) if more else ""
-        items = tuple(project(table.row(*row[:4]).item, query.fields, table.collection) for row in shown)
+        items = tuple(project(table.item(*row[:4]), query.fields, table.collection) for row in shown)
         return Page(items, total=total, cursor=cursor)
 
     def _group(self, db: Database, table: Table, query: Query, aggregate: Aggregate) -> Page:
@@ -266,7 +266,7 @@ class SqliteStore(SqliteLedger):
                     f" ORDER BY rowid LIMIT {SCAN_BATCH}",
                     (after,),
                 ).fetchall()
-                return [table.row(*row[1:]).item for row in rows], rows[-1][0] if rows else after
+                return [table.item(*row[1:]) for row in rows], rows[-1][0] if rows else after
 
             items, last = await self._engine.read(work)
             if not items:
@@ -509,7 +509,7 @@ class SqliteStore(SqliteLedger):
                     f" ORDER BY id LIMIT {SCAN_BATCH}",
                     (after,),
                 )
-                return [Record(table.row(*row[:4]).item, row[4]) for row in rows]
+                return [Record(table.item(*row[:4]), row[4]) for row in rows]
 
             found = await self._engine.read(work)
             if not found:
