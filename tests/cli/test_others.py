@@ -2,7 +2,9 @@
 
 import json
 import re
+import runpy
 import sqlite3
+import sys
 from pathlib import Path
 
 import pytest
@@ -279,3 +281,12 @@ def test_the_installed_script_ends_with_the_codes_it_promises(script: Portico, t
     assert (loaded.code, json.loads(loaded.out)["added"]) == (0, 3)
     assert (unknown.code, unknown.err.splitlines()[0]) == (3, "Error: There is no collection 'nothing'")
     assert re.fullmatch(r"portico \d+\.\d+\.\d+\n", version.out)
+
+
+def test_the_package_runs_as_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["portico", "--version"])
+
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("portico", run_name="__main__")
+
+    assert (ended.value.code, capsys.readouterr().out[:8]) == (0, "portico ")

@@ -1,0 +1,5 @@
+"""`python -m portico` is the command `portico`."""
+
+from portico.cli import main
+
+main()
