@@ -1,11 +1,14 @@
 """The desk as an operator uses it, and the inspector as whoever wants to know uses it."""
 
+import asyncio
 import re
+import shutil
 
 import pytest
 from playwright.async_api import Page, expect
 from tests.browser.conftest import NARROW, Town, Visitor, employ, is_too_wide, serious, sign_in
 
+from portico.calls import Call
 from portico.errors import AgentBlocked, ConfirmationNeeded
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -27,7 +30,8 @@ async def test_a_call_is_approved_and_then_runs(town: Town, visitor: Visitor) ->
         await agent.do("delete_book", id=BOOK)
     page = await signed_in(town, visitor)
     case = page.get_by_role("article", name="gardener wants delete_book")
-    await expect(case).to_contain_text(BOOK)
+    await expect(case.get_by_role("term")).to_have_text(["id"])
+    await expect(case.get_by_role("definition")).to_have_text([BOOK])
     await expect(page).to_have_title(re.compile(r"^\(\d+\) "))
     await case.get_by_label("Note").fill("It is twice in there")
     await case.get_by_role("button", name="Approve").click()
@@ -35,7 +39,45 @@ async def test_a_call_is_approved_and_then_runs(town: Town, visitor: Visitor) ->
 
     assert await agent.do("delete_book", id=BOOK)
     await page.get_by_role("tab", name="Audit trail").click()
-    await expect(page.get_by_role("tabpanel")).to_contain_text("It is twice in there")
+    await page.get_by_label("Only lines with").fill("twice")
+    line = page.get_by_role("list", name="Audit trail").get_by_role("listitem")
+    await expect(line).to_have_count(1)
+    await expect(line).to_contain_text("ada agreed that gardener may call delete_book.")
+    await expect(line).to_contain_text("It is twice in there")
+    await page.get_by_role("button", name="Check the whole trail").click()
+    await expect(page.get_by_text("The whole trail was checked")).to_be_visible()
+
+
+async def test_nothing_that_an_agent_sends_is_invisible(town: Town, visitor: Visitor) -> None:
+    agent = await employ(town.parts, "sly")
+    with pytest.raises(ConfirmationNeeded):
+        await agent.do("delete_book", id="books/\u202egpj.exe\u200b")
+    page = await signed_in(town, visitor)
+    case = page.get_by_role("article", name="sly wants delete_book")
+    await expect(case.get_by_role("definition")).to_have_text("books/U+202Egpj.exeU+200B")
+    await case.get_by_text("As JSON").click()
+    await expect(case.get_by_label("Parameters as JSON")).to_contain_text('"id": "books/U+202Egpj.exeU+200B"')
+
+
+async def test_a_task_of_somebody_else_is_cancelled(town: Town, visitor: Visitor) -> None:
+    agent = await employ(town.parts, "cook")
+    await town.parts.site.call(Call("plan_meals", {"pace": 60}, run="later"), agent.caller)
+    page = await signed_in(town, visitor)
+    await page.get_by_role("tab", name="Agents and tasks").click()
+    row = page.get_by_role("row").filter(has_text="cook")
+    await row.get_by_role("button", name="Cancel plan_meals").click()
+    await expect(row).to_contain_text("cancelled")
+    await expect(row.get_by_role("button")).to_have_count(0)
+    await page.get_by_role("tab", name="Audit trail").click()
+    lines = page.get_by_role("list", name="Audit trail").get_by_role("listitem")
+    await expect(lines.first).to_contain_text("ada stopped what cook had begun: to call plan_meals.")
+
+
+async def test_a_source_is_loaded_again_and_the_page_says_what_came_of_it(town: Town, visitor: Visitor) -> None:
+    page = await signed_in(town, visitor)
+    await page.get_by_role("tab", name="Sources").click()
+    await page.get_by_role("button", name="Load again: data/faqs.jsonld").click()
+    await expect(page.get_by_text("data/faqs.jsonld was loaded: nothing new.")).to_be_visible()
 
 
 async def test_a_blocked_step_is_released_with_its_code(town: Town, visitor: Visitor) -> None:
@@ -67,6 +109,8 @@ async def test_every_panel_can_be_used_by_everybody(town: Town, visitor: Visitor
         await (await employ(town.parts, "clerk")).do("delete_book", id=BOOK)
     page = await signed_in(town, visitor, viewport=NARROW)
     assert (await is_too_wide(page), await serious(page)) == (False, [])
+    edges = await page.get_by_role("tab").evaluate_all("tabs => tabs.map((tab) => tab.getBoundingClientRect().right)")
+    assert max(edges) <= NARROW["width"]
     for name in TABS:
         await page.get_by_role("tab", name=name).click()
         await page.wait_for_load_state("networkidle")
@@ -84,3 +128,19 @@ async def test_one_question_is_shown_over_every_protocol(town: Town, visitor: Vi
     await expect(page.get_by_role("row", name=re.compile("^Lemon Barley Soup")).get_by_text("all")).to_be_visible()
 
     assert (await is_too_wide(page), await serious(page)) == (False, [])
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="there is no curl")
+async def test_what_is_copied_works_in_a_shell(town: Town, visitor: Visitor) -> None:
+    page = await visitor.visit(f"{town.base}/inspect", permissions=["clipboard-read", "clipboard-write"])
+    await page.get_by_label("Question").fill('it\'s a "lemon" soup for $HOME `x` \\')
+    await page.keyboard.press("Enter")
+    await expect(page.locator("table.figures tbody tr")).to_have_count(len(PROTOCOLS))
+    for protocol in PROTOCOLS:
+        card = page.get_by_role("region", name=protocol, exact=True)
+        await card.get_by_role("button", name="Copy as curl").click()
+        await expect(card.get_by_role("button", name="Copied")).to_be_visible()
+        command = await page.evaluate("navigator.clipboard.readText()")
+        shell = await asyncio.create_subprocess_shell(f"{command} -sf", stdout=asyncio.subprocess.PIPE)
+        answer, _ = await shell.communicate()
+        assert (protocol, shell.returncode, b"Lemon Barley Soup" in answer) == (protocol, 0, True)

@@ -18,7 +18,7 @@ from tests.faces.conftest import Inn, asking, listening
 
 from portico.calls import Call, Caller
 from portico.catalog import Danger
-from portico.errors import AgentBlocked, ConfirmationNeeded, Forbidden
+from portico.errors import AgentBlocked, ConfirmationNeeded, Forbidden, UnknownTask
 from portico.feedback import Opinion
 from portico.identity import Credentials, make_key
 from portico.observe import Asked, Broke, Called, Minute, Pace, Queried, Refused, Traffic
@@ -217,9 +217,33 @@ async def test_agents_at_work_are_shown_until_they_are_done(desk: Desk) -> None:
     about = {name: shown["execution"][name] for name in ("element_name", "status")}
     assert (shown["caller"], about) == (desk.agent.id, {"element_name": "bot", "status": "running"})
     assert shown["execution"]["progress"]["current"] == 1
-    assert (await desk.get("executions")).json() == {"executions": []}
+    assert (await desk.get("executions")).json() == {"executions": [], "names": {}}
     with pytest.raises(Forbidden):
         await desk.parts.site.guard.executions(Caller("key:reader", scopes=frozenset({"*:*"})))
+
+
+async def test_an_execution_is_ended_for_its_agent_and_the_trail_says_by_whom(desk: Desk) -> None:
+    begun = await desk.do("execute_agent", element_name="bot")
+    id = msgspec.to_builtins(begun)["execution_id"]
+
+    ended, again = [await desk.post(f"executions/{id}/end", {"note": "Enough"}) for _ in range(2)]
+    [*_, line] = (await desk.get("audit")).json()["lines"]
+
+    assert (ended.status_code, ended.json()["execution"]["status"], again.status_code) == (200, "cancelled", 404)
+    assert (line["event"], line["body"]["caller"]) == ("EXECUTION_CANCELLED", desk.agent.id)
+    assert re.fullmatch(r"Ended by key:\w+: Enough", line["body"]["reason"])
+    with pytest.raises(UnknownTask):
+        await desk.do("record_execution_step", element_name="bot", next_action_hint="calling count_rooms")
+
+
+async def test_who_is_named_in_the_trail_is_told_by_the_name_of_the_key(desk: Desk) -> None:
+    token = await desk.wants("attic")
+    await desk.post(f"confirmations/{token}", {"decision": "reject"})
+
+    trail = (await desk.get("audit")).json()
+
+    by = trail["lines"][-1]["body"]["by"]
+    assert trail["names"] == {desk.agent.id: "somebody", by: "somebody"}
 
 
 async def test_tasks_are_shown_without_what_they_were_given_or_gave(desk: Desk) -> None:
@@ -237,6 +261,8 @@ async def test_tasks_are_shown_without_what_they_were_given_or_gave(desk: Desk) 
     assert newest["error"]
     assert [each.id for each in began if each.id in found.text] == []
     assert "The attic" not in found.text
+    ended = [await desk.post(f"tasks/{id}/cancel") for id in (newest["id"], "0" * 12, began[0].id)]
+    assert [each.status_code for each in ended] == [409, 404, 404]
 
 
 async def test_what_people_say_of_answers_is_shown(desk: Desk) -> None:
@@ -433,7 +459,14 @@ async def test_over_a_real_connection_only_this_machine_is_let_in(desk: Desk) ->
         known = _bearer(desk.person)
         answers = [
             await client.get("/desk/api/pending", headers={**known, **passed})
-            for passed in ({}, {"x-forwarded-for": "203.0.113.9"}, {"x-forwarded-for": "127.0.0.1"})
+            for passed in (
+                {},
+                {"x-forwarded-for": "203.0.113.9"},
+                {"x-forwarded-for": "127.0.0.1"},
+                {"x-forwarded-host": "127.0.0.1"},
+                {"cf-connecting-ip": "127.0.0.1"},
+                {"host": "127.0.0.1.evil.example"},
+            )
         ]
 
-    assert [each.status_code for each in answers] == [200, 403, 403]
+    assert [each.status_code for each in answers] == [200, 403, 403, 403, 403, 403]

@@ -3,7 +3,9 @@
 GET  /desk                             the page; it holds nothing, and all it shows it asks for below
 GET  /desk/api/pending                 what waits: confirmations, challenges, blocks
 GET  /desk/api/executions              agents at work
+POST /desk/api/executions/{id}/end     {"note": …}; what the agent may do by itself stays as it is
 GET  /desk/api/tasks?limit=            the newest tasks of all callers, without what they were given or gave
+POST /desk/api/tasks/{id}/cancel       stops one of them, by the id that is shown
 GET  /desk/api/sources                 what the site is loaded from, and how fresh that is
 POST /desk/api/sources/{number}/reload begins to load one of them again
 GET  /desk/api/traffic                 the last hour of this process, by minute
@@ -19,10 +21,12 @@ For holders of a key with the scope `approve`, on this machine unless safety.des
 nothing from pages elsewhere, whatever server.origins says. Errors are problem details (RFC 9457).
 """
 
+import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from http import HTTPStatus
 from ipaddress import ip_address
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -32,7 +36,7 @@ from starlette.routing import BaseRoute, Route
 
 from portico.calls import Caller, Task, TaskState
 from portico.config import Config
-from portico.errors import BadRequest, Forbidden, InvalidParams, SiteError, Unauthenticated
+from portico.errors import BadRequest, Forbidden, InvalidParams, SiteError, Unauthenticated, UnknownTask
 from portico.faces.operations import Answer, Endpoint, answering, metered, problem
 from portico.faces.wire import caller_of, decode, is_from_elsewhere, is_own_host, read_body
 from portico.identity import APPROVE
@@ -53,7 +57,10 @@ MAX_TASKS: Final = 200
 MAX_OPINIONS: Final = 200
 MAX_DIGITS: Final = 15
 _UNKEPT: Final = {"cache-control": "no-store"}
-_FORWARDED: Final = ("x-forwarded-for", "x-real-ip", "forwarded", "via")
+_KEY: Final = re.compile(r"(?:^| )key:([0-9a-f]{12})$")  # also at the end of `verified by key:2548990428d0`
+_NAMING: Final = ("caller", "by", "agent")  # what in a line of the trail may name a caller
+# What those who pass requests on add to them.
+_FORWARDED: Final = ("x-forwarded-", "x-real-ip", "forwarded", "via", "cf-", "true-client-ip", "x-client-ip")
 
 T = TypeVar("T")
 Note = Annotated[str, Meta(max_length=1000, description="Why; it is kept in the audit trail")]
@@ -70,6 +77,10 @@ class Typed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Unblocked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     caller: Annotated[str, Meta(min_length=1, max_length=300, description="As the block names it")]
+    note: Note = ""
+
+
+class Ended(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     note: Note = ""
 
 
@@ -119,22 +130,111 @@ def routes(site: Site, config: Config, sources: Sources, traffic: Traffic) -> li
             raise error
         return await caller_of(connection, site)
 
-    def named(request: Request, what: str) -> str:
-        check_text(request.path_params[what], site.limits)
-        return request.path_params[what]
-
     async def show(_: Request, __: Caller) -> Response:
         return Response(desk_page(site.name), 200, {**ASKING_HEADERS, **_UNKEPT}, "text/html")
 
+    def refused(_: Request, error: SiteError) -> Response:
+        told = problem(error)
+        page = problem_page(site.name, "Closed", f"{error.message}. {error.hint or ''}")
+        headers = {name: value for name, value in told.headers.items() if not name.startswith("content-")}
+        return Response(page, told.status_code, {**headers, **HEADERS}, "text/html")
+
+    def behind(endpoint: Endpoint) -> Answer:
+        return answering(metered(endpoint, site), site, who=visitor)
+
+    work = (*_decisions(site), *_agents(site), *_trail(site), *_affairs(site, sources, traffic))
+    return [
+        Route(PATH, answering(metered(show, site), site, refused, who=visitor), methods=["GET"]),
+        *(Route(f"{API}/{path}", behind(_for_approvers(each)), methods=[method]) for method, path, each in work),
+    ]
+
+
+Work: TypeAlias = tuple[str, str, Endpoint]  # a method, a path below the API, and what answers there
+
+
+def _decisions(site: Site) -> list[Work]:
+    """What waits for a person, and what a person says to it."""
+
     async def pending(_: Request, caller: Caller) -> Response:
-        return _json(await site.guard.pending(caller))
+        found = await site.guard.pending(caller)
+        known = await _names(site, (each.caller for each in (*found.challenges, *found.blocks)))
+        return _json({**msgspec.structs.asdict(found), "names": known})
+
+    async def confirm(request: Request, caller: Caller) -> Response:
+        said = await _read(request, site, Decided)
+        return _json(await site.guard.confirm(_named(request, "token", site), said.decision, said.note, caller))
+
+    async def issue(request: Request, caller: Caller) -> Response:
+        challenged, code = await site.guard.reissue(_named(request, "id", site), caller)
+        return _json(Issued(challenged, code.revealed()))
+
+    async def verify(request: Request, caller: Caller) -> Response:
+        said = await _read(request, site, Typed)
+        return _json(await site.guard.verify(_named(request, "id", site), said.code, caller))
+
+    async def unblock(request: Request, caller: Caller) -> Response:
+        said = await _read(request, site, Unblocked)
+        await site.guard.unblock(said.caller, said.note, caller)
+        return _json({"unblocked": said.caller})
+
+    return [
+        ("GET", "pending", pending),
+        ("POST", "confirmations/{token}", confirm),
+        ("POST", "challenges/{id}/code", issue),
+        ("POST", "challenges/{id}/verify", verify),
+        ("POST", "agents/unblock", unblock),
+    ]
+
+
+def _agents(site: Site) -> list[Work]:
+    """What is under way, and ending it."""
 
     async def executions(_: Request, caller: Caller) -> Response:
-        return _json({"executions": [AtWork(*each) for each in await site.guard.executions(caller)]})
+        found = [AtWork(*each) for each in await site.guard.executions(caller)]
+        return _json({"executions": found, "names": await _names(site, (each.caller for each in found))})
+
+    async def end(request: Request, caller: Caller) -> Response:
+        said = await _read(request, site, Ended)
+        return _json(AtWork(*await site.guard.end(_named(request, "id", site), said.note, caller)))
 
     async def tasks(request: Request, _: Caller) -> Response:
         limit = min(_number(request, "limit", 50), MAX_TASKS)
         return _json({"tasks": [_seen(each) for each in await site.tasks.recent(limit)]})
+
+    async def cancel(request: Request, caller: Caller) -> Response:
+        await site.guard.refuse_blocked(caller)
+        id = _named(request, "id", site)
+        found = next((each for each in await site.tasks.recent(MAX_TASKS) if shown_id(each.id) == id), None)
+        if found is None:
+            raise UnknownTask("There is no such task", hint=f"The newest {MAX_TASKS} can be cancelled here.")
+        cancelled = await site.tasks.cancel(found.id, found.caller)
+        whose = {"operation": found.call.operation, "caller": found.caller.rate_key}
+        await site.guard.note("TASK_CANCELLED", caller, task=id, **whose)
+        return _json(_seen(cancelled))
+
+    return [
+        ("GET", "executions", executions),
+        ("POST", "executions/{id}/end", end),
+        ("GET", "tasks", tasks),
+        ("POST", "tasks/{id}/cancel", cancel),
+    ]
+
+
+def _trail(site: Site) -> list[Work]:
+    async def audit(request: Request, caller: Caller) -> Response:
+        after, limit = _number(request, "after", 0), min(_number(request, "limit", 100), MAX_LINES)
+        lines = await site.guard.trail(after, limit, caller)
+        told = (str(line.body.get(name)) for line in lines for name in _NAMING)
+        return _json({"lines": lines, "names": await _names(site, told)})
+
+    async def check(_: Request, __: Caller) -> Response:
+        return _json({"problems": await site.guard.check_trail()})
+
+    return [("GET", "audit", audit), ("GET", "audit/check", check)]
+
+
+def _affairs(site: Site, sources: Sources, traffic: Traffic) -> list[Work]:
+    """How the site is doing: what it is made from, how busy it is, and what people say of it."""
 
     async def listed(_: Request, __: Caller) -> Response:
         return _json({"sources": await sources.all()})
@@ -146,61 +246,15 @@ def routes(site: Site, config: Config, sources: Sources, traffic: Traffic) -> li
     async def busy(_: Request, __: Caller) -> Response:
         return _json({"at": datetime.now(UTC), "minutes": traffic.minutes()})
 
-    async def confirm(request: Request, caller: Caller) -> Response:
-        said = await _read(request, site, Decided)
-        return _json(await site.guard.confirm(named(request, "token"), said.decision, said.note, caller))
-
-    async def issue(request: Request, caller: Caller) -> Response:
-        challenged, code = await site.guard.reissue(named(request, "id"), caller)
-        return _json(Issued(challenged, code.revealed()))
-
-    async def verify(request: Request, caller: Caller) -> Response:
-        said = await _read(request, site, Typed)
-        return _json(await site.guard.verify(named(request, "id"), said.code, caller))
-
-    async def unblock(request: Request, caller: Caller) -> Response:
-        said = await _read(request, site, Unblocked)
-        await site.guard.unblock(said.caller, said.note, caller)
-        return _json({"unblocked": said.caller})
-
-    async def audit(request: Request, caller: Caller) -> Response:
-        after, limit = _number(request, "after", 0), min(_number(request, "limit", 100), MAX_LINES)
-        return _json({"lines": await site.guard.trail(after, limit, caller)})
-
     async def feedback(request: Request, _: Caller) -> Response:
         limit = min(_number(request, "limit", 50), MAX_OPINIONS)
         return _json({"feedback": await site.feedback.all(limit)})
 
-    async def check(_: Request, __: Caller) -> Response:
-        return _json({"problems": await site.guard.check_trail()})
-
-    def refused(_: Request, error: SiteError) -> Response:
-        told = problem(error)
-        page = problem_page(site.name, "Closed", f"{error.message}. {error.hint or ''}")
-        headers = {name: value for name, value in told.headers.items() if not name.startswith("content-")}
-        return Response(page, told.status_code, {**headers, **HEADERS}, "text/html")
-
-    def behind(endpoint: Endpoint) -> Answer:
-        return answering(metered(endpoint, site), site, who=visitor)
-
-    work = [
-        ("GET", "pending", pending),
-        ("GET", "executions", executions),
-        ("GET", "tasks", tasks),
+    return [
         ("GET", "sources", listed),
         ("POST", "sources/{number}/reload", reload),
         ("GET", "traffic", busy),
         ("GET", "feedback", feedback),
-        ("POST", "confirmations/{token}", confirm),
-        ("POST", "challenges/{id}/code", issue),
-        ("POST", "challenges/{id}/verify", verify),
-        ("POST", "agents/unblock", unblock),
-        ("GET", "audit", audit),
-        ("GET", "audit/check", check),
-    ]
-    return [
-        Route(PATH, answering(metered(show, site), site, refused, who=visitor), methods=["GET"]),
-        *(Route(f"{API}/{path}", behind(_for_approvers(each)), methods=[method]) for method, path, each in work),
     ]
 
 
@@ -210,7 +264,7 @@ def _is_here(connection: HTTPConnection, address: str) -> bool:
         is_loopback = ip_address(address).is_loopback
     except ValueError:
         return False
-    return is_loopback and not any(name in connection.headers for name in _FORWARDED)
+    return is_loopback and not any(name.startswith(_FORWARDED) for name in connection.headers)
 
 
 def _for_approvers(endpoint: Endpoint) -> Endpoint:
@@ -222,6 +276,19 @@ def _for_approvers(endpoint: Endpoint) -> Endpoint:
         return await endpoint(request, caller)
 
     return asked
+
+
+async def _names(site: Site, told: Iterable[str]) -> dict[str, str]:
+    """What the keys of these callers are called by who made them. Not unique: the ids tell them apart."""
+    find = site.identity.find_named
+    ids = sorted({found[1] for text in told if (found := _KEY.search(text))})
+    keys = {id: await find(id) for id in ids} if find else {}
+    return {f"key:{id}": key.name for id, key in keys.items() if key}
+
+
+def _named(request: Request, what: str, site: Site) -> str:
+    check_text(request.path_params[what], site.limits)
+    return request.path_params[what]
 
 
 async def _read(request: Request, site: Site, kind: type[T]) -> T:

@@ -282,6 +282,16 @@ class Guard:
         await self._check_free(caller)
         await self._challenges.unblock(principal, note, caller)
 
+    async def end(self, execution: str, note: str, caller: Caller) -> tuple[str, Execution]:
+        """End an execution of somebody else. What its agent may do by itself stays as it is."""
+        await self._check_free(caller)
+        return await self.loop.stop(execution, f"Ended by {caller.rate_key}{f': {note}' if note else ''}")
+
+    async def note(self, event: str, approver: Caller, **body: str) -> None:
+        """Have the audit trail say what an approver did beside the cases."""
+        await self._check_free(approver)
+        await self._office.docket.change([], lambda sheets: sheets.tell(event, by=approver.rate_key, **body))
+
     async def _check_free(self, caller: Caller) -> None:
         """Who is blocked does nothing for others either. Who tries what is not theirs is written down."""
         try:

@@ -229,18 +229,33 @@ class Loop:
         """End the executions of a session that is over."""
 
         def work(sheets: Sheets) -> None:
-            agent = sheets.get(Agent, principal)
-            over = tuple(run for run in agent.runs if run.session == session) if agent else ()
-            if agent and over:
-                for run in over:
-                    self._office.finish(sheets, agent, run, "cancelled", "The session is over")
-                left = tuple(run for run in agent.runs if run not in over)
-                grants = agent.grants if left else tuple(each for each in agent.grants if each.verified)
-                ends = agent.pause and agent.pause.execution in {run.id for run in over}
-                pause = None if ends else agent.pause
-                self._office.file(sheets, replace(agent, runs=left, grants=grants, pause=pause))
+            self._stop(sheets, principal, lambda run: run.session == session, "The session is over")
 
         await self._office.docket.change([(Agent, principal)], work)
+
+    async def stop(self, id: str, summary: str) -> tuple[str, Execution]:
+        """End an execution, whosever it is; that is given back, too."""
+        principal = next((each for each, known in await self.under_way() if known.execution_id == id), None)
+        if principal is None:
+            raise _no_execution(id)
+
+        def work(sheets: Sheets) -> Execution | SiteError:
+            ended = self._stop(sheets, principal, lambda run: run.id == id, summary)
+            return _shown_end(ended[0]) if ended else _no_execution(id)
+
+        return principal, await self._office.docket.change([(Agent, principal)], work)
+
+    def _stop(self, sheets: Sheets, principal: str, is_over: Callable[[Run], bool], summary: str) -> list[Finished]:
+        """End some executions of a caller, and what was allowed or waits for their sake."""
+        agent = sheets.get(Agent, principal)
+        over = [run for run in agent.runs if is_over(run)] if agent else []
+        if agent is None or not over:
+            return []
+        left = tuple(run for run in agent.runs if run not in over)
+        grants = agent.grants if left else tuple(each for each in agent.grants if each.verified)
+        ends = agent.pause and agent.pause.execution in {run.id for run in over}
+        self._office.file(sheets, replace(agent, runs=left, grants=grants, pause=None if ends else agent.pause))
+        return [self._office.finish(sheets, agent, run, "cancelled", summary) for run in over]
 
     async def forget_pauses(self) -> None:
         """After a restart steps are looked at anew; blocks stay (8.8.3)."""

@@ -104,7 +104,10 @@ def check_approver(caller: Caller) -> None:
 
 
 def plain(text: str) -> str:
-    """A text of an agent for people to read: nothing in it moves a cursor or hides, and a cut can be seen."""
+    """A text of an agent for people to read: nothing in it moves a cursor or hides, and a cut can be seen.
+
+    What cannot be printed is named, as in U+202E, so that people can tell what was there.
+    """
     rest = len(text) - MAX_SHOWN
     end = f" … and {rest} more characters" if rest > 0 else ""
-    return "".join(each if each.isprintable() else "?" for each in text[:MAX_SHOWN]) + end
+    return "".join(each if each.isprintable() else f"[U+{ord(each):04X}]" for each in text[:MAX_SHOWN]) + end

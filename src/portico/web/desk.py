@@ -2,7 +2,7 @@
 
 from portico.web.tools import tool_page
 
-MODULES = ("desk.js", "dom.js", "charts.js", "desk-parts.js", "desk-waiting.js", "desk-watch.js")
+MODULES = ("desk.js", "dom.js", "charts.js", "desk-audit.js", "desk-parts.js", "desk-waiting.js", "desk-watch.js")
 
 
 def desk_page(site: str) -> str:

@@ -22,13 +22,102 @@ function named(character) {
   return `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 }
 
-/** A value as JSON that can be read. */
-export function shownJson(value) {
+const DEEP = 4; // levels of what an agent sends that are shown as lists
+
+/** What an agent sends, as names and values, with the JSON of it behind. Nothing is left out. */
+export function shownParams(params) {
+  const json = el(
+    "details",
+    {
+      // Made when somebody wants it.
+      ontoggle: () => json.querySelector("pre") ?? json.append(shownJson(params)),
+    },
+    el("summary", { class: "faint", text: "As JSON" }),
+  );
+  const list = el(
+    "div",
+    { class: "params", tabIndex: 0, attrs: { role: "group", "aria-label": "Parameters" } },
+    names(params, 1),
+  );
+  return [list, json];
+}
+
+function names(value, depth) {
+  return el(
+    "dl",
+    {},
+    Object.entries(value).flatMap(([name, each]) => [el("dt", {}, plain(name)), el("dd", {}, shown(each, depth + 1))]),
+  );
+}
+
+function shown(value, depth) {
+  if (value === null) return faint("nothing");
+  if (typeof value === "string") return value ? plain(value) : faint("empty text");
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  if (typeof value === "number") return el("span", { class: "mono", text: numbered(value) });
+  if (!Object.keys(value).length) return faint(Array.isArray(value) ? "empty list" : "nothing in it");
+  if (depth > DEEP) return el("code", {}, plain(JSON.stringify(value)));
+  return Array.isArray(value)
+    ? el(
+        "ol",
+        {},
+        value.map((each) => el("li", {}, shown(each, depth + 1))),
+      )
+    : names(value, depth);
+}
+
+// A browser rounds what is larger than this.
+function numbered(value) {
+  return `${Math.abs(value) > Number.MAX_SAFE_INTEGER ? "about " : ""}${value}`;
+}
+
+function faint(text) {
+  return el("span", { class: "faint", text });
+}
+
+function shownJson(value) {
   return el(
     "pre",
-    { tabIndex: 0, attrs: { "aria-label": "Parameters" } },
+    { tabIndex: 0, attrs: { "aria-label": "Parameters as JSON" } },
     el("code", {}, plain(JSON.stringify(value, null, 2))),
   );
+}
+
+/** What is said where there is nothing to show, and what would be there. */
+export function empty(title, about) {
+  return el("div", { class: "empty" }, el("p", {}, el("strong", { text: title })), el("p", { text: about }));
+}
+
+/** What went wrong, and what to do about it. */
+export function wrong(error) {
+  if (error.name === "TypeError") return "The server does not answer. Try again in a moment.";
+  const texts = [error.message, error.body?.hint].filter(Boolean);
+  return texts.map((each) => (/[.!?…]$/.test(each) ? each : `${each}.`)).join(" ");
+}
+
+/** Callers by the names of their keys, which operators give. How callers name themselves proves nothing. */
+export class Names {
+  #known = new Map();
+
+  learn(names) {
+    for (const [id, name] of Object.entries(names ?? {})) this.#known.set(id, name);
+  }
+
+  of(id) {
+    return this.#known.get(id) ?? "";
+  }
+
+  /** A caller in a sentence: by name, and by id where that says more. */
+  shown(id) {
+    const name = this.of(id);
+    const isAlone = name && [...this.#known.values()].filter((each) => each === name).length === 1;
+    return el(
+      "span",
+      { title: name ? id : "" },
+      name ? el("strong", {}, plain(name)) : null,
+      isAlone ? null : el("span", { class: "faint mono" }, name ? " " : null, plain(id)),
+    );
+  }
 }
 
 export function badge(text, kind = "") {
@@ -81,14 +170,20 @@ export function ago(iso, now) {
   return shown;
 }
 
-/** A table that becomes a list of cards where there is no room. Columns are {label, cell, class}. */
-export function table(caption, columns) {
+/**
+ * A table that becomes a list of cards where there is no room. Columns are {label, cell, class}. Rows stay what they are
+ * while their items do, and so does a cell whose `same(item)` does: what somebody points at is not replaced.
+ */
+export function table(caption, columns, key) {
   const head = el(
     "tr",
     {},
-    columns.map((each) => el("th", { class: each.class ?? "", attrs: { scope: "col" }, text: each.label })),
+    columns.map((each) =>
+      el("th", { class: each.class ?? "", attrs: { scope: "col" } }, each.label || hidden("What can be done")),
+    ),
   );
   const body = el("tbody");
+  const rows = new Map();
   const element = el(
     "table",
     { class: "facts" },
@@ -96,13 +191,35 @@ export function table(caption, columns) {
     el("thead", {}, head),
     body,
   );
-  const row = (item) =>
-    el(
-      "tr",
-      {},
-      columns.map((each) => el("td", { class: each.class ?? "", dataset: { label: each.label } }, each.cell(item))),
-    );
-  return { element, show: (items) => body.replaceChildren(...items.map(row)) };
+  const row = (item) => {
+    const made = rows.get(key(item)) ?? { cells: columns.map(cell), sames: [] };
+    made.element ??= el("tr", {}, made.cells);
+    columns.forEach((each, place) => {
+      const same = each.same?.(item);
+      if (same !== undefined && same === made.sames[place]) return;
+      made.sames[place] = same;
+      made.cells[place].replaceChildren(...[each.cell(item)].flat(Infinity).filter((part) => part || part === 0));
+    });
+    rows.set(key(item), made);
+    return made.element;
+  };
+  const show = (items) => {
+    const wanted = items.map(row);
+    const there = new Set(items.map(key));
+    for (const each of rows.keys()) if (!there.has(each)) rows.delete(each);
+    const isSame =
+      wanted.length === body.children.length && wanted.every((each, place) => each === body.children[place]);
+    if (!isSame) body.replaceChildren(...wanted);
+  };
+  return { element, show };
+}
+
+function cell({ label, class: kind = "" }) {
+  return el("td", { class: kind, dataset: { label } });
+}
+
+function hidden(text) {
+  return el("span", { class: "hidden", text });
 }
 
 /** Keeps an element for each item, so that what somebody types or points at stays where it is. */
@@ -125,10 +242,10 @@ export class Kept {
     for (const [key, part] of this.parts) if (!there.has(key)) this.leave(key, part);
   }
 
-  // While somebody points at the list nothing moves under their hand.
+  // While somebody points at the list, or has just decided, nothing moves under their hand.
   leave(key, part) {
     part.element.classList.add("over");
-    part.element.querySelectorAll("button, input").forEach((each) => (each.disabled = true));
+    part.element.querySelectorAll(":is(button, input):enabled").forEach((each) => (each.disabled = true));
     part.gone?.();
     if (this.list.matches(":hover") || this.list.contains(document.activeElement)) return;
     part.element.remove();

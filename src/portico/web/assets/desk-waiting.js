@@ -1,14 +1,22 @@
 // What waits for a person: calls to agree to, steps to verify, agents to release.
 
 import { announce, copy, el, icon } from "./dom.js";
-import { Kept, ago, confirmed, duration, plain, shownJson, state } from "./desk-parts.js";
+import { Kept, ago, confirmed, duration, plain, shownParams, state, wrong } from "./desk-parts.js";
 
-/** The panel: {element, show(pending, now), count}. `api` is {get, post}. */
+/** The panel: {element, show(pending, now)}. `api` is {get, post, names}. */
 export function waiting(api, changed) {
   const confirmations = section("To agree to", "A call or a step goes on once somebody else agrees.");
   const challenges = section("To verify", "A step that only a person with its code can release.");
   const blocks = section("Blocked agents", "They change nothing until a person has looked.");
-  const nothing = el("div", { class: "empty" }, icon("check"), el("p", { text: "Nothing waits for you." }));
+  const nothing = el(
+    "div",
+    { class: "empty" },
+    icon("check"),
+    el("p", {}, el("strong", { text: "Nothing waits for you." })),
+    el("p", {
+      text: "What agents may not do alone appears here: calls that destroy something, and steps that are risky. The title of this tab says how many there are.",
+    }),
+  );
   const lists = [
     [
       confirmations,
@@ -69,22 +77,21 @@ function countdown() {
   const element = el("span", { class: "countdown" });
   return {
     element,
-    update(iso, now) {
+    update(iso, now, over = "expired") {
       const left = (Date.parse(iso) - now) / 1000;
-      element.textContent = left > 0 ? `${duration(left)} left` : "expired";
+      element.textContent = left > 0 ? `${duration(left)} left` : over;
       element.classList.toggle("soon", left < 60);
     },
   };
 }
 
-function who(item) {
-  return el(
-    "span",
-    {},
-    item.name ? el("strong", {}, plain(item.name)) : null,
-    item.name ? " " : null,
+function who(item, api) {
+  const name = item.name || api.names.of(item.caller);
+  return [
+    name ? el("strong", {}, plain(name)) : null,
+    name ? " " : null,
     el("span", { class: "faint mono" }, plain(item.caller)),
-  );
+  ];
 }
 
 function reasons(item) {
@@ -92,29 +99,38 @@ function reasons(item) {
     ? el(
         "ul",
         {},
-        item.reasons.map((each) => el("li", {}, plain(each))),
+        [...new Set(item.reasons)].map((each) => el("li", {}, plain(each))),
       )
     : null;
 }
 
-// Runs what a button is for, once at a time, and says what went wrong beside it.
+// Runs what a button is for, once at a time, and says what went wrong beside it. The button keeps the focus.
 function acting(problem, work) {
   return async (event) => {
-    event?.preventDefault?.();
-    const button = event?.submitter ?? event?.currentTarget;
-    if (button) button.disabled = true;
+    event.preventDefault();
+    const button = event.submitter ?? event.currentTarget;
+    if (button.getAttribute("aria-disabled") === "true") return;
+    button.setAttribute("aria-disabled", "true");
     problem.textContent = "";
     try {
-      await work();
+      await work(button.matches(":focus-visible"));
     } catch (error) {
-      problem.textContent = [error.message, error.body?.hint].filter(Boolean).join(". ");
-      announce(problem.textContent);
-      if (button) button.disabled = false;
+      problem.textContent = wrong(error);
     }
+    button.removeAttribute("aria-disabled");
   };
 }
 
+// Says what came of it where the buttons were. Who works with the keyboard goes on from there.
+function settled(outcome, buttons, text, byKeyboard) {
+  outcome.textContent = text;
+  outcome.hidden = false;
+  if (byKeyboard) outcome.focus();
+  buttons.hidden = true;
+}
+
 function confirmation(item, api, changed) {
+  const isStep = item.what === "step";
   const left = countdown();
   const problem = el("p", { class: "problem", attrs: { role: "alert" } });
   const note = el("input", {
@@ -123,14 +139,12 @@ function confirmation(item, api, changed) {
     autocomplete: "off",
     attrs: { "aria-label": `Note about ${item.operation}` },
   });
-  const outcome = el("p", { class: "note good", hidden: true });
+  const outcome = el("p", { class: "note good", hidden: true, tabIndex: -1 });
   const decide = (decision, said) =>
-    acting(problem, async () => {
+    acting(problem, async (byKeyboard) => {
       await api.post(`confirmations/${encodeURIComponent(item.token)}`, { decision, note: note.value });
-      outcome.textContent = said;
       outcome.className = decision === "approve" ? "note good" : "note";
-      outcome.hidden = false;
-      buttons.hidden = true;
+      settled(outcome, buttons, said, byKeyboard);
       announce(`${item.operation}: ${said}`);
       changed();
     });
@@ -138,10 +152,10 @@ function confirmation(item, api, changed) {
     "div",
     { class: "decide" },
     note,
-    el("button", { type: "button", onclick: decide("reject", "Rejected") }, icon("close"), "Reject"),
+    el("button", { type: "button", onclick: decide("reject", "Rejected. It is told so.") }, icon("close"), "Reject"),
     el(
       "button",
-      { type: "button", class: "primary", onclick: decide("approve", "Approved") },
+      { type: "button", class: "primary", onclick: decide("approve", "Approved. It may do this once.") },
       icon("check"),
       "Approve",
     ),
@@ -152,13 +166,15 @@ function confirmation(item, api, changed) {
     el(
       "div",
       { class: "line" },
-      el("h3", {}, plain(item.operation)),
+      el("h3", {}, isStep ? "A step of " : null, plain(isStep ? item.params.agent : item.operation)),
       item.danger ? state(item.danger) : null,
-      item.what === "step" ? state("step") : null,
+      isStep ? state("step") : null,
       left.element,
     ),
-    el("p", {}, who(item), item.what === "step" ? " wants to take this step." : " wants to call this."),
-    Object.keys(item.params ?? {}).length ? shownJson(item.params) : null,
+    el("p", {}, who(item, api), isStep ? " wants to take this step:" : " wants to call this:"),
+    Object.keys(item.params ?? {}).length
+      ? shownParams(item.params)
+      : el("p", { class: "faint", text: "No parameters." }),
     reasons(item),
     buttons,
     outcome,
@@ -178,7 +194,7 @@ function challenge(item, api, changed) {
   const left = countdown();
   const problem = el("p", { class: "problem", attrs: { role: "alert" } });
   const path = `challenges/${encodeURIComponent(item.id)}`;
-  const outcome = el("p", { class: "note good", hidden: true });
+  const outcome = el("p", { class: "note good", hidden: true, tabIndex: -1 });
   const input = el("input", {
     placeholder: "Code",
     autocomplete: "off",
@@ -189,19 +205,18 @@ function challenge(item, api, changed) {
   });
   const show = acting(problem, async () => {
     await shownCode(await api.post(`${path}/code`, {}), item);
-    showing.disabled = false;
+    input.focus();
   });
-  const verify = acting(problem, async () => {
+  const verify = acting(problem, async (byKeyboard) => {
     const code = input.value.trim();
+    if (!code) throw new Error("Enter the code that a person was shown, or have one shown to you");
     input.value = "";
     await api.post(`${path}/verify`, { code });
-    outcome.textContent = "Verified. The agent may go on.";
-    outcome.hidden = false;
-    form.hidden = true;
+    settled(outcome, form, "Verified. The agent may go on.", byKeyboard);
     announce(outcome.textContent);
     changed();
   });
-  const release = acting(problem, () => released(item.caller, item.agent, api, changed, releasing));
+  const release = acting(problem, () => released(item.caller, item.agent, api, changed));
   const showing = el("button", { type: "button", onclick: show }, icon("shield"), "Show the code");
   const releasing = item.blocks
     ? el("button", { type: "button", class: "quiet", onclick: release }, "Release without a code…")
@@ -225,14 +240,14 @@ function challenge(item, api, changed) {
       item.blocks ? state("blocked") : null,
       left.element,
     ),
-    el("p", {}, "An agent of ", el("span", { class: "faint mono" }, plain(item.caller)), " wants to take this step:"),
-    el("div", { class: "hint", tabIndex: 0 }, plain(item.hint)),
+    el("p", {}, "An agent of ", who(item, api), " wants to take this step:"),
+    el("div", { class: "hint", tabIndex: 0, attrs: { role: "group", "aria-label": "The step" } }, plain(item.hint)),
     reasons(item),
     form,
     outcome,
     problem,
   );
-  return { element, update: (current, now) => left.update(current.expires, now) };
+  return { element, update: (current, now) => left.update(current.expires, now, "its code has expired") };
 }
 
 // The code is on the page while the dialog is open, and nowhere else.
@@ -287,7 +302,7 @@ function shownCode(issued, item) {
   });
 }
 
-async function released(caller, agent, api, changed, button) {
+async function released(caller, agent, api, changed) {
   const text = el(
     "span",
     {},
@@ -296,7 +311,6 @@ async function released(caller, agent, api, changed, button) {
     " may do it can do again, without anybody having entered a code.",
   );
   const said = await confirmed({ title: `Release ${agent || caller}?`, text, action: "Release", kind: "danger" });
-  if (button) button.disabled = false;
   if (!said) return;
   await api.post("agents/unblock", { caller, note: said.note });
   announce("Released.");
@@ -306,14 +320,13 @@ async function released(caller, agent, api, changed, button) {
 function block(item, api, changed) {
   const problem = el("p", { class: "problem", attrs: { role: "alert" } });
   const since = el("span", { class: "countdown" });
-  const release = acting(problem, () => released(item.caller, item.agent, api, changed, button));
+  const release = acting(problem, () => released(item.caller, item.agent, api, changed));
   const button = el("button", { type: "button", onclick: release }, icon("retry"), "Release…");
   const element = el(
     "article",
     { class: "card case", attrs: { "aria-label": `${item.agent} is blocked` } },
     el("div", { class: "line" }, el("h3", {}, plain(item.agent)), state("blocked"), since),
-    el("p", {}, el("span", { class: "faint mono" }, plain(item.caller))),
-    el("p", {}, plain(item.reason)),
+    el("p", {}, "No agent of ", who(item, api), " changes anything: ", plain(item.reason.split("; ")[0]), "."),
     el("div", { class: "decide" }, button),
     problem,
   );

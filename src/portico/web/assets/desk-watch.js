@@ -1,57 +1,84 @@
-// What happens: agents at work, tasks, the audit trail, sources, feedback, traffic. Nothing here but a reload has an effect.
+// What happens: agents at work, tasks, sources, feedback, traffic.
 
-import { announce, el, icon, said } from "./dom.js";
+import { announce, el, icon } from "./dom.js";
 import { chart, short } from "./charts.js";
-import { ago, duration, plain, state, table } from "./desk-parts.js";
+import { ago, confirmed, duration, empty, plain, state, table, wrong } from "./desk-parts.js";
 
 const MINUTES = 60;
-const MOST = 500; // lines of the trail that are shown at all
-const PAGE = 100; // lines of the trail that are shown at first, and again with each look further back
 
-function empty(text) {
-  return el("p", { class: "empty", text });
-}
-
-function whose(caller, name) {
-  return [name ? el("strong", {}, plain(name)) : null, el("span", { class: "faint mono" }, plain(caller))];
+function whose(caller, name, key = "") {
+  return [
+    name ? el("strong", {}, plain(name)) : null,
+    el("span", { class: "faint" }, key ? ["of ", plain(key), " "] : null, el("span", { class: "mono" }, plain(caller))),
+  ];
 }
 
 function progress(share, label) {
   return el("progress", { max: 1, value: share, attrs: { "aria-label": label } });
 }
 
+function ending(text, label, onclick) {
+  return el("button", { class: "small", type: "button", onclick, attrs: { "aria-label": label } }, icon("stop"), text);
+}
+
 /** Executions and tasks. */
 export function work(api) {
   let now = Date.now();
-  const runs = table("Agents at work", [
-    { label: "Agent", cell: (each) => whose(each.caller, each.execution.element_name) },
-    { label: "State", cell: (each) => state(each.execution.status) },
-    {
-      label: "Steps",
-      cell: ({ execution: { progress: at } }) =>
-        at ? [`${at.current} of ${at.total}`, progress(at.total ? at.current / at.total : 0, "Steps")] : "",
-    },
-    { label: "Begun", class: "narrow", cell: (each) => ago(each.execution.started_at, now) },
-    { label: "Last heard", cell: (each) => plain(each.execution.progress?.message ?? "") },
-  ]);
-  const tasks = table("Tasks", [
-    {
-      label: "Operation",
-      cell: (each) => [
-        el("strong", { class: "mono" }, plain(each.operation)),
-        el("span", { class: "faint mono", text: each.id }),
-      ],
-    },
-    { label: "Caller", cell: (each) => whose(each.caller, each.name) },
-    {
-      label: "State",
-      cell: (each) => [state(each.state), each.state === "running" ? progress(each.progress, "Progress") : null],
-    },
-    { label: "Begun", class: "narrow", cell: (each) => ago(each.created, now) },
-    { label: "Says", cell: (each) => el("span", { class: "clamp" }, plain(each.error || each.message)) },
-  ]);
-  const noRuns = empty("No agent is at work."),
-    noTasks = empty("No tasks yet.");
+  const problem = el("p", { class: "problem", attrs: { role: "alert" } });
+  const runs = table(
+    "Agents at work",
+    [
+      { label: "Agent", cell: ({ caller, execution }) => whose(caller, execution.element_name, api.names.of(caller)) },
+      { label: "State", cell: (each) => state(each.execution.status) },
+      {
+        label: "Steps",
+        cell: ({ execution: { progress: at } }) =>
+          at ? [`${at.current} of ${at.total}`, progress(at.total ? at.current / at.total : 0, "Steps")] : "",
+      },
+      { label: "Begun", class: "narrow", cell: (each) => ago(each.execution.started_at, now) },
+      { label: "Last heard", cell: ({ execution: { progress: at } }) => at?.message && plain(at.message) },
+      {
+        label: "",
+        class: "narrow",
+        same: () => "",
+        cell: ({ execution: { execution_id: id, element_name: name } }) =>
+          ending("End…", `End ${name}`, () => end(id, name)),
+      },
+    ],
+    (each) => each.execution.execution_id,
+  );
+  const tasks = table(
+    "Tasks",
+    [
+      {
+        label: "Operation",
+        cell: (each) => [
+          el("strong", { class: "mono" }, plain(each.operation)),
+          el("span", { class: "faint mono", text: each.id }),
+        ],
+      },
+      { label: "Caller", cell: (each) => whose(each.caller, each.name) },
+      {
+        label: "State",
+        cell: (each) => [state(each.state), each.state === "running" ? progress(each.progress, "Progress") : null],
+      },
+      { label: "Begun", class: "narrow", cell: (each) => ago(each.created, now) },
+      { label: "Says", cell: (each) => says(each.error || each.message) },
+      {
+        label: "",
+        class: "narrow",
+        same: (each) => String(isOver(each)),
+        cell: (each) =>
+          isOver(each) ? "" : ending("Cancel", `Cancel ${each.operation}, ${each.id}`, () => cancel(each)),
+      },
+    ],
+    (each) => each.id,
+  );
+  const noRuns = empty(
+      "No agent is at work.",
+      "One that starts with execute_agent is shown here, with the steps it has taken of those it may take.",
+    ),
+    noTasks = empty("No tasks yet.", "Operations that take long run as tasks. They go on after a restart.");
   const element = el(
     "div",
     {},
@@ -66,9 +93,35 @@ export function work(api) {
     ),
     tasks.element,
     noTasks,
+    problem,
   );
+
+  async function doing(path, body, told) {
+    problem.textContent = "";
+    try {
+      await api.post(path, body);
+      announce(told);
+    } catch (error) {
+      problem.textContent = wrong(error);
+    }
+    await refresh().catch(() => {}); // the next look says what is wrong
+  }
+
+  async function end(id, name) {
+    const said = await confirmed({
+      title: `End ${name}?`,
+      text: "Whatever it was allowed in this execution is void, and to go on it has to ask again. What its key may do without asking, it still may: to stop it altogether, revoke the key.",
+      action: "End it",
+      kind: "danger",
+    });
+    if (said) await doing(`executions/${encodeURIComponent(id)}/end`, said, `${name} was ended.`);
+  }
+
+  const cancel = (task) => doing(`tasks/${encodeURIComponent(task.id)}/cancel`, {}, `${task.operation} was cancelled.`);
+
   async function refresh() {
-    const [{ executions }, found] = [await api.get("executions"), await api.get("tasks?limit=50")];
+    const [{ executions, names }, found] = [await api.get("executions"), await api.get("tasks?limit=50")];
+    api.names.learn(names);
     now = api.now();
     runs.show(executions);
     tasks.show(found.tasks);
@@ -83,245 +136,96 @@ export function work(api) {
   return { element, refresh, seconds: 2 };
 }
 
-// The audit trail
-
-/** The newest line's number. The trail only grows and has no gaps, so that halving finds its end. */
-async function lastLine(api) {
-  const exists = async (seq) => (await api.get(`audit?after=${seq - 1}&limit=1`)).lines.length > 0;
-  let from = 0,
-    to = 1024;
-  while (await exists(to)) [from, to] = [to, to * 4];
-  while (to - from > 1) {
-    const middle = Math.floor((from + to) / 2);
-    if (await exists(middle)) from = middle;
-    else to = middle;
-  }
-  return from;
+function says(text) {
+  return text && el("span", { class: "clamp" }, plain(text));
 }
 
-const EVENTS = [
-  [/UNBLOCK|RELEASED|GRANTED|VERIFIED|COMPLETED|CLEARED/, "good"],
-  [/DENIED|REJECT|REFUSED|BLOCKED|FAIL|LOCK/, "bad"],
-  [/REQUIRED|ISSUED|PAUSE|CANCELLED|EXPIRED|CHALLENGE/, "warn"],
-];
-
-function event(name) {
-  const kind = EVENTS.find(([pattern]) => pattern.test(name))?.[1] ?? "";
-  return el("span", { class: `badge ${kind}` }, plain(name.toLowerCase().replaceAll("_", " ")));
-}
-
-function pairs(body) {
-  const shown = Object.entries(body).filter(([name]) => name !== "caller" && name !== "policy");
-  return el(
-    "div",
-    { class: "pairs" },
-    shown.map(([name, value]) => {
-      const text = typeof value === "string" ? value : Array.isArray(value) ? value.join("; ") : JSON.stringify(value);
-      return el("span", {}, el("span", { class: "name", text: `${name.replaceAll("_", " ")} ` }), shortened(text));
-    }),
-  );
-}
-
-// Digests are for programs; of long texts the beginning is enough here.
-function shortened(text) {
-  const most = /^[\da-f-]{32,}$/.test(text) ? 12 : 160;
-  const isLong = text.length > most;
-  return el(
-    "span",
-    { class: most === 12 ? "mono" : "", title: isLong ? text.slice(0, 1000) : "" },
-    plain(isLong ? `${text.slice(0, most)}…` : text),
-  );
-}
-
-export function audit(api) {
-  const lines = []; // oldest first, without gaps
-  let now = Date.now(),
-    wanted = "",
-    known = new Set(),
-    begun = false;
-  const shown = table("Audit trail, newest first", [
-    { label: "Line", class: "seq narrow", cell: (each) => String(each.seq) },
-    { label: "When", class: "narrow", cell: (each) => ago(each.at, now) },
-    { label: "Event", cell: (each) => event(each.event) },
-    { label: "Caller", cell: (each) => el("span", { class: "mono" }, plain(each.body.caller ?? each.body.by ?? "")) },
-    { label: "About", cell: (each) => pairs(each.body) },
-  ]);
-  const choice = el(
-    "select",
-    { attrs: { "aria-label": "Show only" }, onchange: () => ((wanted = choice.value), show()) },
-    el("option", { value: "", text: "Every event" }),
-  );
-  const chain = el("span", { class: "faint grow", attrs: { role: "status" } });
-  const check = el(
-    "button",
-    { class: "small", type: "button", onclick: () => checkAll() },
-    icon("shield"),
-    "Check the whole trail",
-  );
-  const older = el("button", { type: "button", onclick: () => lookBack() }, icon("history"), "Older lines");
-  const full = el("span", { class: "faint", text: `No more than ${MOST} lines are shown.`, hidden: true });
-  const none = empty("Nothing has happened yet that is written down.");
-  const element = el(
-    "div",
-    {},
-    el("div", { class: "filter" }, choice, chain, check),
-    shown.element,
-    none,
-    el("p", {}, older, full),
-  );
-
-  function show() {
-    for (const each of lines) {
-      if (known.has(each.event)) continue;
-      known.add(each.event);
-      choice.append(el("option", { value: each.event, text: each.event.toLowerCase().replaceAll("_", " ") }));
-    }
-    const fitting = lines.filter((each) => !wanted || each.event === wanted).reverse();
-    shown.show(fitting);
-    shown.element.hidden = !fitting.length;
-    none.hidden = Boolean(fitting.length);
-    const isWhole = !lines.length || lines[0].seq === 1;
-    older.hidden = isWhole || lines.length >= MOST;
-    full.hidden = isWhole || !older.hidden;
-  }
-
-  function tellChain() {
-    const broken = lines.find(
-      (each, place) => place && (each.before !== lines[place - 1].digest || each.seq !== lines[place - 1].seq + 1),
-    );
-    if (!lines.length) chain.textContent = "";
-    else if (broken)
-      chain.replaceChildren(
-        el("span", { class: "badge bad" }, icon("alert"), `Line ${broken.seq} does not follow from the one before`),
-      );
-    else
-      chain.replaceChildren(
-        el(
-          "span",
-          { class: "badge good" },
-          icon("check"),
-          `Lines ${lines[0].seq} to ${lines.at(-1).seq} follow from each other`,
-        ),
-      );
-  }
-
-  async function checkAll() {
-    check.disabled = true;
-    try {
-      const { problems } = await api.get("audit/check");
-      const text = problems.length
-        ? problems.slice(0, 3).join(". ")
-        : "The whole trail was checked: nothing is missing or changed";
-      chain.replaceChildren(
-        el(
-          "span",
-          { class: `badge ${problems.length ? "bad" : "good"}` },
-          icon(problems.length ? "alert" : "check"),
-          text,
-        ),
-      );
-    } catch (error) {
-      chain.textContent = error.message;
-    }
-    check.disabled = false;
-  }
-
-  async function lookBack() {
-    const first = lines[0].seq;
-    const from = Math.max(0, first - 1 - Math.min(PAGE, MOST - lines.length));
-    older.disabled = true;
-    try {
-      const found = (await api.get(`audit?after=${from}&limit=${first - 1 - from}`)).lines;
-      if (lines[0].seq === first) lines.unshift(...found);
-      show();
-      tellChain();
-    } catch (error) {
-      chain.textContent = error.message;
-    }
-    older.disabled = false;
-  }
-
-  async function refresh() {
-    const after = begun ? (lines.at(-1)?.seq ?? 0) : Math.max(0, (await lastLine(api)) - PAGE);
-    const found = (await api.get(`audit?after=${after}&limit=1000`)).lines;
-    now = api.now();
-    if (begun && !found.length) return;
-    begun = true;
-    lines.push(...found);
-    lines.splice(0, lines.length - MOST);
-    show();
-    tellChain();
-  }
-  return { element, refresh, seconds: 4 };
+function isOver(task) {
+  return !["pending", "running"].includes(task.state);
 }
 
 // Sources
 
 export function sources(api) {
-  let now = Date.now();
-  const problem = el("p", { class: "problem", attrs: { role: "alert" } });
-  const none = empty("The site file names no sources.");
-  const shown = table("Sources", [
-    { label: "Source", cell: (each) => el("span", { class: "mono" }, plain(each.url)) },
-    { label: "Into", cell: (each) => plain(each.collection) },
-    {
-      label: "State",
-      cell: (each) => [
-        state(each.state),
-        each.state === "loading"
-          ? el("progress", {
-              ...(each.share === null ? {} : { value: each.share }),
-              max: 1,
-              attrs: { "aria-label": "How much was read" },
-            })
-          : null,
-        each.error ? el("span", { class: "problem" }, plain(each.error)) : null,
-      ],
-    },
-    { label: "When", class: "narrow", cell: (each) => ago(each.at, now) },
-    { label: "Items", class: "number", cell: (each) => (each.state === "never" ? "" : each.items.toLocaleString()) },
-    { label: "Last time", cell: (each) => changes(each) },
-    {
-      label: "",
-      class: "narrow",
-      cell: (each) =>
-        el(
-          "button",
-          {
-            class: "small",
-            type: "button",
-            disabled: busy,
-            onclick: () => reload(each),
-            attrs: { "aria-label": `Load again: ${each.url}` },
-          },
-          icon("retry"),
-          "Load again",
-        ),
-    },
-  ]);
-  let busy = false,
-    before = "";
-  const element = el("div", {}, shown.element, none, problem);
+  let now = Date.now(),
+    busy = false,
+    loading = new Set();
+  const told = el("p", { class: "note", hidden: true, attrs: { role: "status" } });
+  const none = empty(
+    "The site file names no sources.",
+    "Add a [[source]] to it, and the server loads it at the next start.",
+  );
+  const shown = table(
+    "Sources",
+    [
+      { label: "Source", cell: (each) => el("span", { class: "mono" }, plain(each.url)) },
+      { label: "Into", cell: (each) => plain(each.collection) },
+      {
+        label: "State",
+        cell: (each) => [
+          state(each.state),
+          each.state === "loading" ? reading(each.share) : null,
+          each.error ? el("span", { class: "problem" }, plain(each.error)) : null,
+        ],
+      },
+      { label: "When", class: "narrow", cell: (each) => ago(each.at, now) },
+      { label: "Items", class: "number", cell: (each) => (each.state === "never" ? "" : each.items.toLocaleString()) },
+      { label: "Last time", cell: (each) => changes(each) },
+      {
+        label: "",
+        class: "narrow",
+        same: () => String(busy),
+        cell: (each) =>
+          el(
+            "button",
+            {
+              class: "small",
+              type: "button",
+              onclick: () => reload(each),
+              attrs: { "aria-label": `Load again: ${each.url}`, "aria-disabled": String(busy) },
+            },
+            icon("retry"),
+            "Load again",
+          ),
+      },
+    ],
+    (each) => each.number,
+  );
+  const element = el("div", {}, told, shown.element, none);
+
+  function tell(text, kind) {
+    told.className = `note banner ${kind}`;
+    told.replaceChildren(...[text].flat());
+    told.hidden = false;
+  }
 
   async function reload(source) {
-    problem.textContent = "";
+    if (busy) return tell("One source is loaded at a time. Wait until this one is done.", "warn");
     try {
       await api.post(`sources/${source.number}/reload`, {});
-      announce("Loading has begun.");
+      loading.add(source.number);
+      tell(["Loading ", plain(source.url), "…"], "");
     } catch (error) {
-      problem.textContent = error.message;
+      tell(wrong(error), "bad");
     }
-    await refresh();
+    await refresh().catch(() => {}); // the next look says what is wrong
+  }
+
+  function ended(source) {
+    if (source.state === "failed")
+      return tell(
+        [plain(source.url), " was not loaded: ", plain(source.error), ". What was there before is still there."],
+        "bad",
+      );
+    tell([plain(source.url), ` was loaded: ${counts(source)}.`], "good");
   }
 
   async function refresh() {
     const found = (await api.get("sources")).sources;
     now = api.now();
-    const told = JSON.stringify(found);
-    // A button under the pointer is not replaced by its likeness twice a second.
-    if (told === before && shown.element.contains(document.activeElement)) return;
-    before = told;
     busy = found.some((each) => each.state === "loading");
+    for (const each of found) if (loading.has(each.number) && each.state !== "loading") ended(each);
+    loading = new Set(found.filter((each) => each.state === "loading").map((each) => each.number));
     shown.show(found);
     shown.element.hidden = !found.length;
     none.hidden = Boolean(found.length);
@@ -329,8 +233,15 @@ export function sources(api) {
   return { element, refresh, seconds: 2 };
 }
 
-function changes(source) {
-  if (source.state === "never") return "";
+function reading(share) {
+  return el("progress", {
+    ...(share === null ? {} : { value: share }),
+    max: 1,
+    attrs: { "aria-label": "How much was read" },
+  });
+}
+
+function counts(source) {
   const parts = [
     ["added", source.added],
     ["changed", source.changed],
@@ -338,8 +249,13 @@ function changes(source) {
     ["bad", source.failed],
   ];
   const told = parts.filter(([, count]) => count).map(([name, count]) => `${count.toLocaleString()} ${name}`);
+  return told.join(", ") || "nothing new";
+}
+
+function changes(source) {
+  if (source.state === "never" || source.state === "loading") return "";
   return [
-    told.join(", ") || (source.state === "loaded" ? "nothing new" : ""),
+    source.state === "loaded" ? counts(source) : "",
     el("span", { class: "faint", text: source.seconds >= 1 ? `in ${duration(source.seconds)}` : "" }),
   ];
 }
@@ -348,24 +264,27 @@ function changes(source) {
 
 export function feedback(api) {
   const list = el("div", { class: "stack" });
-  const none = empty("Nobody has said anything yet.");
+  const none = empty("Nobody has said anything yet.", "People say whether an answer helped with the thumbs below it.");
+  const sum = el("p", { class: "faint" });
   let before = "";
   async function refresh() {
     const found = (await api.get("feedback")).feedback;
     const told = JSON.stringify(found);
     if (told === before) return;
     before = told;
+    const good = found.filter((each) => each.opinion.rating === "up").length;
+    sum.textContent = found.length ? `Of the newest ${found.length}, ${good} say that it helped.` : "";
     list.replaceChildren(...found.map((each) => opinion(each, api.now())));
     none.hidden = Boolean(found.length);
   }
-  return { element: el("div", {}, list, none), refresh, seconds: 15 };
+  return { element: el("div", {}, sum, list, none), refresh, seconds: 15 };
 }
 
-function opinion({ at, caller, opinion: { rating, comment, question, answer } }, now) {
+function opinion({ at, caller, opinion: { rating, comment, question, answer, items } }, now) {
   const up = rating === "up";
   return el(
     "article",
-    { class: "card opinion" },
+    { class: "card opinion", attrs: { "aria-label": up ? "Helpful" : "Not helpful" } },
     el(
       "div",
       { class: "row" },
@@ -375,10 +294,20 @@ function opinion({ at, caller, opinion: { rating, comment, question, answer } },
       el("span", { class: "grow" }),
       el("span", { class: "faint" }, ago(at, now)),
     ),
-    comment ? el("p", {}, said(comment)) : null,
-    question ? el("p", { class: "clamp" }, el("span", { class: "faint", text: "Asked: " }), said(question)) : null,
-    answer ? el("p", { class: "clamp faint" }, said(answer)) : null,
+    comment ? el("blockquote", {}, plain(comment)) : null,
+    el(
+      "dl",
+      {},
+      question ? [el("dt", { text: "Asked" }), el("dd", {}, plain(question))] : null,
+      answer ? [el("dt", { text: "Answered" }), el("dd", {}, el("span", { class: "clamp" }, plain(answer)))] : null,
+      items?.length ? [el("dt", { text: "Shown" }), el("dd", { class: "shown" }, items.map(linked))] : null,
+    ),
   );
+}
+
+function linked(id) {
+  const path = id.split("/").map(encodeURIComponent).join("/");
+  return el("a", { class: "mono", href: `/items/${path}` }, plain(id));
 }
 
 // Traffic
@@ -392,7 +321,16 @@ export function traffic(api) {
     class: "faint",
     text: "The last hour, of the process that answered. What is measured is the site's own work, not the network.",
   });
-  const element = el("div", {}, tiles, charts, about);
+  const none = el(
+    "p",
+    { class: "note", hidden: true },
+    "Nothing was asked in the last hour. Ask something in ",
+    el("a", { href: "/", text: "the chat" }),
+    " or through ",
+    el("a", { href: "/inspect", text: "the inspector" }),
+    ", and it is counted here.",
+  );
+  const element = el("div", {}, none, tiles, charts, about);
   async function refresh() {
     const { at, minutes } = await api.get("traffic");
     const end = Math.floor(Date.parse(at) / 60000);
@@ -403,6 +341,8 @@ export function traffic(api) {
       name,
       paces: each.map((minute) => minute.doors[door]),
     }));
+    none.hidden = minutes.length > 0;
+    charts.hidden = !minutes.length;
     const open = [...charts.querySelectorAll("details")].map((part) => part.open);
     tiles.replaceChildren(
       ...told(each, doors).map(([name, value]) => el("div", {}, el("dt", { text: name }), el("dd", { text: value }))),

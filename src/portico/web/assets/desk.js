@@ -1,8 +1,10 @@
 // The operator's desk: signing in with a key, the panels, and asking again every two seconds while somebody looks.
 
 import { Refusal, announce, clear, el, json, themeButton } from "./dom.js";
-import { audit, feedback, sources, traffic, work } from "./desk-watch.js";
+import { audit } from "./desk-audit.js";
+import { Names } from "./desk-parts.js";
 import { waiting, waitingCount } from "./desk-waiting.js";
+import { feedback, sources, traffic, work } from "./desk-watch.js";
 
 const API = "/desk/api";
 const POLL = 2000;
@@ -15,6 +17,7 @@ class Api {
   constructor(key) {
     this.key = key;
     this.skew = 0;
+    this.names = new Names();
   }
 
   get = (path) => this.#send(path, {});
@@ -159,9 +162,11 @@ function open(api, pending) {
     }),
   );
   tabs.addEventListener("keydown", (event) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!step) return;
-    const next = panels[(panels.indexOf(current) + step + panels.length) % panels.length];
+    const at = panels.indexOf(current);
+    const place = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: -1 }[event.key];
+    if (place === undefined) return;
+    event.preventDefault();
+    const next = panels.at(place % panels.length);
     choose(next);
     next.tab.focus();
   });
@@ -176,13 +181,13 @@ function open(api, pending) {
     }
     body.setAttribute("aria-labelledby", panel.tab.id);
     clear(body).append(panel.element);
-    panel.tab.scrollIntoView({ block: "nearest", inline: "nearest" });
     history.replaceState(null, "", panel === panels[0] ? location.pathname : `#${panel.id}`);
     tick(true);
   }
 
   function show(found) {
     latest = found;
+    api.names.learn(found.names);
     calls.show(found, api.now());
     const waits = waitingCount(found);
     count.textContent = String(waits);

@@ -5,6 +5,7 @@ import { plain } from "./desk-parts.js";
 
 const LINES = 24; // of a body that are shown at first
 const MOST = 60000; // characters of a body that are shown at all
+const COPY = "Copy as curl";
 const JSON_TYPE = { "content-type": "application/json" };
 const MCP_VERSION = "2026-07-28";
 const told = JSON.parse(document.getElementById("portico-data").textContent);
@@ -137,7 +138,8 @@ async function send(protocol, asked, key, signal) {
   const began = performance.now();
   const response = await fetch(path, {
     method: "POST",
-    headers: key ? { ...headers, authorization: `Bearer ${key}` } : headers,
+    // Some protocols heed the language of a browser. Any will do, as where none is named, so that all are asked the same.
+    headers: { ...headers, "accept-language": "*", ...(key ? { authorization: `Bearer ${key}` } : {}) },
     body: text,
     credentials: "omit",
     cache: "no-store",
@@ -154,7 +156,6 @@ async function send(protocol, asked, key, signal) {
     sent: bytes(text),
     size: bytes(received),
     kind: response.headers.get("content-type") ?? "",
-    counted: response.headers.get("x-nwp-tokens"),
     ...read(protocol, received),
   };
 }
@@ -171,10 +172,20 @@ function read(protocol, text) {
             .slice(5)
         : text,
     );
-    return { json, items: itemsIn(protocol.answer(json)) };
+    return { json, items: itemsIn(protocol.answer(json)), problem: problemIn(json) };
   } catch {
-    return { json: undefined, items: new Map() };
+    return { json: undefined, items: new Map(), problem: "" };
   }
+}
+
+/** What went wrong, in the words of an answer. Some protocols say so with a status of success. */
+function problemIn(json) {
+  const { error } = json?.result?.structuredContent ?? json ?? {};
+  return String(error?.message ?? (json?.status && json.message) ?? (typeof error === "string" ? error : ""));
+}
+
+function isWell(got) {
+  return got.status < 400 && !got.problem;
 }
 
 function bytes(text) {
@@ -222,7 +233,7 @@ function raw(title, head, value, text) {
   return el(
     "section",
     { class: "raw" },
-    el("h3", { text: title }),
+    el("h4", { text: title }),
     el("p", { class: "mono faint" }, head),
     el("pre", { tabIndex: 0, attrs: { "aria-label": title } }, code),
     more,
@@ -238,10 +249,12 @@ function column(protocol, got, withKey) {
       class: "small",
       onclick: async () => {
         button.lastChild.textContent = (await copy(curl(got, withKey))) ? "Copied" : "Not copied";
+        announce(button.lastChild.textContent);
+        setTimeout(() => (button.lastChild.textContent = COPY), 2000);
       },
     },
     icon("copy"),
-    el("span", { text: "Copy as curl" }),
+    el("span", { text: COPY }),
   );
   const headers = Object.entries(got.headers).map(([name, value]) =>
     el("span", { class: "header" }, `${name}: ${value}`),
@@ -250,7 +263,7 @@ function column(protocol, got, withKey) {
     el(
       "p",
       { class: "row" },
-      el("span", { class: `badge ${got.status < 400 ? "good" : "bad"}`, text: String(got.status) }),
+      el("span", { class: `badge ${isWell(got) ? "good" : "bad"}`, text: String(got.status) }),
       el("span", { class: "badge", text: `${got.ms.toFixed(0)} ms` }),
       el("span", { class: "badge quiet", text: size(got.size) }),
       button,
@@ -262,20 +275,18 @@ function column(protocol, got, withKey) {
 
 function figures(found) {
   const head = ["Protocol", "Status", "Time", "Sent", "Received", "Tokens", "Items"];
+  const most = (name) => Math.max(...found.map(({ got }) => got[name] ?? 0));
+  const bar = (got, name) => el("progress", { max: most(name), value: got[name], attrs: { "aria-hidden": "true" } });
   const rows = found.map(({ protocol, got }) => {
     const cells = got.error
       ? [el("td", { class: "problem", colSpan: 6, text: got.error })]
       : [
-          el("td", {}, el("span", { class: `badge ${got.status < 400 ? "good" : "bad"}`, text: String(got.status) })),
-          ...[
-            `${got.ms.toFixed(0)} ms`,
-            size(got.sent),
-            size(got.size),
-            got.counted
-              ? `${Number(got.counted).toLocaleString()} counted`
-              : `≈ ${Math.ceil((got.sent + got.size) / 4).toLocaleString()}`,
-            String(got.items.size),
-          ].map((text) => el("td", { class: "number", text })),
+          el("td", {}, el("span", { class: `badge ${isWell(got) ? "good" : "bad"}`, text: String(got.status) })),
+          el("td", { class: "number" }, `${got.ms.toFixed(0)} ms`, bar(got, "ms")),
+          el("td", { class: "number sent", text: size(got.sent) }),
+          el("td", { class: "number" }, size(got.size), bar(got, "size")),
+          el("td", { class: "number", text: `≈ ${Math.ceil((got.sent + got.size) / 4).toLocaleString()}` }),
+          el("td", { class: "number", text: String(got.items.size) }),
         ];
     return el("tr", {}, el("th", { attrs: { scope: "row" }, text: protocol.name }), cells);
   });
@@ -289,7 +300,13 @@ function figures(found) {
       el(
         "tr",
         {},
-        head.map((name, place) => el("th", { class: place > 1 ? "number" : "", attrs: { scope: "col" }, text: name })),
+        head.map((name, place) =>
+          el("th", {
+            class: `${place > 1 ? "number" : ""} ${name.toLowerCase()}`,
+            attrs: { scope: "col" },
+            text: name,
+          }),
+        ),
       ),
     ),
     el("tbody", {}, rows),
@@ -301,12 +318,24 @@ function figures(found) {
       class: "help",
       text: "Tokens are those of the request and the response together, estimated: four bytes a token.",
     }),
+    ...problems(found),
   ];
+}
+
+function problems(found) {
+  const wrong = found.filter(({ got }) => got.problem);
+  return wrong.map(({ protocol, got }) =>
+    el("p", { class: "note bad" }, el("strong", { text: `${protocol.name}: ` }), plain(got.problem.slice(0, 500))),
+  );
 }
 
 function compared(found) {
   const answered = found.filter(({ got }) => got.items?.size);
-  if (!answered.length) return null;
+  if (!answered.length)
+    return el("p", {
+      class: "note",
+      text: "No protocol has found anything. Ask in other words, or in another collection.",
+    });
   const names = new Map();
   for (const { got } of answered)
     for (const [id, name] of got.items) if (!names.has(id) || names.get(id) === id) names.set(id, name);
@@ -320,67 +349,75 @@ function compared(found) {
         : el("span", { class: "badge quiet", text: `${count} of ${answered.length}` });
     return el(
       "tr",
-      { class: count === answered.length ? "same" : "" },
+      { class: count === answered.length ? "same" : "", attrs: { role: "row" } },
       el(
         "th",
-        { attrs: { scope: "row" } },
+        { attrs: { scope: "row", role: "rowheader" } },
         el("a", { href: `/items/${id.split("/").map(encodeURIComponent).join("/")}` }, said(name.slice(0, 200))),
         el("span", { class: "faint mono" }, plain(id.slice(0, 120))),
       ),
-      ranks.map((rank) => el("td", { class: "number", text: rank ? String(rank) : "–" })),
-      el("td", {}, mark),
+      ranks.map((rank, at) =>
+        el("td", {
+          class: "number",
+          dataset: { label: answered[at].protocol.name },
+          attrs: { role: "cell" },
+          text: rank ? String(rank) : "–",
+        }),
+      ),
+      el("td", { class: "found", attrs: { role: "cell" } }, mark),
     );
   });
+  const column = { scope: "col", role: "columnheader" };
   const head = el(
     "tr",
-    {},
-    el("th", { text: "Item" }),
-    answered.map(({ protocol }) => el("th", { class: "number", attrs: { scope: "col" }, text: protocol.name })),
-    el("th", { text: "Found by" }),
+    { attrs: { role: "row" } },
+    el("th", { attrs: column, text: "Item" }),
+    answered.map(({ protocol }) => el("th", { class: "number", attrs: column, text: protocol.name })),
+    el("th", { attrs: column, text: "Found by" }),
+  );
+  // Roles are said because a table that is laid out otherwise is none to some readers.
+  const table = el(
+    "table",
+    { class: "compared", attrs: { role: "table" } },
+    el("caption", { class: "hidden", text: "The place of each item in each answer" }),
+    el("thead", { attrs: { role: "rowgroup" } }, head),
+    el("tbody", { attrs: { role: "rowgroup" } }, rows),
   );
   return [
     el("h2", { text: "What was found" }),
-    el(
-      "div",
-      { class: "scroll", tabIndex: 0, attrs: { role: "region", "aria-label": "What was found" } },
-      el(
-        "table",
-        { class: "compared" },
-        el("caption", { class: "hidden", text: "The place of each item in each answer" }),
-        el("thead", {}, head),
-        el("tbody", {}, rows),
-      ),
-    ),
+    el("p", { class: "help", text: "The place of each item in each answer." }),
+    el("div", { class: "scroll", tabIndex: 0, attrs: { role: "region", "aria-label": "What was found" } }, table),
   ];
 }
 
-function wires(found, withKey) {
+function wires(found, withKey, chosen) {
   const columns = found.map(({ protocol, got }) =>
     el(
       "section",
       { class: "card wire", attrs: { "aria-label": protocol.name } },
-      el("h2", { text: protocol.name }),
+      el("h3", { text: protocol.name }),
       column(protocol, got, withKey),
     ),
   );
-  const tabs = found.map(({ protocol }, place) =>
-    el("button", {
-      type: "button",
-      class: "small",
-      attrs: { "aria-pressed": "false" },
-      text: protocol.name,
-      onclick: () => choose(place),
-    }),
+  const buttons = found.map(({ protocol }, place) =>
+    el("button", { type: "button", class: "small", text: protocol.name, onclick: () => choose(place, true) }),
   );
-  const choose = (place) => {
+  // Where there is room for one only, the others are away; else it is brought into sight.
+  const choose = (place, isWanted) => {
+    chosen.place = place;
     columns.forEach((each, at) => each.classList.toggle("chosen", at === place));
-    tabs.forEach((each, at) => each.setAttribute("aria-pressed", String(at === place)));
+    buttons.forEach((each, at) => each.setAttribute("aria-pressed", String(at === place)));
+    if (isWanted) columns[place].scrollIntoView({ block: "nearest", inline: "start" });
   };
-  choose(0);
+  choose(Math.min(chosen.place, found.length - 1), false);
   return [
     el("h2", { text: "What went over the wire" }),
-    el("div", { class: "choose row" }, tabs),
-    el("div", { class: "wires" }, columns),
+    el("div", { class: "choose row", attrs: { role: "group", "aria-label": "Protocol" } }, buttons),
+    el(
+      "div",
+      { class: "wires", tabIndex: 0, attrs: { role: "region", "aria-label": "Requests and responses" } },
+      columns,
+    ),
   ];
 }
 
@@ -411,7 +448,15 @@ async function begin() {
   const key = el("input", { id: "key", type: "password", autocomplete: "off", placeholder: "pk_…" });
   const button = el("button", { class: "primary", type: "submit" }, icon("play"), el("span", { text: "Ask" }));
   const status = el("p", { class: "faint", attrs: { role: "status" } });
-  const results = el("div");
+  const results = el(
+    "div",
+    {},
+    el("p", {
+      class: "empty",
+      text: "Your question goes over NLWeb, MCP, A2A, NWP, MCP-AQL and the AI Chat Protocol, one after the other. You see what each of them found, what it took, and every request and response as it was.",
+    }),
+  );
+  const chosen = { place: 0 };
   let running = null;
   const field = (label, control, more) =>
     el("div", { class: `field ${more ?? ""}` }, el("label", { htmlFor: control.id, text: label }), control);
@@ -432,13 +477,15 @@ async function begin() {
     field("Question", input, "wide"),
     field("In", within),
     field("Items", limit),
-    field("Key (optional)", key),
+    field("Key (optional)", key, "third"),
     button,
   );
   addEventListener("keydown", (event) => event.key === "Escape" && running?.abort());
   clear(document.getElementById("app")).append(form, status, results);
   for (const name of await collections()) within.append(el("option", { value: name, text: name }));
   input.focus();
+
+  const shown = (found) => [figures(found), compared(found), wires(found, Boolean(key.value.trim()), chosen)].flat();
 
   // One after the other, so that none waits for another.
   async function ask(signal) {
@@ -450,13 +497,11 @@ async function begin() {
         const got = await send(protocol, asked, key.value.trim(), signal);
         // What this site does not speak is left out.
         if (got.status !== 404) found.push({ protocol, got });
-      } catch (error) {
+      } catch {
         if (signal.aborted) break;
-        found.push({ protocol, got: { error: error.message } });
+        found.push({ protocol, got: { error: "The server does not answer. Try again in a moment." } });
       }
-      clear(results).append(
-        ...[figures(found), compared(found), wires(found, Boolean(key.value))].flat().filter(Boolean),
-      );
+      if (found.length) clear(results).append(...shown(found));
     }
     status.textContent = signal.aborted ? "Stopped." : "";
     announce(signal.aborted ? "Stopped" : `${found.length} protocols have answered`);
