@@ -140,6 +140,7 @@ def test_a_single_match_is_the_only_one_in_every_language() -> None:
         ["Le seul résultat\u00a0: Saturday Market (le 5 décembre 2026, lieu\u00a0: Market Place, gratuit)."],
         ["符合要求的只有Saturday Market：2026年12月5日，地点为Market Place，免费。"],
         ["合うのはSaturday Marketだけです（日付：2026年12月5日、場所：Market Place、無料）。"],
+        ["المناسب الوحيد هو Saturday Market (في 5 ديسمبر 2026، المكان: Market Place، مجاني)."],
     ]
 
 

@@ -95,6 +95,7 @@ def test_things_without_a_word_of_their_own_are_results() -> None:
         "3 résultats conviennent.",
         "有3条结果符合要求。",
         "3件が見つかりました。",
+        "نتائج بحسب طلبك: 3.",
     ]
 
 
@@ -106,6 +107,7 @@ def test_nothing_found_names_what_was_looked_for_and_which_limits_were_understoo
         "Je n’ai rien trouvé pour «\u00a0tea\u00a0».",
         "没有找到与“tea”相关的内容。",
         "「tea」に合うものは見つかりませんでした。",
+        "لم أجد شيئًا عن «tea».",
     ]
     english = phrases("en").nothing_within
     assert english(["vegan"]) == "I found nothing with this limit: vegan. It may help to leave it out."
@@ -126,8 +128,10 @@ def test_lists_are_joined_as_people_say_them() -> None:
         "A, B et C",
         "A、B和C",
         "A、BとC",
+        "A\u200f، B\u200f و C",
     ]
-    assert [said.join(["A", "B"]) for said in EVERY] == ["A and B", "A und B", "A y B", "A et B", "A和B", "AとB"]
+    two = ["A and B", "A und B", "A y B", "A et B", "A和B", "AとB", "A\u200f و B"]
+    assert [said.join(["A", "B"]) for said in EVERY] == two
     assert {said.join(["A"]) for said in EVERY} == {"A"}
     assert {said.join([]) for said in EVERY} == {""}
 
@@ -154,15 +158,16 @@ def test_names_that_could_be_misread_are_quoted() -> None:
         "«\u00a0a,b\u00a0» et «\u00a0c\u00a0»",
         "“a,b”和“c”",
         "「a,b」と「c」",
+        "\u200f«a,b»\u200f\u200f و \u200f«c»\u200f",
     ]
 
 
 @pytest.mark.parametrize(
     ("seconds", "written"),
     [
-        (1500, ["25 minutes", "25 Minuten", "25 minutos", "25 minutes", "25分钟", "25分"]),
-        (60, ["1 minute", "1 Minute", "1 minuto", "1 minute", "1分钟", "1分"]),
-        (45, ["45 seconds", "45 Sekunden", "45 segundos", "45 secondes", "45秒", "45秒"]),
+        (1500, ["25 minutes", "25 Minuten", "25 minutos", "25 minutes", "25分钟", "25分", "25 دقيقة"]),
+        (60, ["1 minute", "1 Minute", "1 minuto", "1 minute", "1分钟", "1分", "1 دقيقة"]),
+        (45, ["45 seconds", "45 Sekunden", "45 segundos", "45 secondes", "45秒", "45秒", "45 ثانية"]),
         (
             4200,
             [
@@ -172,13 +177,22 @@ def test_names_that_could_be_misread_are_quoted() -> None:
                 "1 heure 10 minutes",
                 "1小时10分钟",
                 "1時間10分",
+                "1 ساعة 10 دقيقة",
             ],
         ),
         (
             2 * 86_400 + 7200,
-            ["2 days 2 hours", "2 Tage 2 Stunden", "2 días 2 horas", "2 jours 2 heures", "2天2小时", "2日2時間"],
+            [
+                "2 days 2 hours",
+                "2 Tage 2 Stunden",
+                "2 días 2 horas",
+                "2 jours 2 heures",
+                "2天2小时",
+                "2日2時間",
+                "2 أيام 2 ساعة",
+            ],
         ),
-        (0, ["0 minutes", "0 Minuten", "0 minutos", "0 minutes", "0分钟", "0分"]),
+        (0, ["0 minutes", "0 Minuten", "0 minutos", "0 minutes", "0分钟", "0分", "0 دقيقة"]),
     ],
 )
 def test_lengths_of_time_are_written_for_people(seconds: float, written: list[str]) -> None:
@@ -193,6 +207,7 @@ def test_dates_are_written_as_people_write_them() -> None:
         "5 décembre 2026",
         "2026年12月5日",
         "2026年12月5日",
+        "5 ديسمبر 2026",
     ]
     assert phrases("fr").day(date(2027, 1, 1)) == "1er janvier 2027"
     assert phrases("de").day(date(2027, 3, 1)) == "1. März 2027"
@@ -201,14 +216,18 @@ def test_dates_are_written_as_people_write_them() -> None:
 @pytest.mark.parametrize(
     ("amount", "currency", "written"),
     [
-        (12.5, "GBP", ["£12.50", "12,50 £", "12,50 £", "12,50 £", "£12.50", "£12.50"]),
-        (4.0, "eur", ["€4", "4 €", "4 €", "4 €", "€4", "€4"]),
-        (1200, "JPY", ["¥1200", "1200 ¥", "1200 ¥", "1200 ¥", "JP¥1200", "1200円"]),
-        (12_000, "CNY", ["CN¥12,000", "12.000 CN¥", "12.000 CN¥", "12\u202f000 CN¥", "¥12,000", "CN¥12,000"]),
-        (9.9, "CHF", ["CHF 9.90", "9,90 CHF", "9,90 CHF", "9,90 CHF", "CHF 9.90", "CHF 9.90"]),
-        (0.2345, "$", ["$0.2345", "0,2345 $", "0,2345 $", "0,2345 $", "$0.2345", "$0.2345"]),
-        (3, "", ["3", "3", "3", "3", "3", "3"]),
-        (3, "<b>£</b>", ["3", "3", "3", "3", "3", "3"]),
+        (12.5, "GBP", ["£12.50", "12,50 £", "12,50 £", "12,50 £", "£12.50", "£12.50", "12.50 £"]),
+        (4.0, "eur", ["€4", "4 €", "4 €", "4 €", "€4", "€4", "4 €"]),
+        (1200, "JPY", ["¥1200", "1200 ¥", "1200 ¥", "1200 ¥", "JP¥1200", "1200円", "1200 ¥"]),
+        (
+            12_000,
+            "CNY",
+            ["CN¥12,000", "12.000 CN¥", "12.000 CN¥", "12\u202f000 CN¥", "¥12,000", "CN¥12,000", "12,000 CN¥"],
+        ),
+        (9.9, "CHF", ["CHF 9.90", "9,90 CHF", "9,90 CHF", "9,90 CHF", "CHF 9.90", "CHF 9.90", "9.90 CHF"]),
+        (0.2345, "$", ["$0.2345", "0,2345 $", "0,2345 $", "0,2345 $", "$0.2345", "$0.2345", "0.2345 $"]),
+        (3, "", ["3"] * 7),
+        (3, "<b>£</b>", ["3"] * 7),
     ],
 )
 def test_money_is_written_with_the_sign_of_its_currency(amount: float, currency: str, written: list[str]) -> None:
@@ -223,6 +242,7 @@ def test_facets_that_are_known_are_asked_for_in_whole_sentences_and_others_by_th
         "Pour combien de personnes\u00a0?",
         "一共几个人？",
         "何名様ですか？",
+        "لكم شخصًا؟",
     ]
     assert [said.question("", "format") for said in EVERY] == [
         "Which format?",
@@ -231,6 +251,7 @@ def test_facets_that_are_known_are_asked_for_in_whole_sentences_and_others_by_th
         "Format\u00a0: que souhaitez-vous\u00a0?",
         "想要什么样的format？",
         "formatはどれがよいですか？",
+        "format: ماذا تريد؟",
     ]
 
 
@@ -244,6 +265,7 @@ def test_ranges_of_time_are_offered_in_simple_words() -> None:
         ["moins de 20 minutes", "20-40 minutes", "plus de 40 minutes"],
         ["20分钟以内", "20～40分钟", "40分钟以上"],
         ["20分以内", "20～40分", "40分以上"],
+        ["أقل من 20 دقيقة", "20-40 دقيقة", "أكثر من 40 دقيقة"],
     ]
     assert phrases("en").time_range(2700, 7200) == "45-120 minutes"
     assert phrases("de").time_range(3600, None) == "über 1 Stunde"
@@ -262,6 +284,7 @@ def test_ranges_of_prices_are_offered_in_simple_words() -> None:
         ["jusqu'à 10 £", "10-25 £", "plus de 25 £"],
         ["£10以内", "£10～£25", "£25以上"],
         ["£10以下", "£10～£25", "£25以上"],
+        ["حتى 10 £", "10-25 £", "أكثر من 25 £"],
     ]
 
 
@@ -299,3 +322,16 @@ def test_what_is_no_range_is_not_read(text: str) -> None:
 def test_a_range_without_limits_is_any(said: Phrases) -> None:
     assert said.time_range(None, None) == said.price_range(None, None, "EUR") == said.any
     assert read_range(said.any) is None
+
+
+@every_language
+def test_what_was_understood_is_said_in_every_language(said: Phrases) -> None:
+    english, limits = phrases("en").limits, said.limits
+
+    assert limits.compares.keys() == english.compares.keys()
+    names = [field.name for field in fields(limits) if isinstance(getattr(limits, field.name), str)]
+    blanks = {name: (getattr(limits, name).count("{"), getattr(english, name).count("{")) for name in names}
+    assert [name for name, (own, wanted) in blanks.items() if own != wanted] == []
+    if said.language != "en":
+        assert limits.words.keys() == phrases("de").limits.words.keys()
+        assert (said.word("total time") != "total time", said.word("tide")) == (True, "tide")

@@ -42,6 +42,22 @@ async def test_what_was_understood_is_said_field_by_field_with_the_words_it_was_
 
 
 @pytest.mark.parametrize(
+    ("language", "says"),
+    [
+        ("de", {"Zeit unter 30 Minuten", "geeignet für: vegetarisch", "Art des Gerichts: Abendessen"}),
+        ("fr", {"temps\u00a0: moins de 30 minutes", "convient à\u00a0: végétarien", "type de plat\u00a0: dîner"}),
+        ("ar", {"الوقت: أقل من 30 دقيقة", "مناسب لـ: نباتي", "نوع الطبق: عشاء"}),
+    ],
+)
+async def test_what_was_understood_is_said_in_the_language_of_the_answer(
+    demo: Asked, language: str, says: set[str]
+) -> None:
+    answer = await demo("vegetarian dinner under 30 minutes", language=language)
+
+    assert {each.says for each in answer.constraints} == says
+
+
+@pytest.mark.parametrize(
     ("question", "field", "fits"),
     [
         ("books under £8", "price", lambda d: d["price"] < 8),

@@ -6,9 +6,10 @@ from datetime import date
 from functools import cache
 from typing import Any, TypeAlias, cast
 
-from portico.ask.clues import Clue, Made, Maker, diet_clues, excluding, keeping_to, within
+from portico.ask.clues import Clue, Made, Maker, being, diet_clues, excluding, keeping_to, within
 from portico.ask.fields import Fields, called, key_of, number_in, spoken
 from portico.ask.kinds import DIETS, is_kind
+from portico.ask.phrasebook import Phrases
 from portico.ask.phrases import LANGUAGES, phrases, read_range
 from portico.ask.reading import Finding, Quantity, When, Without, read, read_value
 from portico.calls import Ask
@@ -99,9 +100,13 @@ def _type_filter(value: Any) -> Maker:
         wanted = [each.rpartition("/")[2] for each in texts_in(value)[:MAX_SEVERAL]]
         kinds = [kind for kind in fields.held("@type") if isinstance(kind, str)]
         fitting = [kind for kind in kinds if any(is_kind(kind, each) for each in wanted)]
+
+        def says(speech: Phrases) -> str:
+            return speech.limits.kind.format(", ".join(wanted))
+
         if fitting:
-            return Made("@type", f"type {', '.join(wanted)}", fields.among("@type", fitting))
-        return Made("@type", f"type {', '.join(wanted)}") if fields.collection.type in wanted else None
+            return Made("@type", says, fields.among("@type", fitting))
+        return Made("@type", says) if fields.collection.type in wanted else None
 
     return make
 
@@ -118,9 +123,9 @@ def _attribute(name: str, value: Any, reading: Read, *, is_answer: bool) -> Make
         if isinstance(value, Mapping) and name in fields.collection.fields:
             inside = _inside(fields, name, cast("Mapping[str, Any]", value), reading)
             if inside:
-                return Made(name, f"{spoken(name)}: {shown_value(value)}", inside)
+                return Made(name, being(spoken(name), shown_value(value)), inside)
         where = _value_filter(fields, path, value, reading) if path else None
-        return Made(path, f"{called(path)}: {shown_value(value)}", where) if path and where else None
+        return Made(path, being(called(path), shown_value(value)), where) if path and where else None
 
     return make
 

@@ -11,11 +11,14 @@ from typing import TypeAlias
 
 from portico.ask.fields import DATED, MAX_VALUE_WORDS, Fields, Key, called, key_of, spoken
 from portico.ask.kinds import ASKING, AVOIDED, DIETS, FAMILIES, MEETS, NAMED
+from portico.ask.phrasebook import Phrases
 from portico.ask.reading import By, Finding, Flag, In, Quantity, When, Without
 from portico.index.text import fold, stemmer, words
 from portico.query import EVERYTHING, And, Condition, Filter, Or
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Saying: TypeAlias = Callable[[Phrases], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,7 @@ class Made:
     """What a clue means in one collection."""
 
     path: str
-    says: str
+    says: Saying
     where: Filter = EVERYTHING
     without: tuple[str, ...] = ()
 
@@ -104,37 +107,51 @@ def _measured(found: Quantity, role: str) -> Maker:
     def make(fields: Fields) -> Made | None:
         path = fields.path(_PEOPLE.get(role, role)) if role else fields.path("price")
         where = fields.compares(path, found.op, found.value, found.upper) if path else None
-        return (
-            Made(path, f"{called(path)} {_shown(found)}{_other_money(found, fields)}", where)
-            if path and where
-            else None
-        )
+        if not path or not where:
+            return None
+        other = _other_money(found, fields)
+        return Made(path, lambda speech: asked_of(path, _shown(found, speech), speech) + _remark(other, speech), where)
 
     return make
 
 
 def _other_money(found: Quantity, fields: Fields) -> str:
-    """A remark where prices are in another currency than was said: they are compared as they stand."""
+    """The currency of prices here where another was said: they are compared as they stand."""
     here = [*fields.held("priceCurrency"), *fields.held("offers.priceCurrency")]
-    other = found.kind == "price" and found.unit and here and found.unit not in here
-    return f" (prices here are in {here[0]})" if other else ""
+    return str(here[0]) if found.kind == "price" and found.unit and here and found.unit not in here else ""
+
+
+def _remark(currency: str, speech: Phrases) -> str:
+    return speech.limits.other_money.format(currency) if currency else ""
+
+
+def asked_of(path: str, limit: str, speech: Phrases) -> str:
+    """What is asked of a field."""
+    return speech.limits.field.format(speech.word(called(path)), limit)
+
+
+def being(name: str, value: str) -> Saying:
+    """What a field is to be."""
+    return lambda speech: speech.limits.value.format(speech.word(name), speech.word(value))
 
 
 _PEOPLE: dict[str, str] = dict.fromkeys(
     ("people", "persons", "guests", "servings", "portions", "personen", "personas"), "people"
 )
-_COMPARES = {"lt": "under", "lte": "at most", "gt": "over", "gte": "at least", "eq": "exactly", "between": "between"}
 
 
-def _shown(found: Quantity) -> str:
+def _shown(found: Quantity, speech: Phrases) -> str:
     def one(value: float) -> str:
-        if found.kind == "duration":
-            return f"{value / 60:g} minutes" if value < 7200 else f"{value / 3600:g} hours"
-        unit = f" {found.unit}" if found.unit else ""
-        return f"{value:g}{unit}"
+        match found.kind:
+            case "duration":
+                return speech.duration(value)
+            case "price":
+                return speech.money(value, found.unit)
+            case _:
+                return f"{speech.number(value)} {found.unit}".rstrip()
 
-    upper = f" and {one(found.upper)}" if found.upper is not None else ""
-    return f"{_COMPARES[found.op]} {one(found.value)}{upper}"
+    ends = (found.value,) if found.upper is None else (found.value, found.upper)
+    return speech.limits.compares[found.op].format(*map(one, ends))
 
 
 def dated(found: When) -> Maker:
@@ -144,7 +161,7 @@ def dated(found: When) -> Maker:
         if path is None or (is_to_come and not fields.reaches(path, _micros(datetime.now(UTC)))):
             return None  # what is still to come was not published yet
         where = within(fields, path, found)
-        return Made(path, f"{called(path)} {_span(found)}", where) if where else None
+        return Made(path, lambda speech: asked_of(path, _span(found, speech), speech), where) if where else None
 
     return make
 
@@ -166,10 +183,10 @@ def _micros(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
-def _span(found: When) -> str:
-    start = f"from {found.start_at:%Y-%m-%d}" if found.start_at else ""
+def _span(found: When, speech: Phrases) -> str:
+    start = speech.limits.since.format(speech.day(found.start_at)) if found.start_at else ""
     last = found.end_at - timedelta(microseconds=1) if found.end_at and found.end_at.year > 1 else None
-    end = f"to {last:%Y-%m-%d}" if last else ""
+    end = speech.limits.until.format(speech.day(last)) if last else ""
     return " ".join(part for part in (start, end) if part)
 
 
@@ -187,17 +204,17 @@ def _left_out(fields: Fields, said: str) -> Made | None:
     for name in (said, NAMED[FAMILIES[family]] if family else said):
         free = fields.worded.get(diet or "", {}).get((*key_of(name), *key_of("free")))
         if diet and free:
-            return Made(diet, f"{called(diet)}: {spoken(free[0])}", fields.among(diet, free))
+            return Made(diet, being(called(diet), spoken(free[0])), fields.among(diet, free))
     unwanted = tuple(dict.fromkeys((said, *(FAMILIES[family] if family else ()))))
-    return Made(f"not {said}", f"without {said}", without=unwanted)
+    return Made(f"not {said}", lambda speech: speech.limits.without.format(said), without=unwanted)
 
 
 def _free_of_charge(fields: Fields) -> Made | None:
     path, price = fields.path("free"), fields.path("price")
     if path:
-        return Made(path, "free of charge", Condition(path, "eq", True))
+        return Made(path, lambda speech: speech.limits.free, Condition(path, "eq", True))
     where = fields.compares(price, "eq", 0) if price else None
-    return Made(price, "free of charge", where) if price and where else None
+    return Made(price, lambda speech: speech.limits.free, where) if price and where else None
 
 
 def _available(fields: Fields) -> Made | None:
@@ -207,9 +224,13 @@ def _available(fields: Fields) -> Made | None:
     held = fields.values[path]
     in_stock = [value for value in held if isinstance(value, str) and "instock" in value.lower().replace(" ", "")]
     if in_stock:
-        return Made(path, "in stock", fields.among(path, in_stock))
+        return Made(path, _in_stock, fields.among(path, in_stock))
     flag = any(isinstance(value, bool) for value in held)
-    return Made(path, "in stock", Condition(path, "eq", True) if flag else Condition(path, "gt", 0))
+    return Made(path, _in_stock, Condition(path, "eq", True) if flag else Condition(path, "gt", 0))
+
+
+def _in_stock(speech: Phrases) -> str:
+    return speech.limits.in_stock
 
 
 _FLAGS: dict[str, Maker] = {"free": _free_of_charge, "available": _available}
@@ -220,10 +241,14 @@ def _made_by(name: str) -> Maker:
         for path in fields.paths("maker"):
             values = fields.matching(path, name)
             if values:
-                return Made(path, f"by {values[0]}", fields.among(path, values))
+                return Made(path, _by(values[0]), fields.among(path, values))
         return None
 
     return make
+
+
+def _by(name: str) -> Saying:
+    return lambda speech: speech.limits.by.format(name)
 
 
 def placed(said: str) -> Maker:
@@ -235,7 +260,8 @@ def placed(said: str) -> Maker:
             for path in fields.paths("place")
             if fields.is_worded(path) and (values := fields.matching(path, said))
         ]
-        return Made("place", f"in {said}", parts[0] if len(parts) == 1 else Or(tuple(parts))) if parts else None
+        where = parts[0] if len(parts) == 1 else Or(tuple(parts))
+        return Made("place", lambda speech: speech.limits.within.format(said), where) if parts else None
 
     return make
 
@@ -257,9 +283,11 @@ def keeping_to(name: str) -> Maker:
         held = fields.worded.get(path or "", {})
         values = [value for each in (name, *MEETS.get(name, ())) for value in held.get(key_of(each), ())]
         if path and values:
-            return Made(path, f"{called(path)}: {name}", fields.among(path, values))
+            return Made(path, being(called(path), name), fields.among(path, values))
         if name in AVOIDED and fields.collection.type in {"Recipe", "MenuItem"}:
-            return Made(f"not {name}", f"{name}, by what it is made of", without=AVOIDED[name])
+            return Made(
+                f"not {name}", lambda speech: speech.limits.made_of.format(speech.word(name)), without=AVOIDED[name]
+            )
         return None
 
     return make

@@ -12,6 +12,8 @@ from datetime import date
 from itertools import islice
 from typing import Any, TypeAlias, cast
 
+from portico.ask.contrast import Pair
+from portico.ask.languages import CONTRASTS
 from portico.ask.phrases import Phrases
 from portico.catalog import FieldType, comparable, instant, seconds, singular
 from portico.index.text import SILENT, STEMMERS, Term, stemmer, wanted, words
@@ -39,6 +41,7 @@ LEAD = 0.1  # more for the first sentence of an item, less for each that follows
 
 Data: TypeAlias = Mapping[str, Any]
 Stems: TypeAlias = frozenset[str]
+Lead: TypeAlias = tuple[int, str]  # which of several is ahead, and how that is said
 
 _INVISIBLE = re.compile(
     "[\u0000-\u0008\u000e-\u001b\u007f-\u0084\u0086-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
@@ -122,6 +125,7 @@ class Fact:
     read: Callable[[Data], Any]  # None if the item does not say
     say: Callable[[Phrases, Any], str]
     span: Callable[[Phrases, Sequence[Any]], str] | None = None  # over different values; empty if they do not compare
+    apart: Callable[[Phrases, Sequence[Any]], Lead | None] | None = None  # which of several values is ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +173,28 @@ def answer(
         return known
     candidates = [each for rank, item in enumerate(items[:MAX_ITEMS]) for each in _candidates(item, rank, languages)]
     return _best(terms, candidates) or summarize(question, items, phrases, total, is_counted=is_counted)
+
+
+def compare(question: str, items: Sequence[Item], phrases: Phrases) -> tuple[Sentence, ...]:
+    """What sets items apart, by what was asked for if that can be said, and the facts they share or else have.
+
+    Nothing, if none of them has any.
+    """
+    known = [(fact, [fact.read(item.data) for item in items]) for fact in _FACTS]
+    shared = [(fact, values) for fact, values in known if all(value is not None for value in values)]
+    shared.sort(key=lambda pair: not pair[0].asked.search(question))
+    asked = [pair for pair in shared if pair[0].asked.search(question)] or shared
+    leads = [lead for fact, values in asked if fact.apart and (lead := fact.apart(phrases, values))]
+    ahead = [[said for place, said in leads if place == at] for at in range(len(items))]
+    common = [[fact.say(phrases, values[at]) for fact, values in shared[:MAX_FACTS]] for at in range(len(items))]
+    facts = [said or _facts(question, item, phrases) for item, said in zip(items, common, strict=True)]
+    if not any(facts):
+        return ()
+    contrast, ids = CONTRASTS[phrases.language], tuple(item.id for item in items)
+    names = [phrases.name(_name(item)) for item in items]
+    apart = [contrast.ahead(name, said) for name, said in zip(names, ahead, strict=True) if said]
+    sides = [contrast.side(name, said) for name, said in zip(names, facts, strict=True)]
+    return tuple(Sentence(contrast.together(parts), ids) for parts in (apart, sides) if parts)
 
 
 def plain(text: str) -> str:
@@ -291,6 +317,22 @@ def _span_prices(phrases: Phrases, prices: Sequence[Price]) -> str:
     return phrases.prices(phrases.money(low, currency), phrases.money(high, currency))
 
 
+def _cheaper(phrases: Phrases, prices: Sequence[Price]) -> Lead | None:
+    currencies = {price.currency for price in prices if price.high > 0}
+    if len(currencies) != 1 or any(price.low < price.high for price in prices):
+        return None
+    currency, lows = currencies.pop(), [price.low for price in prices]
+    return _lead(CONTRASTS[phrases.language].price, lows, lambda less: phrases.money(round(less, 2), currency))
+
+
+def _lead(pair: Pair, values: Sequence[float], say: Callable[[float], str] = str) -> Lead | None:
+    """Which has least, if only one has, and by how much if there are two."""
+    least, (of_two, of_several) = min(values), pair
+    if values.count(least) > 1:
+        return None
+    return values.index(least), of_two.format(say(max(values) - least)) if len(values) == 2 else of_several
+
+
 def _time(data: Data) -> float | None:
     said = (value for value in _values(data, *_TIMES) if isinstance(value, str) and len(value) < 40)
     return next((length for text in said if (length := seconds(text)) and length < MAX_AMOUNT), None)
@@ -303,6 +345,10 @@ def _say_time(phrases: Phrases, length: float) -> str:
 def _span_times(phrases: Phrases, lengths: Sequence[float]) -> str:
     low, high = phrases.duration(min(lengths)), phrases.duration(max(lengths))
     return phrases.times(low, high) if low != high else ""
+
+
+def _shorter(phrases: Phrases, lengths: Sequence[float]) -> Lead | None:
+    return _lead(CONTRASTS[phrases.language].time, lengths, phrases.duration)
 
 
 def _rating(data: Data) -> tuple[float, float] | None:
@@ -322,6 +368,10 @@ def _span_ratings(phrases: Phrases, ratings: Sequence[tuple[float, float]]) -> s
     return phrases.ratings(low, high) if low != high and len({best for _, best in ratings}) == 1 else ""
 
 
+def _better(phrases: Phrases, ratings: Sequence[tuple[float, float]]) -> Lead | None:
+    return _lead(CONTRASTS[phrases.language].rating, [-value / best for value, best in ratings])
+
+
 def _day(data: Data) -> date | None:
     said = (value for value in _values(data, "startDate") if isinstance(value, str) and len(value) < 40)
     return next((date.fromisoformat(text[:10]) for text in said if instant(text) is not None), None)
@@ -334,6 +384,10 @@ def _say_day(phrases: Phrases, day: date) -> str:
 def _span_days(phrases: Phrases, days: Sequence[date]) -> str:
     first, last = min(days), max(days)
     return phrases.dates(phrases.day(first), phrases.day(last)) if first != last else ""
+
+
+def _sooner(phrases: Phrases, days: Sequence[date]) -> Lead | None:
+    return _lead(CONTRASTS[phrases.language].day, [day.toordinal() for day in days])
 
 
 def _text(data: Data, *paths: str) -> str:
@@ -518,10 +572,13 @@ def _cue(pattern: str) -> re.Pattern[str]:
 
 _FACTS = (
     Fact(
-        _cue(r"\bwhen\b|\bdate|\bwann\b|\bdatum|\bcuándo|\bfecha|\bquand\b|时候|时间|日期|いつ|日付"),
+        _cue(
+            r"\bwhen\b|\bearlier\b|\bsooner\b|\bdate|\bfrüher\b|\bwann\b|\bdatum|\bcuándo|\bfecha|\bquand\b|时候|时间|日期|いつ|日付"
+        ),
         _day,
         _say_day,
         _span_days,
+        _sooner,
     ),
     Fact(
         _cue(r"\bwhere\b|\bplace|\bwo\b|\bort\b|\bdónde|\blugar|\boù\b|\blieu|哪里|哪儿|地点|どこ|場所"),
@@ -530,12 +587,13 @@ _FACTS = (
     ),
     Fact(
         _cue(
-            r"\btime\b|\blong\b|\bquick|\bfast\b|\bminutes?\b|\bhours?\b|\bzeit|\blange\b|\bschnell|\bminuten|\bstunde"
+            r"\btime\b|\blong(?:er)?\b|\bshorter\b|\bquick|\bfast(?:er)?\b|\bslower\b|\bkürzer|\blänger|\bminutes?\b|\bhours?\b|\bzeit|\blange\b|\bschnell|\bminuten|\bstunde"
             r"|\btiempo|\brápid|\bminutos|\bhoras?\b|\btemps\b|\brapide|\bvite\b|\bheures?\b|多久|时间|分钟|小时|快|時間|分|早"
         ),
         _time,
         _say_time,
         _span_times,
+        _shorter,
     ),
     Fact(
         _cue(
@@ -546,14 +604,16 @@ _FACTS = (
         _price,
         _say_price,
         _span_prices,
+        _cheaper,
     ),
     Fact(
         _cue(
-            r"\brat(?:ed|ing)|\bbest\b|\bgood\b|\bbewert|\bbeste|\bvalora|\bmejor|\bnoté|\bmeilleur|评分|最好|評価|評判|人気"
+            r"\brat(?:ed|ing)|\bbest\b|\bbetter\b|\bgood\b|\bbewert|\bbesser|\bbeste|\bvalora|\bmejor|\bnoté|\bmeilleur|评分|最好|評価|評判|人気"
         ),
         _rating,
         _say_rating,
         _span_ratings,
+        _better,
     ),
     Fact(
         _cue(r"\bcuisine|\bküche|\bcocina|菜系|料理"),

@@ -39,6 +39,31 @@ class Script:
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """How a language says what it understood of a question. {} stands for a value."""
+
+    words: Mapping[str, str]  # for fields, and for values that are no names, by what they are in English
+    field: str  # {} and what is asked of it
+    value: str  # {} and what it is to be
+    compares: Mapping[str, str]  # by operator
+    since: str
+    until: str
+    lowest: str
+    highest: str
+    oldest: str
+    newest: str
+    without: str
+    free: str
+    in_stock: str
+    by: str
+    within: str
+    near: str  # metres and a place
+    made_of: str  # a diet that no field names
+    kind: str
+    other_money: str
+
+
+@dataclass(frozen=True, slots=True)
 class Phrases:
     """The fixed phrases of one language. Names of items and fields are put in as they are."""
 
@@ -91,10 +116,15 @@ class Phrases:
     left_out: Say  # words that leave nothing: they do not count
     among: Callable[[int], str]  # the best matches that are sorted, where there are more
     ignored: Callable[[Sequence[str]], str]
+    limits: Limits
 
     def question(self, facet: str, label: str) -> str:
         """What to ask back about a facet; one that is not known is called by its label."""
         return self.questions.get(facet) or self.which(label)
+
+    def word(self, english: str) -> str:
+        """A word for what a field or a value is called; as it is where there is none."""
+        return self.limits.words.get(english, english)
 
     def noun(self, kind: str, count: int) -> str:
         """The word for so many things of a schema.org type, or for things in general."""

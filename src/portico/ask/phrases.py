@@ -26,6 +26,7 @@ _BOUNDS = {
     "unter": False, "bis": False, "über": True,
     "menos de": False, "hasta": False, "más de": True,
     "moins de": False, "jusqu'à": False, "plus de": True,
+    "أقل من": False, "حتى": False, "أكثر من": True,
     "以内": False, "以下": False, "以上": True,
 }  # fmt: skip
 _NUMBER = r"\d{1,3}(?:[.,\u202f]\d{3})+(?:[.,]\d{1,2})?|\d{1,15}(?:[.,]\d{1,2})?"

@@ -11,7 +11,8 @@ from typing import TypeAlias
 from portico.ask.actions import Actions
 from portico.ask.attributes import is_no, is_yes, shown_value
 from portico.ask.clarify import clarify
-from portico.ask.compose import Sentence, answer, summarize
+from portico.ask.comparison import Contest, contests_in, led_by, meant
+from portico.ask.compose import Sentence, answer, compare, summarize
 from portico.ask.deeds import CONFIRM, Deed, needs_confirmation, questions_for, read_deed, wanted_operation
 from portico.ask.events import (
     Clarify,
@@ -36,7 +37,7 @@ from portico.catalog import Catalog, Collection, Operation
 from portico.errors import TaskCancelled, Unavailable
 from portico.index import Index
 from portico.index.text import STOPWORDS, words
-from portico.items import title_of
+from portico.items import Item, title_of
 from portico.models.language import LanguageModel
 from portico.query import Filter, Order, Query
 from portico.search import Finder, Wish
@@ -90,6 +91,7 @@ class _Turn:
     notes: list[str] = field(default_factory=list[str])
     bill: Bill = field(default_factory=Bill)
     is_silent: bool = False  # the model did not answer
+    compared: tuple[Item, ...] = ()  # what the question names and compares
 
     def give_up_model(self) -> None:
         if not self.is_silent:
@@ -153,17 +155,19 @@ class Pipeline:
         if self._finder.index:
             await self._finder.index.sync(asker.seen)
         site = await self._fields(asker.collections)
+        asked_in = _language_of(ask.text, language)
         turn = _Turn(
             ask,
             asker,
             speech,
-            understand(ask, site, _language_of(ask.text, language), datetime.now(UTC).date()),
+            understand(ask, site, asked_in, datetime.now(UTC).date(), speech),
             {each.collection.name: each for each in site},
             self._finder.index.seq if self._finder.index else 0,
         )
         await self._locate(turn, site)
+        await self._compare(turn, asked_in)
         yield self._understood(turn)
-        asked = await self._clarification(turn)
+        asked = None if turn.compared else await self._clarification(turn)
         if asked:
             yield asked
             return
@@ -219,7 +223,8 @@ class Pipeline:
             return
         turn.meaning = replace(meaning.without_words(place.words), targets=(*named, *near))
         if spot and near:
-            says = f"within {spot.metres:g} metres of {title_of(spot.item.data) or spot.item.id}"
+            where = title_of(spot.item.data) or spot.item.id
+            says = turn.phrases.limits.near.format(turn.phrases.number(spot.metres), where)
             turn.meaning = replace(turn.meaning, found_out=(Constraint("geo", says, place.words),))
 
     # What the question asks to be done
@@ -272,6 +277,37 @@ class Pipeline:
         names = [(key_of(title_of(hit.item.data)), hit.item.id) for hit in hits]
         return max((pair for pair in names if pair[0] and said.issuperset(pair[0])), default=((), None))[1]
 
+    # What the question compares
+
+    async def _compare(self, turn: _Turn, language: str) -> None:
+        """Find the things that a question compares, if every one of them is an item."""
+        ask, asked = turn.ask, turn.meaning
+        # What stands beside a question says where to look.
+        said = [target.fields for target in asked.targets] if ask.filters or ask.answers else [*turn.fields.values()]
+        for contest in contests_in(asked.question, language):
+            meaning = asked.by_name(contest.names, said, ask.where)
+            found = await self._meant(turn, meaning.targets, contest, language)
+            if found:
+                places = {item.collection for item in found}
+                targets = tuple(target for target in meaning.targets if target.name in places)
+                turn.compared, turn.meaning = found, replace(meaning, targets=targets)
+                return
+
+    async def _meant(
+        self, turn: _Turn, targets: Sequence[Target], contest: Contest, language: str
+    ) -> tuple[Item, ...] | None:
+        """An item for each of the names, or nothing at all."""
+        wishes = [Wish(target.name, target.where, target.without) for target in targets]
+        found: dict[tuple[str, str], Item] = {}
+        for name in contest.names:
+            hits, _ = await self._finder.find_across(wishes, name, NAMED_DEPTH, turn.asker.seen, by="text")
+            items = [hit.item for hit in hits]
+            item = meant(name, items, turn.meaning.question, language, is_said=contest.is_said)
+            if item is None:
+                return None
+            found[item.collection, item.id] = item
+        return tuple(found.values()) if len(found) == len(contest.names) else None
+
     # Asking back
 
     async def _clarification(self, turn: _Turn) -> Clarify | None:
@@ -309,7 +345,7 @@ class Pipeline:
         yield Finished(len(shown), tuple(turn.notes), turn.bill.cost)
 
     async def _ordered(self, turn: _Turn, scored: list[Scored]) -> AsyncGenerator[Scored | Promised]:
-        if self._judge is None or not scored or turn.meaning.sort:
+        if self._judge is None or not scored or turn.meaning.sort or turn.compared:
             for each in scored:
                 yield each
             return
@@ -334,6 +370,8 @@ class Pipeline:
             turn.meaning = replace(meaning, text="", content=())
             scored = await self._search(turn, [(target, target.where) for target in meaning.targets])
             turn.notes += [turn.phrases.left_out(meaning.text)] if scored else []
+        if turn.compared:
+            return led_by(turn.compared, scored)
         return await self._sorted(turn, scored, meaning.sort) if meaning.sort else scored
 
     async def _sorted(self, turn: _Turn, scored: list[Scored], sort: Sort) -> list[Scored]:
@@ -431,7 +469,8 @@ class Pipeline:
         attached = turn.ask.attached
         if mode is None or not (shown or attached):
             return
-        items = [*attached, *(each.item for each in shown)][:SUMMED_UP]
+        compared = turn.compared if turn.ask.start == 0 and len(turn.compared) <= len(shown) else ()
+        items = [*attached, *(compared or (each.item for each in shown))][:SUMMED_UP]
         if self._judge and not turn.is_silent and await turn.asker.may_use_model():
             spoken = False
             try:
@@ -444,9 +483,11 @@ class Pipeline:
             if spoken:
                 return
             turn.give_up_model()
+        question, speech = turn.meaning.question, turn.phrases
         compose = answer if mode == "generate" else summarize
-        is_counted = total is not None and not attached
-        for sentence in compose(turn.meaning.question, items, turn.phrases, total, is_counted=is_counted):
+        is_counted = total is not None and not attached and not compared
+        apart = compare(question, compared, speech) if compared and not attached else ()
+        for sentence in apart or compose(question, items, speech, total, is_counted=is_counted):
             yield _piece(sentence)
 
 

@@ -56,7 +56,15 @@ _END = re.compile(r"[.!?…。！？]+(?:\s*\[\d[\d,\s]{0,40}\])*|\n")
 _SHORT = re.compile(r"(?:^|[\s(])(?:\w|\w\.\w|no|St|Dr|Mr|Mrs|Ms|Nr|No|ca|bzw|etc|vs|approx|p\.ej|Sr|Sra|M|Mme)\.$")
 LEAST_CHARACTERS = 160  # of an item; with less there are fewer items
 MOST_CHARACTERS = 1500
-NAMES = {"de": "German", "en": "English", "es": "Spanish", "fr": "French", "ja": "Japanese", "zh": "Chinese"}
+NAMES = {
+    "ar": "Arabic",
+    "de": "German",
+    "en": "English",
+    "es": "Spanish",
+    "fr": "French",
+    "ja": "Japanese",
+    "zh": "Chinese",
+}
 
 
 def rank_prompt(question: str, history: Sequence[str], items: Sequence[Item], budget: int) -> tuple[Prompt, int]:

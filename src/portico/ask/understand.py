@@ -9,11 +9,12 @@ from datetime import date
 from typing import Any
 
 from portico.ask.attributes import LOCATIONS, MAX_SEVERAL, attribute_clues, name_of, remembered_clues, texts_in
-from portico.ask.clues import Clue, Made, diet_clues, grams, is_factual, placed, said_clues, spans_of, tokens_of
+from portico.ask.clues import Clue, Made, being, diet_clues, grams, is_factual, placed, said_clues, spans_of, tokens_of
 from portico.ask.events import Constraint
 from portico.ask.fields import Fields, Key, called, key_of, spoken
 from portico.ask.followup import stand_alone
 from portico.ask.kinds import CALLED, CHEAP, COOKING, DESCRIBING, DOERS, OPEN, VAGUE, WIDE, is_kind
+from portico.ask.phrasebook import Phrases
 from portico.ask.reading import Finding, In, Near, Sort, read
 from portico.calls import Ask
 from portico.index.text import STOPWORDS, fold, words
@@ -64,6 +65,7 @@ class Meaning:
     question: str  # stands alone
     text: str  # what is left for the search by words
     targets: tuple[Target, ...]
+    speech: Phrases  # in which it says what was understood
     found_out: tuple[Constraint, ...] = ()  # what the words alone did not say
     ignored: tuple[str, ...] = ()
     unclear: tuple[str, ...] = ()  # answers that mean nothing for what was asked
@@ -79,21 +81,23 @@ class Meaning:
     def constraints(self) -> tuple[Constraint, ...]:
         """What was understood, as it was put to each collection."""
         told = [each for target in self.targets for each in target.told]
-        made = [Constraint(each.made.path, each.made.says, each.clue.words) for each in told]
+        made = [Constraint(each.made.path, each.made.says(self.speech), each.clue.words) for each in told]
         return tuple(dict.fromkeys((*made, *self._order(), *self.found_out)))
 
     def _order(self) -> tuple[Constraint, ...]:
         if self.sort is None:
             return ()
         paths = [path for target in self.targets if (path := target.fields.sortable(self.sort.role))]
-        end, said = "highest" if self.sort.descending else "lowest", self.question[self.sort.start : self.sort.end]
-        return tuple(Constraint(path, f"{called(path)}: {end} first", said) for path in paths)
+        limits, said = self.speech.limits, self.question[self.sort.start : self.sort.end]
+        ends = (limits.oldest, limits.newest) if self.sort.role == "date" else (limits.lowest, limits.highest)
+        end = ends[self.sort.descending]
+        return tuple(Constraint(path, being(called(path), end)(self.speech), said) for path in paths)
 
     @property
     def categories(self) -> tuple[str, ...]:
         """What is given up when nothing is left."""
         told = [each for target in self.targets for each in target.told]
-        return tuple(dict.fromkeys(each.made.says for each in told if not each.clue.strict))
+        return tuple(dict.fromkeys(each.made.says(self.speech) for each in told if not each.clue.strict))
 
     def without_words(self, said: str) -> "Meaning":
         """The same question without words that were understood since."""
@@ -101,6 +105,18 @@ class Meaning:
         left = frozenset(words(text))
         content = tuple(word for word in self.content if word in left)
         return replace(self, text=text if content else "", content=content)
+
+    def by_name(self, names: Sequence[str], site: Sequence[Fields], where: Filter) -> "Meaning":
+        """The same question where its words are names of things: none of them is a limit, nor says where to look."""
+        told = [each.clue for target in self.targets for each in target.told]
+        clues = [clue for clue in _latest(told) if clue.strict and clue.span is None]
+        targets = [
+            _target(fields, [Telling(clue, made) for clue in clues if (made := clue.make(fields))], where)
+            for fields in site
+        ]
+        text = " ".join(names)
+        kept = replace(self, text=text, content=tuple(words(text)), targets=tuple(targets))
+        return replace(kept, sort=None, place=None, found_out=(), favours={})
 
     def naming(self, place: Place) -> tuple[Target, ...]:
         """The targets whose items name a place themselves, kept to those that do."""
@@ -130,8 +146,8 @@ class Meaning:
         return len(self.content) + sum(2 if clue.strict else 1 for clue in clues.values()) + int(describes)
 
 
-def understand(ask: Ask, site: Sequence[Fields], language: str, today: date) -> Meaning:
-    """What a question means to these collections."""
+def understand(ask: Ask, site: Sequence[Fields], language: str, today: date, speech: Phrases) -> Meaning:
+    """What a question in a language means to these collections, to be said in words of perhaps another one."""
     turn = stand_alone(ask.text, ask.previous, language)
     if turn.depends:
         ask = replace(ask, answers={**ask.settled, **ask.answers})
@@ -159,6 +175,7 @@ def understand(ask: Ask, site: Sequence[Fields], language: str, today: date) -> 
         question=turn.text,
         text=_without_filler(rest) if text_words else "",
         targets=targets,
+        speech=speech,
         ignored=tuple(dict.fromkeys([*ignored, *wrong, *(_unheard(lost, place) if chosen else ())])),
         unclear=tuple(clue.words for clue in lost if clue.words in ask.answers),
         sort=sort,
@@ -354,7 +371,7 @@ def _keeping(target: Target, facets: Sequence[Facet]) -> Target:
 
 def _told(facet: Facet, fields: Fields) -> Telling:
     where = fields.among(facet.path, facet.values)
-    made = Made(facet.path, f"{called(facet.path)}: {spoken(facet.values[0])}", where)
+    made = Made(facet.path, being(called(facet.path), spoken(facet.values[0])), where)
     return Telling(Clue(f"category {facet.path}", facet.words, lambda _: made, strict=False), made)
 
 

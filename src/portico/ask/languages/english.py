@@ -1,6 +1,7 @@
 """English: the words that are read in questions and follow-ups, and the phrases that are said. Has no rules."""
 
 from portico.ask.calendar import DateWords
+from portico.ask.contrast import Contrast
 from portico.ask.lexicon import (
     AFFORDED,
     AGE,
@@ -49,7 +50,7 @@ from portico.ask.lexicon import (
     Lexicon,
     Unit,
 )
-from portico.ask.phrasebook import Phrases, Script, capital, dated, leading, tail
+from portico.ask.phrasebook import Limits, Phrases, Script, capital, dated, leading, tail
 from portico.ask.sayings import DASHES, Sayings, any_of, folded, numbered
 from portico.ask.speech import speech
 from portico.index.text import STOPWORDS
@@ -452,4 +453,49 @@ PHRASES = Phrases(
     left_out=lambda said: f"Nothing fits “{said}”; this is without it.",
     among=lambda count: f"Sorted among the {count:,} best matches; there are more.",
     ignored=lambda names: f"Ignored, as there is no use for it here: {', '.join(names)}.",
+    limits=Limits(
+        words={},
+        field="{} {}",
+        value="{}: {}",
+        compares={
+            "lt": "under {}",
+            "lte": "at most {}",
+            "gt": "over {}",
+            "gte": "at least {}",
+            "eq": "exactly {}",
+            "between": "between {} and {}",
+        },
+        since="from {}",
+        until="to {}",
+        lowest="lowest first",
+        highest="highest first",
+        oldest="oldest first",
+        newest="newest first",
+        without="without {}",
+        free="free of charge",
+        in_stock="in stock",
+        by="by {}",
+        within="in {}",
+        near="within {} metres of {}",
+        made_of="{}, by what it is made of",
+        kind="type {}",
+        other_money=" (prices here are in {})",
+    ),
+)
+
+CONTRAST = Contrast(
+    together=lambda parts: f"{'; '.join(parts)}.",
+    side=lambda name, facts: f"{name}{tail(': ', ', ', facts)}",
+    ahead=lambda name, parts: f"{name} {PHRASES.join(parts)}",
+    price=("costs {} less", "costs least"),
+    time=("takes {} less", "takes least time"),
+    rating=("is rated higher", "is rated highest"),
+    day=("is earlier", "is the earliest"),
+    choosing=folded("or vs versus"),
+    joining=folded("and with to than from against"),
+    cues=folded(
+        """compare compares compared comparing comparison differ differs difference differences between vs versus
+        cheaper dearer pricier expensive price prices cost costs better faster quicker slower shorter longer rated
+        rating higher lower earlier sooner later"""
+    ),
 )

@@ -1,6 +1,7 @@
 """French: the words that are read in questions and follow-ups, and the phrases that are said. Has no rules."""
 
 from portico.ask.calendar import DateWords
+from portico.ask.contrast import Contrast
 from portico.ask.lexicon import (
     CALORIES,
     CHEAP,
@@ -44,7 +45,7 @@ from portico.ask.lexicon import (
     Comparison,
     Lexicon,
 )
-from portico.ask.phrasebook import Phrases, Script, capital, dated, tail, trailing
+from portico.ask.phrasebook import Limits, Phrases, Script, capital, dated, tail, trailing
 from portico.ask.sayings import DASHES, Sayings, any_of, folded, numbered
 from portico.ask.speech import speech
 from portico.index.text import STOPWORDS
@@ -374,4 +375,94 @@ PHRASES = Phrases(
     left_out=lambda said: f"Rien ne correspond à «\u00a0{said}\u00a0»\u00a0; voici sans ce critère.",
     among=lambda count: f"Trié parmi les {count} meilleurs résultats\u00a0; il y en a d’autres.",
     ignored=lambda names: f"Sans effet ici, et donc ignoré\u00a0: {', '.join(names)}.",
+    limits=Limits(
+        words={
+            "total time": "temps",
+            "cook time": "cuisson",
+            "prep time": "préparation",
+            "duration": "durée",
+            "price": "prix",
+            "low price": "prix",
+            "estimated cost": "coût",
+            "average price": "prix moyen",
+            "suitable for": "convient à",
+            "recipe category": "type de plat",
+            "recipe cuisine": "cuisine",
+            "serves cuisine": "cuisine",
+            "category": "catégorie",
+            "genre": "genre",
+            "article section": "rubrique",
+            "kind": "type",
+            "rating value": "note",
+            "start date": "date",
+            "end date": "fin",
+            "date published": "publié",
+            "number of pages": "pages",
+            "recipe yield": "portions",
+            "author": "auteur",
+            "brand": "marque",
+            "location": "lieu",
+            "in language": "langue",
+            "vegetarian": "végétarien",
+            "vegan": "végane",
+            "gluten free": "sans gluten",
+            "dairy free": "sans lait",
+            "nut free": "sans noix",
+            "low calorie": "pauvre en calories",
+            "low fat": "pauvre en graisses",
+            "low salt": "pauvre en sel",
+            "low lactose": "pauvre en lactose",
+            "diabetic": "diabétique",
+            "halal": "halal",
+            "kosher": "casher",
+            "pescatarian": "pescétarien",
+            "breakfast": "petit déjeuner",
+            "lunch": "déjeuner",
+            "dinner": "dîner",
+            "dessert": "dessert",
+            "soup": "soupe",
+            "snack": "en-cas",
+        },
+        field="{}\u00a0: {}",
+        value="{}\u00a0: {}",
+        compares={
+            "lt": "moins de {}",
+            "lte": "au plus {}",
+            "gt": "plus de {}",
+            "gte": "au moins {}",
+            "eq": "exactement {}",
+            "between": "entre {} et {}",
+        },
+        since="à partir du {}",
+        until="jusqu’au {}",
+        lowest="par ordre croissant",
+        highest="par ordre décroissant",
+        oldest="du plus ancien au plus récent",
+        newest="du plus récent au plus ancien",
+        without="sans {}",
+        free="gratuit",
+        in_stock="en stock",
+        by="de {}",
+        within="à {}",
+        near="à {} mètres au plus de {}",
+        made_of="{}, d’après les ingrédients",
+        kind="type\u00a0: {}",
+        other_money=" (les prix sont ici en {})",
+    ),
+)
+
+CONTRAST = Contrast(
+    together=lambda parts: f"{_SEMICOLON.join(parts)}.",
+    side=lambda name, facts: f"{name}{tail(' (', ', ', facts, ')')}",
+    ahead=lambda name, parts: f"{name} {PHRASES.join(parts)}",
+    price=("coûte {} de moins", "coûte le moins"),
+    time=("prend {} de moins", "prend le moins de temps"),
+    rating=("a une meilleure note", "a la meilleure note"),
+    day=("a lieu plus tôt", "a lieu en premier"),
+    choosing=folded("ou vs versus"),
+    joining=folded("et avec que contre"),
+    cues=folded(
+        """compare comparer comparez comparaison différence différences entre vs versus cher chère prix coûte coûtent
+        coût mieux meilleur meilleure rapide lent lente court courte long longue noté notée note tôt tard"""
+    ),
 )

@@ -1,6 +1,7 @@
 """German: the words that are read in questions and follow-ups, and the phrases that are said. Has no rules."""
 
 from portico.ask.calendar import DateWords
+from portico.ask.contrast import Contrast
 from portico.ask.lexicon import (
     AGE,
     CALORIES,
@@ -47,7 +48,7 @@ from portico.ask.lexicon import (
     Lexicon,
     Order,
 )
-from portico.ask.phrasebook import Phrases, Script, capital, dated, tail, trailing
+from portico.ask.phrasebook import Limits, Phrases, Script, capital, dated, tail, trailing
 from portico.ask.sayings import DASHES, Sayings, any_of, folded, numbered
 from portico.ask.speech import speech
 from portico.index.text import STOPWORDS
@@ -413,4 +414,95 @@ PHRASES = Phrases(
     left_out=lambda said: f"Zu „{said}“ passt nichts; das hier ist ohne.",
     among=lambda count: f"Sortiert unter den {count} besten Treffern; es gibt noch mehr.",
     ignored=lambda names: f"Hier ohne Bedeutung und deshalb nicht beachtet: {', '.join(names)}.",
+    limits=Limits(
+        words={
+            "total time": "Zeit",
+            "cook time": "Kochzeit",
+            "prep time": "Vorbereitung",
+            "duration": "Dauer",
+            "price": "Preis",
+            "low price": "Preis",
+            "estimated cost": "Kosten",
+            "average price": "Preis im Schnitt",
+            "suitable for": "geeignet für",
+            "recipe category": "Art des Gerichts",
+            "recipe cuisine": "Küche",
+            "serves cuisine": "Küche",
+            "category": "Kategorie",
+            "genre": "Genre",
+            "article section": "Rubrik",
+            "kind": "Art",
+            "rating value": "Bewertung",
+            "start date": "Datum",
+            "end date": "Ende",
+            "date published": "erschienen",
+            "number of pages": "Seiten",
+            "recipe yield": "Portionen",
+            "author": "von",
+            "brand": "Marke",
+            "location": "Ort",
+            "in language": "Sprache",
+            "vegetarian": "vegetarisch",
+            "vegan": "vegan",
+            "gluten free": "glutenfrei",
+            "dairy free": "milchfrei",
+            "nut free": "nussfrei",
+            "low calorie": "kalorienarm",
+            "low fat": "fettarm",
+            "low salt": "salzarm",
+            "low lactose": "laktosearm",
+            "diabetic": "für Diabetiker",
+            "halal": "halal",
+            "kosher": "koscher",
+            "pescatarian": "pescetarisch",
+            "breakfast": "Frühstück",
+            "lunch": "Mittagessen",
+            "dinner": "Abendessen",
+            "dessert": "Nachtisch",
+            "soup": "Suppe",
+            "snack": "Snack",
+        },
+        field="{} {}",
+        value="{}: {}",
+        compares={
+            "lt": "unter {}",
+            "lte": "höchstens {}",
+            "gt": "über {}",
+            "gte": "mindestens {}",
+            "eq": "genau {}",
+            "between": "zwischen {} und {}",
+        },
+        since="ab {}",
+        until="bis {}",
+        lowest="niedrigste zuerst",
+        highest="höchste zuerst",
+        oldest="älteste zuerst",
+        newest="neueste zuerst",
+        without="ohne {}",
+        free="kostenlos",
+        in_stock="vorrätig",
+        by="von {}",
+        within="in {}",
+        near="höchstens {} Meter von {}",
+        made_of="{}, nach den Zutaten",
+        kind="Art: {}",
+        other_money=" (Preise sind hier in {})",
+    ),
+)
+
+CONTRAST = Contrast(
+    together=lambda parts: f"{'; '.join(parts)}.",
+    side=lambda name, facts: f"{name}{tail(' (', ', ', facts, ')')}",
+    ahead=lambda name, parts: f"{name} {PHRASES.join(parts)}",
+    price=("kostet {} weniger", "kostet am wenigsten"),
+    time=("dauert {} weniger", "dauert am kürzesten"),
+    rating=("ist besser bewertet", "ist am besten bewertet"),
+    day=("ist früher", "ist am frühesten"),
+    choosing=folded("oder vs versus"),
+    joining=folded("und mit als von gegen"),
+    cues=folded(
+        """vergleiche vergleich vergleichen vergleicht unterschied unterschiede unterscheidet unterscheiden zwischen vs
+        versus billiger günstiger teurer preis preise kostet kosten besser schneller langsamer kürzer länger bewertet
+        bewertung früher später"""
+    ),
 )

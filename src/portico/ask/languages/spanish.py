@@ -3,6 +3,7 @@
 import re
 
 from portico.ask.calendar import DateWords
+from portico.ask.contrast import Contrast
 from portico.ask.lexicon import (
     CALORIES,
     CHEAP,
@@ -46,7 +47,7 @@ from portico.ask.lexicon import (
     Comparison,
     Lexicon,
 )
-from portico.ask.phrasebook import Phrases, Script, capital, dated, tail, trailing
+from portico.ask.phrasebook import Limits, Phrases, Script, capital, dated, tail, trailing
 from portico.ask.sayings import DASHES, Sayings, any_of, folded, numbered
 from portico.ask.speech import speech
 from portico.index.text import STOPWORDS
@@ -382,4 +383,95 @@ PHRASES = Phrases(
     left_out=lambda said: f"Nada encaja con «{said}»; esto es sin ello.",
     among=lambda count: f"Ordenado entre las {count} mejores coincidencias; hay más.",
     ignored=lambda names: f"Sin efecto aquí, así que no se ha tenido en cuenta: {', '.join(names)}.",
+    limits=Limits(
+        words={
+            "total time": "tiempo",
+            "cook time": "tiempo de cocción",
+            "prep time": "preparación",
+            "duration": "duración",
+            "price": "precio",
+            "low price": "precio",
+            "estimated cost": "coste",
+            "average price": "precio medio",
+            "suitable for": "apto para",
+            "recipe category": "tipo de plato",
+            "recipe cuisine": "cocina",
+            "serves cuisine": "cocina",
+            "category": "categoría",
+            "genre": "género",
+            "article section": "sección",
+            "kind": "tipo",
+            "rating value": "valoración",
+            "start date": "fecha",
+            "end date": "fin",
+            "date published": "publicado",
+            "number of pages": "páginas",
+            "recipe yield": "raciones",
+            "author": "autor",
+            "brand": "marca",
+            "location": "lugar",
+            "in language": "idioma",
+            "vegetarian": "vegetariano",
+            "vegan": "vegano",
+            "gluten free": "sin gluten",
+            "dairy free": "sin lácteos",
+            "nut free": "sin frutos secos",
+            "low calorie": "bajo en calorías",
+            "low fat": "bajo en grasa",
+            "low salt": "bajo en sal",
+            "low lactose": "bajo en lactosa",
+            "diabetic": "diabéticos",
+            "halal": "halal",
+            "kosher": "kosher",
+            "pescatarian": "pescetariano",
+            "breakfast": "desayuno",
+            "lunch": "almuerzo",
+            "dinner": "cena",
+            "dessert": "postre",
+            "soup": "sopa",
+            "snack": "tentempié",
+        },
+        field="{}: {}",
+        value="{}: {}",
+        compares={
+            "lt": "menos de {}",
+            "lte": "como mucho {}",
+            "gt": "más de {}",
+            "gte": "al menos {}",
+            "eq": "exactamente {}",
+            "between": "entre {} y {}",
+        },
+        since="desde el {}",
+        until="hasta el {}",
+        lowest="de menor a mayor",
+        highest="de mayor a menor",
+        oldest="de antiguo a nuevo",
+        newest="de nuevo a antiguo",
+        without="sin {}",
+        free="gratis",
+        in_stock="disponible",
+        by="de {}",
+        within="en {}",
+        near="a {} metros o menos de {}",
+        made_of="{}, por sus ingredientes",
+        kind="tipo: {}",
+        other_money=" (aquí los precios están en {})",
+    ),
+)
+
+CONTRAST = Contrast(
+    together=lambda parts: f"{'; '.join(parts)}.",
+    side=lambda name, facts: f"{name}{tail(' (', ', ', facts, ')')}",
+    ahead=lambda name, parts: f"{name} {PHRASES.join(parts)}",
+    price=("cuesta {} menos", "es lo que menos cuesta"),
+    time=("lleva {} menos", "es lo que menos tiempo lleva"),
+    rating=("tiene mejor valoración", "tiene la mejor valoración"),
+    day=("es antes", "es lo primero"),
+    choosing=folded("o u vs versus"),
+    joining=folded("y e con que contra"),
+    cues=folded(
+        """compara comparar compare comparación diferencia diferencias diferencian entre vs versus barato barata caro
+        cara precio precios cuesta cuestan mejor rápido rápida lento lenta corto corta largo larga valorado valorada
+        valoración antes después"""
+    ),
 )
