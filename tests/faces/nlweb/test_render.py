@@ -169,6 +169,27 @@ async def test_0_55_a_summary_stands_first_and_the_items_after_it() -> None:
     assert answer.body["results"] == [summary, item("soup")]
 
 
+async def test_0_55_pieces_of_a_summary_come_before_it_for_who_wants_them() -> None:
+    said = Said("It is soup. ", ("soup",))
+    piece = {"text": "It is soup. ", "citations": ["soup"]}
+    usual = await stream(manner(modes=SUMMARY), *SUMMED[:-1], said, SUMMED[-1])
+
+    growing = await stream(manner(modes=SUMMARY, growing=True), *SUMMED[:-1], said, SUMMED[-1])
+    unplaced = await stream(manner(growing=True), said)
+    broken = await stream(manner(modes=SUMMARY, growing=True), said, Failed(TimedOut("It took too long")))
+
+    assert [frame for frame in growing if frame[0] != "text"] == usual
+    assert growing[-3:-2] == [("text", {"index": 0, **piece})]
+    assert [frame for frame in unplaced if frame[0] == "text"] == [("text", piece)]
+    assert [name for name, _ in broken] == ["start", "text", "error", "complete"]
+
+
+@pytest.mark.parametrize("dialect", [V54, FLAT], ids=lambda dialect: dialect.name)
+async def test_earlier_dialects_have_no_pieces_of_a_summary(dialect: Any) -> None:
+    usual = await stream(manner(dialect, modes=SUMMARY), *SUMMED)
+    assert await stream(manner(dialect, modes=SUMMARY, growing=True), *SUMMED) == usual
+
+
 async def test_0_55_what_is_said_unasked_comes_last() -> None:
     assert [each.get("@type") for each in (await whole(manner(), *SUMMED)).body["results"]] == [
         "Recipe",

@@ -1,6 +1,8 @@
 """Questions over HTTP where a language model helps: what it is told, how often, and how much it may move."""
 
+import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -8,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.conformance.requirements import requirement
-from tests.faces.conftest import Inn, asking
+from tests.faces.conftest import Inn, asking, listening
 from tests.models.endpoint import ModelEndpoint, Received, Reply, Status
 
 from portico.ask.judge import SWAY
@@ -147,3 +149,77 @@ async def test_an_item_that_gives_orders_gains_no_more_than_its_bounds(
 
 def scores(answer: dict[str, Any]) -> dict[str, float]:
     return {item["@id"]: item["score"] for item in answer["results"]}
+
+
+SUMMED_UP = {"query": {"text": "brass lamp"}, "prefer": {"streaming": True, "mode": "summarize"}}
+GROWING = {**SUMMED_UP, "prefer": {**SUMMED_UP["prefer"], "portico_text": True}}
+SENTENCES = ["This lamp is bright.", "The other one is, too."]
+
+
+async def test_a_summary_grows_sentence_by_sentence_for_who_asks_for_it(inn: Inn, endpoint: ModelEndpoint) -> None:
+    goes_on = threading.Event()
+    endpoint.reply = lambda received: agreeing(received) if received.wants_schema else Reply(halting(goes_on))
+    async with inn(ask={"model": endpoint.url("openai", "retries=0")}) as parts, listening(parts) as port:
+        await furnish(parts, LAMPS)
+        try:
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+                early = [frame async for frame in told(client, GROWING, then=goes_on.set)]
+                usual = [frame async for frame in told(client, SUMMED_UP)]
+        finally:
+            goes_on.set()
+
+    pieces = [data for name, data in early if name == "text"]
+    items = {data["index"]: data["item"]["@id"] for name, data in early if name == "result" and data["index"]}
+    assert pieces == [
+        {"index": 0, "text": f"{said} ", "citations": [items[place]]} for place, said in enumerate(SENTENCES, 1)
+    ]
+    assert [name for name, _ in early][-4:] == ["text", "text", "result", "complete"]
+    assert early[-2][1]["item"]["text"] == " ".join(SENTENCES)
+    # To others nothing is new.
+    assert [frame for frame in early if frame[0] == "result"] == [frame for frame in usual if frame[0] == "result"]
+    assert "text" not in {name for name, _ in usual}
+
+
+def halting(goes_on: threading.Event) -> Iterator[str]:
+    """Two sentences. The second one is begun, and ended only once it may go on."""
+    yield f"{SENTENCES[0]} [1] The"
+    goes_on.wait(20)
+    yield f"{SENTENCES[1].removeprefix('The')} [2]"
+
+
+async def told(
+    client: httpx.AsyncClient, body: dict[str, Any], path: str = "/ask", then: Callable[[], None] = lambda: None
+) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    """The events of a stream. `then` is called when a piece of text has come."""
+    name = ""
+    async with client.stream("POST", path, json=body) as stream:
+        async for line in stream.aiter_lines():
+            kind, _, value = line.partition(": ")
+            if kind == "event":
+                name = value
+            elif kind == "data":
+                yield name, json.loads(value)
+                if name == "text":
+                    then()
+
+
+async def test_what_was_promised_is_told_in_the_same_pieces_each_time(inn: Inn, endpoint: ModelEndpoint) -> None:
+    goes_on = threading.Event()
+    endpoint.reply = lambda received: agreeing(received) if goes_on.wait(20) else Status(500)
+    model = {"model": endpoint.url("openai", "retries=0"), "patience": 0.1}
+    async with inn(ask=model) as parts, asking(parts) as client:
+        await furnish(parts, LAMPS)
+        promise = (await client.post("/ask", json={**SUMMED_UP, "prefer": {"mode": "summarize"}})).json()["promise"]
+        goes_on.set()
+        looking = {"promise_token": promise["token"], "action": "checkin"}
+        async with asyncio.timeout(20):
+            while (await client.post("/await", json=looking)).status_code == 202:
+                await asyncio.sleep(0.02)
+        looking["prefer"] = GROWING["prefer"]
+        once, again = [[frame async for frame in told(client, looking, "/await")] for _ in range(2)]
+
+    assert [name for name, _ in once] == ["start", *["result"] * len(LAMPS), "text", "result", "complete"]
+    assert once[-3][1]["text"] == "These are lamps. "
+    assert [data for name, data in again if name in ("text", "result")] == [
+        data for name, data in once if name in ("text", "result")
+    ]

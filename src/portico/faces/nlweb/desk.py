@@ -99,6 +99,7 @@ class Desk:
             lambda _: _echoed(look.session),
             look.format,
             frozenset({"summarize"} if any(isinstance(event, Said) for event in events) else {"list"}),
+            growing=look.growing,
         )
         return Answering(rendering(manner), await begin(_each(events)), streams)
 
@@ -139,6 +140,7 @@ class Desk:
             (*wish.ignored, *talk.ignored),
             "" if got.caller.is_anonymous else wish.remembers,
             self.config.nlweb.dual_frames,
+            wish.growing,
         )
 
 

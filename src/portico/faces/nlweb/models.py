@@ -64,6 +64,9 @@ class Prefer(msgspec.Struct, frozen=True):
     )
     mode: Annotated[str | list[str] | None, _says("list, summarize, generate", type="string")] = None
     language: Annotated[str | None, _says("e.g. en")] = msgspec.field(name="accept-language", default=None)
+    growing: Annotated[bool | None, _says("Stream a summary as it is written")] = msgspec.field(
+        name="portico_text", default=None
+    )
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -136,6 +139,7 @@ class Wish:
     has_previous: bool  # the caller told the questions before, so that nobody needs to remember them
     remembers: str = ""  # what the flat dialect says is to be remembered
     ignored: tuple[str, ...] = ()
+    growing: bool = False  # a summary is wanted piece by piece too
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +152,7 @@ class Checkin:
     streaming: bool | None
     format: Format
     session: Session
+    growing: bool = False
 
 
 def read_await(raw: Any, voice: Voice) -> Checkin:
@@ -159,7 +164,8 @@ def read_await(raw: Any, voice: Voice) -> Checkin:
     prefer = body.prefer or Prefer()
     session = (body.meta.session_context if body.meta else None) or Session()
     cancel = body.action == "cancel"
-    return Checkin(voice, body.promise_token, cancel, prefer.streaming, _format(prefer, voice), session)
+    growing = bool(prefer.growing)
+    return Checkin(voice, body.promise_token, cancel, prefer.streaming, _format(prefer, voice), session, growing)
 
 
 def read_ask(raw: Any, voice: Voice, settings: Asking, language: str = "") -> Wish:
@@ -207,6 +213,7 @@ class _Reading:
             self._context.prev is not None,
             remembers,
             tuple(self._ignored),
+            bool(self._prefer.growing),
         )
 
     def _ask(self, remembers: str) -> Ask:

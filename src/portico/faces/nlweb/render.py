@@ -18,6 +18,7 @@ from portico.ask.events import (
     Said,
     Understood,
 )
+from portico.ask.onward import FEWEST, followups
 from portico.calls import Mode, Task
 from portico.errors import SiteError
 from portico.faces.nlweb.dialects import FLAT, V54, Format, ResponseType, Voice
@@ -58,6 +59,7 @@ class Manner:
     ignored: tuple[str, ...] = ()
     remembers: str = ""
     dual_frames: bool = False  # results of a 0.55 stream are readable to clients of 0.54 too
+    growing: bool = False  # a 0.55 stream tells the pieces of a summary before it has the whole
 
 
 @dataclass(slots=True)
@@ -256,8 +258,12 @@ class Current(Rendering):
         match event:
             case Understood() | Failed() | Finished():
                 pass  # what kind of answer it is, which `start` says, the next event tells, or the end
-            case Clarify() | Promised() | Said():
+            case Clarify() | Promised():
                 yield from self._start()
+            case Said():
+                yield from self._start()
+                if self.manner.growing:
+                    yield self._piece(event)
             case Found() | Did():
                 yield from self._start()
                 if item is not None:
@@ -277,6 +283,17 @@ class Current(Rendering):
         self._settle()
         return self._whole({"_meta": self._meta(), **self._members()})
 
+    def _meta(self) -> Shown:
+        offered = self._followups()
+        return {**super()._meta(), **({"followups": offered} if offered else {})}
+
+    def _followups(self) -> list[str]:
+        """What to go on with: one item or two are all there is to ask about."""
+        understood, items = self.told.understood, self.told.in_order
+        if self.told.kind != "answer" or understood is None or len(items) < FEWEST:
+            return []
+        return list(followups(items, understood.language, (understood.text,), understood.constraints))
+
     def _settle(self) -> None:
         """Nothing at all is a failure (B.5)."""
         if self.told.is_empty:
@@ -291,6 +308,11 @@ class Current(Rendering):
     def _result(self, index: int, item: Shown) -> Frame:
         both = {"results": [item]} if self.manner.dual_frames and not self.manner.voice.declared else {}
         return Frame({"index": index, "item": item, **both}, "result")
+
+    def _piece(self, said: Said) -> Frame:
+        """A piece of the summary. Where that will stand is known only if a place is kept for it."""
+        index = {"index": 0} if self._reserved else {}
+        return Frame({**index, "text": said.text, "citations": list(said.cites)}, "text")
 
     def _last(self) -> Shown:
         if self.told.kind == "answer" and self.manner.format == "chatgpt_app":
