@@ -28,6 +28,8 @@ MAX_NAME = 100
 MAX_MARKDOWN = 100_000  # bytes; what is longer is read as plain text, which takes less time
 SECONDS = 5.0  # to read the files of a question
 
+_UNFIT = re.compile('[\\s\\[\\]<>#:%?*|"\\x00-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]+')
+
 Check: TypeAlias = Callable[[], None]
 Reader: TypeAlias = Callable[[Document, Check], Iterable[Entry]]
 
@@ -39,7 +41,7 @@ def read_files(files: Sequence[File], question: str, deadline: float | None = No
     What cannot be read is the caller's mistake.
     """
     check = _until(time.monotonic() + SECONDS if deadline is None else deadline)
-    found = [_passages(file, number, check) for number, file in enumerate(files, 1)]
+    found = [_passages(file, name, check) for file, name in zip(files, _names(files), strict=True)]
     asked = frozenset(map(str.lower, words(question)))
     first = [passages[0] for passages in found][:MAX_KEPT]
     others = sorted((item for passages in found for item in passages[1:]), key=lambda item: -_shared(item, asked))
@@ -61,13 +63,11 @@ def _shared(item: Item, asked: frozenset[str]) -> int:
     return len(asked.intersection(map(str.lower, words(item.data["text"]))))
 
 
-def _passages(file: File, number: int, check: Check) -> list[Item]:
+def _passages(file: File, name: str, check: Check) -> list[Item]:
     check()
-    kind = _kind_of(file)
-    name = _name_of(file, number, kind)
     document = Document(io.BytesIO(file.body), name)
     entries: list[Entry] = []
-    for entry in islice(_READERS[kind](document, check), MAX_PASSAGES):
+    for entry in islice(_READERS[_kind_of(file)](document, check), MAX_PASSAGES):
         check()
         entries.append(entry)
     records = [entry for entry in entries if isinstance(entry, Record) and entry.data.get("text")]
@@ -84,10 +84,19 @@ def _item(record: Record, name: str) -> Item:
     return Item((record.id or name).removesuffix("#1"), COLLECTION, data)
 
 
+def _names(files: Sequence[File]) -> list[str]:
+    """A name to cite each file by. Browsers call all files blob that have no name."""
+    names: list[str] = []
+    for number, file in enumerate(files, 1):
+        name = _name_of(file, number, _kind_of(file))
+        names.append(name if name not in names else f"{number}-{name}")
+    return names
+
+
 def _name_of(file: File, number: int, kind: str) -> str:
-    """A name to cite the file by: without folders, and without what has a meaning around a citation."""
+    """A name without folders, and without what has a meaning around a citation or is not seen."""
     said = PurePosixPath(file.name.replace("\\", "/")).name
-    plain = re.sub(r"[\s\[\]<>#:%?*|\"]+", "-", said).strip("-.")[:MAX_NAME]
+    plain = _UNFIT.sub("-", said).strip("-.")[:MAX_NAME]
     if not plain or text_problem(plain):
         return f"file-{number}.{_SUFFIXES[kind]}"
     return plain if "." in plain else f"{plain}.{_SUFFIXES[kind]}"

@@ -1,8 +1,9 @@
 """What people say of answers: kept for whoever runs the site, and shown to nobody else."""
 
 import hashlib
+import re
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeAlias
 
@@ -22,6 +23,8 @@ PER_MINUTE = 20  # of one caller
 PER_DAY = 100  # of one caller
 
 _FIELDS = ("at", "caller", "giver", "rating")
+# What no eye sees, and what turns the direction of a text. Lines may end, and have columns.
+_UNSEEN = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]")
 
 Rating: TypeAlias = Literal["up", "down"]
 
@@ -50,15 +53,15 @@ class Feedback:
         self._store = store
 
     async def give(self, opinion: Opinion, caller: Caller) -> Noted:
-        """Keep an opinion. Who has many in a minute, or in a day, has to wait."""
+        """Keep an opinion, without what no eye sees. Who has many in a minute, or in a day, has to wait."""
         meter = await self._store.spend(f"feedback\n{caller.rate_key}", PER_MINUTE)
         if not meter.granted:
             raise RateLimited("That was much feedback at once", retry_after=60 / PER_MINUTE, hint="Wait a little.")
         await self._declared()
         now, giver = datetime.now(UTC), self._giver(caller)
         await self._check_day(giver, now)
-        noted = Noted(secrets.token_hex(8), _written(now), caller.id, opinion)
-        told = {"at": noted.at, "caller": noted.caller, "giver": giver, **msgspec.to_builtins(opinion)}
+        noted = Noted(secrets.token_hex(8), _written(now), caller.id, _seen(opinion))
+        told = {"at": noted.at, "caller": noted.caller, "giver": giver, **msgspec.to_builtins(noted.opinion)}
         await self._store.write(COLLECTION, [Put(noted.id, told, "")])
         await self._make_room()
         return noted
@@ -101,6 +104,17 @@ class Feedback:
         if known is None or not known.fields.keys() >= set(_FIELDS):
             fields = {name: Field(name, FieldType.STRING, declared=True) for name in _FIELDS}
             await self._store.declare(Collection(COLLECTION, fields, private=True))
+
+
+def _seen(opinion: Opinion) -> Opinion:
+    return replace(
+        opinion,
+        comment=_UNSEEN.sub("", opinion.comment),
+        question=_UNSEEN.sub("", opinion.question),
+        answer=_UNSEEN.sub("", opinion.answer),
+        items=tuple(_UNSEEN.sub("", each) for each in opinion.items),
+        conversation=_UNSEEN.sub("", opinion.conversation),
+    )
 
 
 def _written(at: datetime) -> str:

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from portico.catalog import Collection, Field, FieldType
-from portico.errors import UnknownItem, VersionMismatch
-from portico.items import Item
+from portico.errors import AlreadyExists, UnknownItem, VersionMismatch
+from portico.items import Item, text_problem
 from portico.query import MAX_LIMIT, Aggregate, Aggregation, And, Condition, Order, Query
 from portico.store import Put, Remove, Store
 
@@ -28,7 +28,7 @@ CHARACTERS = 4000  # of a question or an answer
 SOURCES = 50  # of an answer
 TITLE = 80  # characters
 REPEATED = timedelta(minutes=5)  # within which the same question again is the same turn, sent again
-ATTEMPTS = 3  # to write what somebody else is writing too
+ATTEMPTS = 20  # to write what others are writing too: each of them is in the way once
 
 _TEXTS = ("owner", "kind", "session", "tail", "title", "created", "updated")
 _FIELDS = dict.fromkeys(_TEXTS, FieldType.STRING) | dict.fromkeys(("turns_told", "bytes"), FieldType.INTEGER)
@@ -74,27 +74,56 @@ def before(known: Sequence[Turn], told: Sequence[Turn] | None, question: str, no
     The last known one is not among them if this is the same question, sent again.
     """
     if told is not None:
-        return tuple(_better(each, known[at] if at < len(known) else None) for at, each in enumerate(told))
+        first = _first(known, told, question)
+        then = dict(enumerate(known, -first))
+        return (*known[: max(first, 0)], *(_better(each, then.get(at)) for at, each in enumerate(told)))
     last = known[-1] if known else None
-    if last and last.question == question[:CHARACTERS] and last.at and now - datetime.fromisoformat(last.at) < REPEATED:
+    if last and last.question == _kept(question) and last.at and now - datetime.fromisoformat(last.at) < REPEATED:
         return tuple(known[:-1])
     return tuple(known)
 
 
+def is_known(known: Sequence[Turn], told: Sequence[Turn] | None, question: str, turns: Sequence[Turn]) -> bool:
+    """Whether a question was answered before that comes after these turns."""
+    at = len(turns) + min(_first(known, told or (), question), 0)
+    return at < len(known) and known[at].question == _kept(question)
+
+
+def _first(known: Sequence[Turn], told: Sequence[Turn], question: str) -> int:
+    """Which known turn the first told one is. Below 0, so many told ones came before all that are known.
+
+    Clients send the last turns alone, and of a long conversation only the last are kept. Whatever else differs is as
+    the client tells it.
+    """
+    asked, before = [_kept(each.question) for each in told], [each.question for each in known]
+    if not asked or not before or asked[0] == before[0]:
+        return 0
+    for end in (len(before), len(before) - 1):
+        is_next = end == len(before) or before[end] == _kept(question)
+        if is_next and end > len(asked) and before[end - len(asked) : end] == asked:
+            return end - len(asked)
+    return -asked.index(before[0]) if len(before) >= TURNS and before[0] in asked else 0
+
+
 def _better(told: Turn, known: Turn | None) -> Turn:
     """A turn as it is known, if it is the one that was told of."""
-    return known if known and known.question == told.question[:CHARACTERS] else _bounded(told)
+    return known if known and known.question == _kept(told.question) else _bounded(told)
+
+
+def _kept(text: str) -> str:
+    return text.replace("\x00", "")[:CHARACTERS]
 
 
 def tail_of(turns: Sequence[Turn]) -> str:
-    """A digest of the questions of a conversation, by which it is found again without a name."""
-    asked = msgspec.json.encode([each.question[:CHARACTERS] for each in turns])
+    """A digest of the questions of a conversation that are kept, by which it is found again without a name."""
+    asked = msgspec.json.encode([_kept(each.question) for each in turns[-TURNS:]])
     return hashlib.blake2b(asked, digest_size=12).hexdigest() if turns else ""
 
 
-def begun(session: str, question: str, now: datetime) -> Conversation:
+def begun(session: str, question: str, now: datetime, id: str = "") -> Conversation:
+    """A new conversation; one of this id, for those who begin the same at the same time."""
     at = now.isoformat(timespec="microseconds")
-    return Conversation(secrets.token_hex(12), " ".join(question.split())[:TITLE], at, at, (), session)
+    return Conversation(id or secrets.token_hex(12), " ".join(question.split())[:TITLE], at, at, (), session)
 
 
 class Transcripts:
@@ -131,10 +160,9 @@ class Transcripts:
         """Add a turn after what was told, or after what is stored. The same turn again replaces its first telling."""
         await self._declared()
         for _ in range(ATTEMPTS - 1):
-            with contextlib.suppress(VersionMismatch):
+            with contextlib.suppress(AlreadyExists, VersionMismatch):
                 return await self._write(owner, conversation, told, turn)
-            with contextlib.suppress(UnknownItem):
-                conversation = await self.get(owner, conversation.id)
+            conversation = await self.get(owner, conversation.id)  # what was deleted meanwhile stays so
         return await self._write(owner, conversation, told, turn)
 
     async def _write(
@@ -171,7 +199,8 @@ class Transcripts:
             await self._store.write(COLLECTION, [Remove(each.id) for each in page.items])
 
     async def _item(self, id: str) -> Item | None:
-        return await self._store.get(COLLECTION, id) if COLLECTION in self._store.schema else None
+        is_here = COLLECTION in self._store.schema and not text_problem(id)
+        return await self._store.get(COLLECTION, id) if is_here else None
 
     async def _found(self, where: Condition | And, limit: int) -> list[Conversation]:
         if COLLECTION not in self._store.schema:
@@ -194,8 +223,8 @@ def _is_much(at: int, size: int) -> bool:
 def _bounded(turn: Turn) -> Turn:
     return replace(
         turn,
-        question=turn.question.replace("\x00", "")[:CHARACTERS],
-        answer=turn.answer.replace("\x00", "")[:CHARACTERS],
+        question=_kept(turn.question),
+        answer=_kept(turn.answer),
         sources=turn.sources[:SOURCES],
     )
 

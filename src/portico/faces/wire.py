@@ -100,6 +100,8 @@ def _is_address(name: str) -> bool:
 
 # How to come by credentials
 
+CREDENTIALS = frozenset({"authorization", "x-api-key", "api-key"})  # the headers they come in
+
 
 def challenge(connection: HTTPConnection, config: Config) -> str:
     """What to say in www-authenticate to a request that was refused: with an issuer, where tokens come from."""
@@ -109,7 +111,7 @@ def challenge(connection: HTTPConnection, config: Config) -> str:
     door = path if path in RESOURCES else ""
     said = {
         "realm": config.site.name,
-        "error": "invalid_token" if {"authorization", "x-api-key"} & set(connection.headers) else "",  # RFC 6750 3.1
+        "error": "invalid_token" if CREDENTIALS & set(connection.headers) else "",  # RFC 6750 3.1
         "scope": " ".join(config.oauth.scopes),
         "resource_metadata": f"{base_of(connection, config.server)}{RESOURCE_METADATA}{door}",  # RFC 9728 5.1
     }

@@ -13,8 +13,8 @@ from portico.ask.events import Action, Clarify, Cost, Did, Finished, Found, Prom
 from portico.calls import Ask, Call, Caller, Task, TaskState
 from portico.config import Asking
 from portico.faces.chat.courtesy import heard
-from portico.faces.chat.followups import followups, options
 from portico.faces.chat.overrides import read_overrides
+from portico.faces.chat.render import options
 from portico.items import Item
 from portico.server import Parts
 
@@ -64,7 +64,7 @@ async def test_what_is_null_or_not_known_is_as_if_it_were_not_there(client: http
     plain = await said(client, "a quiet room")
     body = {
         "messages": [{"role": "user", "content": "a quiet room", "context": None, "tool_calls": None, "x": 1}],
-        "context": {"overrides": None, "portico": None, "anything": {"else": True}},
+        "context": {"overrides": None, "portico": None, "anything": {"else": True}, "userId": 7, "sessionId": {}},
         "sessionState": None,
         "stream": None,
         "model": "some",
@@ -131,6 +131,16 @@ async def test_overrides_are_honoured_or_reported_with_the_reason(client: httpx.
         "There is no such setting here",
         "This site finds items by words alone",
     )
+    limited = {"top": 1000, "retrieval_mode": "hybrid", "language": "tlh", "exclude_category": "cars"}
+    partly = await chat(client, messages=QUIET["messages"], context={"overrides": limited})
+    assert partly["context"]["portico"]["not_applicable"] == {
+        "top": "An answer has at most 50 items",
+        "retrieval_mode": "This site finds items by words alone",
+        "language": "Answers come in these languages: en, de, es, fr, zh, ja, ar",
+        "exclude_category": "There is no collection of that name",
+    }
+    [results] = [each for each in partly["context"]["thoughts"] if each["title"] == "Results"]
+    assert (results["props"]["top"], results["props"]["retrieval_mode"]) == (50, "text")
     german = await chat(client, messages=QUIET["messages"], context={"overrides": {"language": "de"}})
     assert german["context"]["portico"]["understood"]["language"] == "de"
 
@@ -146,6 +156,7 @@ UNANSWERABLE: list[Any] = [
     {"messages": [{"role": "user", "content": "rooms"}], "context": []},
     {"messages": [{"role": "user", "content": "rooms"}], "context": {"overrides": {"top": 0}}},
     {"messages": [{"role": "user", "content": "rooms"}], "context": {"overrides": {"retrieval_mode": "magic"}}},
+    {"messages": [{"role": "user", "content": "rooms"}], "context": {"overrides": {"exclude_category": "rooms"}}},
     {"messages": [{"role": "user", "content": "x" * 20_000}]},
 ]
 
@@ -199,10 +210,21 @@ async def test_a_key_may_come_in_three_ways(inn: Inn) -> None:
         for headers in ({"authorization": f"Bearer {key}"}, {"api-key": key}, {"x-api-key": key}):
             assert (await http.post("/chat", json=QUIET, headers=headers)).status_code == 200
         assert (await http.post("/chat", json=QUIET)).status_code in {401, 403}
-        wrong = await http.post("/chat", json=QUIET, headers={"api-key": "wrong"})
-        assert (wrong.status_code, wrong.headers["www-authenticate"]) == (401, "Bearer")
-        both = await http.post("/chat", json=QUIET, headers={"api-key": "wrong", "authorization": f"Bearer {key}"})
-        assert both.status_code == 401
+        wrong = ({"authorization": "Bearer wrong"}, {"api-key": "wrong"}, {"x-api-key": "wrong"})
+        refused = [await http.post("/chat", json=QUIET, headers=each) for each in wrong]
+        refused += [await http.get("/chat/conversations", headers=each) for each in wrong]
+        [told] = {(each.status_code, each.headers["www-authenticate"], each.text) for each in refused}
+        assert told[:2] == (401, "Bearer")
+        for other in ({"authorization": f"Bearer {key}"}, {"x-api-key": key}):
+            both = await http.post("/chat", json=QUIET, headers={"api-key": "wrong", **other})
+            assert (both.status_code, both.headers["www-authenticate"]) == (401, "Bearer")
+
+
+async def test_the_description_of_the_site_says_that_a_turn_may_have_a_key(client: httpx.AsyncClient) -> None:
+    described = (await client.get("/openapi.json")).json()["paths"]
+
+    key = {"$ref": "#/components/parameters/IdempotencyKey"}
+    assert all(key in described[path]["post"]["parameters"] for path in ("/chat", "/chat/stream"))
 
 
 @requirement("chat:rule:preflight")
@@ -288,7 +310,7 @@ async def test_what_is_asked_back_can_be_answered_in_words_or_by_id(inn: Inn) ->
 
 @requirement("chat:own:promise", "chat:own:action")
 async def test_what_takes_longer_and_what_was_done_is_in_a_context_of_our_own(parts: Parts) -> None:
-    task = Task("t1", Call("count_rooms"), Caller(), TaskState.RUNNING, NOW, NOW, 0.25, "Counting")
+    task = Task("t1", Call("count_rooms"), Caller(), TaskState.RUNNING, NOW, NOW, 0.25, "Counting [1]")
     offered = Action("book_room", "Book it.", {"id": "attic"}, ("nights",))
     found = Found(Item("attic", "rooms", {"name": "The attic"}), 80.0, actions=(offered,))
     answers: list[dict[str, Any]] = []
@@ -301,12 +323,12 @@ async def test_what_takes_longer_and_what_was_done_is_in_a_context_of_our_own(pa
             answers.append(await said(http, "go"))
     promise, done, listed = answers
 
-    assert promise["message"]["content"] == "Counting"
+    assert promise["message"]["content"] == "Counting (1)"
     assert promise["context"]["portico"]["promise"] == {
         "token": "t1",
         "task": "/tasks/t1",
         "operation": "count_rooms",
-        "message": "Counting",
+        "message": "Counting [1]",
         "progress": 0.25,
     }
     assert done["message"]["content"] == "Ring bell: sound: ding"
@@ -348,10 +370,3 @@ def test_questions_back_offer_what_to_choose_from() -> None:
     )
 
     assert options(clarify) == ("S", "M")
-    items = [{"name": "A"}, {"name": "B"}, {"name": "x" * 100}, {}]
-    assert followups(items, "en", ["tell me more about a "]) == ("Something like A", "Tell me more about B")
-    assert followups([*items, {"name": "C"}], "fr-CA", []) == (
-        "Dites-m’en plus sur A",
-        "Quelque chose comme A",
-        "Dites-m’en plus sur B",
-    )

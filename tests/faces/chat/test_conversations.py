@@ -1,5 +1,6 @@
 """Conversations: what holds turns together, what is kept of them and for whom, and what people say of answers."""
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
@@ -57,6 +58,74 @@ async def test_one_message_of_a_known_session_has_its_history_unless_the_client_
     assert "beds" in understood[0]
     assert "garden" in understood[1]
     assert "beds" not in understood[1]
+
+
+async def test_a_session_that_is_empty_names_none(parts: Parts, client: httpx.AsyncClient) -> None:
+    for headers, stored in (({}, False), (bearer(await key_of(parts)), True)):
+        for empty in ({}, [], ""):
+            await chat(client, headers, messages=[message("user", f"a room {empty}")], sessionState=empty)
+            second = await chat(client, headers, messages=[message("user", f"which {empty}")], sessionState=empty)
+
+            assert second["sessionState"] == empty
+            assert about(second) == {"session": "new", "turn": 1, "repeated": None, "stored": stored}
+
+
+async def test_turns_that_begin_one_session_at_the_same_time_meet_in_one_conversation(
+    parts: Parts, client: httpx.AsyncClient
+) -> None:
+    asked = [f"room {number}" for number in range(12)]
+    for headers in (bearer(await key_of(parts)), {}):
+        answers = await asyncio.gather(
+            *(chat(client, headers, messages=[message("user", each)], sessionState="s") for each in asked)
+        )
+        ids = {each["context"]["portico"]["conversation"]["id"] for each in answers}
+        assert len(ids) == 1
+        if headers:
+            stored = (await client.get(f"/chat/conversations/{ids.pop()}", headers=headers)).json()
+            assert sorted(each["question"] for each in stored["turns"]) == sorted(asked)
+
+
+def talk(*questions: str) -> list[dict[str, Any]]:
+    """The messages of a client that tells everything that was said."""
+    *before, last = questions
+    return [said for each in before for said in (message("user", each), message("assistant", "…"))] + [
+        message("user", last)
+    ]
+
+
+async def questions(client: httpx.AsyncClient, headers: dict[str, str], answer: dict[str, Any]) -> list[str]:
+    path = f"/chat/conversations/{answer['context']['portico']['conversation']['id']}"
+    return [each["question"] for each in (await client.get(path, headers=headers)).json()["turns"]]
+
+
+async def test_a_long_history_is_kept_and_known_again(
+    parts: Parts, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = bearer(await key_of(parts))
+    asked = [f"room {number}" for number in range(30)]
+    first = await chat(client, ann, messages=talk(*asked[:28]))
+    second = await chat(client, ann, messages=talk(*asked[:29]))
+
+    assert (about(first)["turn"], about(second)["turn"], about(second)["session"]) == (28, 29, "known")
+    assert await questions(client, ann, second) == asked[:29]
+    monkeypatch.setattr("portico.transcripts.TURNS", 20)
+    told = [await chat(client, ann, messages=talk(*asked), sessionState=first["sessionState"]) for _ in range(2)]
+    assert [about(each)["repeated"] for each in told] == [None, True]
+    assert await questions(client, ann, told[1]) == asked[10:]
+
+
+async def test_a_client_that_sends_only_the_last_turns_loses_none_and_one_that_goes_back_does(
+    parts: Parts, client: httpx.AsyncClient
+) -> None:
+    ann = bearer(await key_of(parts))
+    windows = (("a", "b"), ("a", "b", "c"), ("b", "c", "d"), ("c", "d", "e"), ("c", "d", "e"))
+    answers = [await chat(client, ann, messages=talk(*each), sessionState="s") for each in windows]
+
+    assert [about(each)["turn"] for each in answers] == [2, 3, 4, 5, 5]
+    assert about(answers[-1])["repeated"] is True
+    assert await questions(client, ann, answers[0]) == ["a", "b", "c", "d", "e"]
+    await chat(client, ann, messages=talk("a", "x"), sessionState="s")
+    assert await questions(client, ann, answers[0]) == ["a", "x"]
 
 
 async def test_a_client_without_a_session_is_given_one(client: httpx.AsyncClient) -> None:
@@ -127,6 +196,46 @@ async def test_nothing_is_done_twice_for_a_turn_that_is_sent_again(inn: Inn, tmp
     assert [rung(each) for each in answers] == [1, 1, 2]
     assert [rung(each) for each in unnamed] == [3, 3, 4, 4]
     assert [rung(each) for each in keyed] == [5, 5, 6]
+
+
+HELD = '''
+import asyncio
+
+from portico.operations import Context, operation
+
+DOOR = asyncio.Event()
+
+@operation(kind="execute", danger="safe")
+async def ring_bell(context: Context) -> str:
+    """Ring the bell of the house, and wait until somebody opens."""
+    await DOOR.wait()
+    return "ding"
+
+@operation(kind="execute", danger="safe")
+async def open_door(context: Context) -> str:
+    """Open the door of the house."""
+    DOOR.set()
+    return "open"
+'''
+
+
+async def test_a_key_stands_for_one_turn_also_while_that_is_under_way(inn: Inn, tmp_path: Any) -> None:
+    (tmp_path / "own.py").write_text(HELD)
+    async with inn(operations=["own.py"]) as parts, asking(parts) as http:
+        keyed = {**bearer(await key_of(parts, "ask", "*:*")), "idempotency-key": "k" * 1000}
+        bell = {"messages": [message("user", "Ring the bell")]}
+        ringing = {asyncio.create_task(http.post("/chat", json=bell, headers=keyed)) for _ in range(2)}
+        [refused], [waiting] = await asyncio.wait(ringing, return_when=asyncio.FIRST_COMPLETED)
+        others = [await http.post(path, json=QUIET, headers=keyed) for path in ("/chat", "/chat/stream")]
+        del keyed["idempotency-key"]
+        await chat(http, keyed, messages=[message("user", "Open the door")])
+        rung = await waiting
+
+    under_way = (400, {"error": "A call with this idempotency key is still running"})
+    assert (refused.result().status_code, refused.result().json()) == under_way
+    another = {"error": "This idempotency key was used with another turn. Send a new one."}
+    assert [(each.status_code, each.json()) for each in others] == [(400, another)] * 2
+    assert (rung.status_code, rung.json()["message"]["content"]) == (200, "Ring bell: ding")
 
 
 async def test_in_a_long_conversation_too_each_turn_is_done_once(
@@ -239,7 +348,8 @@ async def titles(parts: Parts, owner: str) -> list[str]:
 async def test_everybody_can_say_what_they_think_and_only_the_operator_reads_it(
     parts: Parts, client: httpx.AsyncClient
 ) -> None:
-    opinion = {"rating": "down", "comment": "Too short", "question": "a room", "items": ["attic"], "turn": None}
+    comment = "Too\n\x1b\x07short\x9b\u202e"
+    opinion = {"rating": "down", "comment": comment, "question": "a room", "items": ["attic"], "turn": None}
     given = await client.post("/chat/feedback", json=opinion)
     wrong = [
         await client.post("/chat/feedback", json=each)
@@ -259,7 +369,7 @@ async def test_everybody_can_say_what_they_think_and_only_the_operator_reads_it(
     assert spent[-1] == 429
     first = (await parts.site.feedback.all(1000))[-1]
     assert (first.id, first.caller) == (given.json()["id"], "anonymous")
-    assert (first.opinion.rating, first.opinion.comment, first.opinion.items) == ("down", "Too short", ("attic",))
+    assert (first.opinion.rating, first.opinion.comment, first.opinion.items) == ("down", "Too\nshort", ("attic",))
     assert (await client.get("/chat/feedback")).status_code == 405
     with pytest.raises(Exception, match="list__feedback"):
         await parts.site.call(Call("list__feedback"), Caller())

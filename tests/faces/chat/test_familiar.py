@@ -61,6 +61,28 @@ async def test_the_serverless_chat_keeps_conversations_of_its_users(front: httpx
     assert (await front.get("/api/chats", params=user)).json() == []
 
 
+async def test_a_chat_goes_on_under_the_id_that_the_list_gives_it(front: httpx.AsyncClient) -> None:
+    made_up = {"userId": ANN, "sessionId": "made-up"}
+    await front.post("/api/chats/stream/", json={**QUIET, "context": made_up})
+    [listed] = (await front.get("/api/chats/", params={"userId": ANN})).json()
+    more = {"messages": [message("user", "and the cellar?")], "context": {"userId": ANN, "sessionId": listed["id"]}}
+    again = lines_of((await front.post("/api/chats/stream", json=more)).text)[0]
+
+    assert again["context"]["portico"]["conversation"]["turn"] == 2
+    assert len((await front.get(f"/api/chats/{listed['id']}", params={"userId": ANN})).json()) == 4
+
+
+async def test_what_is_refused_there_is_told_as_in_the_chat(front: httpx.AsyncClient) -> None:
+    for method, path, told in (
+        ("PUT", "/api/chats", "Method Not Allowed. Use GET, HEAD."),
+        ("POST", "/content/attic", "Method Not Allowed. Use GET, HEAD."),
+        ("PUT", "/api/chats/1", "Method Not Allowed. Use DELETE, GET, HEAD."),
+        ("GET", "/api/chats/a/b", "Not Found"),
+        ("GET", "/api/chats", "userId is missing, or shorter than 16 characters"),
+    ):
+        assert (await front.request(method, path)).json() == {"error": told}
+
+
 async def test_a_user_id_leads_to_nothing_of_a_caller_with_a_name(front: httpx.AsyncClient) -> None:
     key = {"authorization": f"Bearer {front.headers['x-key']}"}
     await front.post("/chat", json={**QUIET, "context": {"userId": ANN}}, headers=key)

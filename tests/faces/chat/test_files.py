@@ -91,6 +91,15 @@ async def test_a_file_is_answered_from_and_cited(
     assert [each["title"] for each in told["context"]["thoughts"]].count("Files") == 1
 
 
+async def test_files_of_one_name_are_told_apart_and_a_name_shows_all_that_it_has(client: httpx.AsyncClient) -> None:
+    files = [part("files", text, "text/plain", "blob") for text in (KEY.encode(), b"The boat is new.")]
+    odd = part("files", b"The key is old.", "text/plain", "a\x07\u202e.txt")
+
+    answer = await sent(client, asked(), *files, odd)
+
+    assert sorted(answer.json()["context"]["data_points"]["citations"]) == ["2-blob.txt", "a-.txt", "blob.txt"]
+
+
 async def test_of_a_long_file_the_passages_that_matter_are_kept(client: httpx.AsyncClient) -> None:
     filler = "\n\n".join(f"Paragraph {number} speaks of boats, nets and weather. " * 20 for number in range(60))
 

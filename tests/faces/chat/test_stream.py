@@ -93,6 +93,14 @@ async def test_an_error_in_the_middle_is_the_last_line(parts: Parts, trouble: An
     ]
 
 
+async def test_an_answer_of_blanks_is_what_was_found(parts: Parts) -> None:
+    blank = (Understood("a room", ("rooms",)), ATTIC, Said(" \n", ("attic",)), Finished(1))
+    async with asking(scripted(parts, telling(*blank))) as http:
+        _, *pieces, _ = await lines(http)
+
+    assert pieces == [{"delta": {"content": "- The attic [http://inn.example/items/attic]"}}]
+
+
 @requirement("chat:rule:abort")
 @pytest.mark.parametrize("path", ["/chat/stream", "/chat"])
 async def test_who_leaves_ends_the_work(parts: Parts, path: str) -> None:
@@ -137,4 +145,4 @@ async def test_a_stream_of_a_greeting_has_the_same_form(client: httpx.AsyncClien
     first, piece, last = lines_of(answer.text)
     assert first["delta"] == {"role": "assistant"}
     assert piece == {"delta": {"content": "Hello. You can ask me about rooms."}}
-    assert last == {"delta": {}, "context": {"followup_questions": ["What is there about rooms?"]}}
+    assert last == {"delta": {}, "context": {"followup_questions": ["Cheapest rooms"]}}

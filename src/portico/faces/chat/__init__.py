@@ -6,5 +6,5 @@ turns.py      from a request to an answer     courtesy.py       greetings, which
 render.py     events to messages and chunks   points.py         items as data points and citations
 followups.py  what to ask next                failures.py       errors
 routes.py     the addresses                   conversations.py  stored conversations and feedback
-familiar.py   addresses that older front ends expect
+familiar.py   addresses that older front ends expect, slashes.py: addresses that may end with a slash
 """

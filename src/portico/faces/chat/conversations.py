@@ -12,12 +12,13 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from portico.calls import Caller
 from portico.config import Config
 from portico.errors import BadRequest, Forbidden, SiteError, Unauthenticated
 from portico.faces.chat.failures import HEADERS, refusal
+from portico.faces.chat.slashes import Slashed
 from portico.faces.documents import preferred
 from portico.faces.nlweb import shapes
 from portico.faces.operations import Endpoint, Who, answering, metered
@@ -103,14 +104,16 @@ def routes(site: Site, config: Config, who: Who) -> list[BaseRoute]:
     def refused(_: Request, error: SiteError) -> Response:
         return refusal(error, config.chat.errors)
 
-    def at(path: str, endpoint: Endpoint, method: str) -> Route:
+    async def one(request: Request, caller: Caller) -> Response:
+        return await (deleted if request.method == "DELETE" else shown)(request, caller)
+
+    def at(path: str, endpoint: Endpoint, *methods: str) -> Slashed:
         answer = answering(metered(endpoint, site), site, refused, who)
-        return Route(f"{config.chat.path}/{path}", answer, methods=[method])
+        return Slashed(f"{config.chat.path}/{path}", answer, *methods)
 
     return [
         at("conversations", listed, "GET"),
-        at("conversations/{id}", shown, "GET"),
-        at("conversations/{id}", deleted, "DELETE"),
+        at("conversations/{id}", one, "GET", "DELETE"),
         at("feedback", given, "POST"),
     ]
 

@@ -17,7 +17,6 @@ class Courtesy:
     thanks: str
     welcome: str
     reply: str  # {} stands for what can be asked about
-    asking: str  # and {} in a question that somebody might ask next
 
 
 COURTESIES: Mapping[str, Courtesy] = {
@@ -26,42 +25,42 @@ COURTESIES: Mapping[str, Courtesy] = {
         "thank you very much|thank you|thanks a lot|many thanks|thanks|cheers",
         "You are welcome.",
         "Hello. You can ask me about {}.",
-        "What is there about {}?",
     ),
     "de": Courtesy(
         "guten morgen|guten tag|guten abend|hallo zusammen|hallo|servus|moin|grüß gott|grüezi",
         "vielen dank|danke schön|dankeschön|danke",
         "Gern geschehen.",
         "Hallo. Fragen Sie mich nach: {}.",
-        "Was gibt es zu {}?",
     ),
     "es": Courtesy(
         "buenos días|buenas tardes|buenas noches|buenas|hola a todos|hola",
         "muchas gracias|gracias",
         "De nada.",
         "Hola. Puede preguntarme por: {}.",
-        "¿Qué hay sobre {}?",
     ),
     "fr": Courtesy(
         "bonjour à tous|bonjour|bonsoir|salut|coucou",
         "merci beaucoup|merci bien|merci",
         "Je vous en prie.",
         "Bonjour. Vous pouvez me demander : {}.",
-        "Qu’y a-t-il sur {} ?",
+    ),
+    "ar": Courtesy(
+        "السلام عليكم|صباح الخير|مساء الخير|مرحبا|مرحبًا|أهلا|أهلًا",
+        "شكرًا جزيلًا|شكرا جزيلا|شكرًا|شكرا",
+        "على الرحب والسعة.",
+        "مرحبًا. يمكنك أن تسألني عن: {}.",
     ),
     "ja": Courtesy(
         "こんにちは|こんばんは|おはようございます|おはよう|はじめまして",
         "ありがとうございます|ありがとう",
         "どういたしまして。",
         "こんにちは。{}について質問できます。",
-        "{}について教えて",
     ),
     "zh": Courtesy(
         "早上好|下午好|晚上好|你好|您好|大家好",
         "非常感谢|谢谢你|谢谢",
         "不客气。",
         "你好。你可以问我关于{}的问题。",
-        "有哪些{}？",
     ),
 }
 
@@ -104,11 +103,10 @@ def _language_of(text: str) -> str:
     return "en"
 
 
-def reply(told: Heard, names: Sequence[str], language: str) -> tuple[str, tuple[str, ...]]:
-    """What to say to a courtesy, and what might be asked next; names are those of what there is."""
+def reply(told: Heard, names: Sequence[str], language: str) -> str:
+    """What to say to a courtesy; names are those of what there is."""
     courtesy = COURTESIES[best_language(language, tuple(COURTESIES)) if language else told.language]
     named = list(names[:MAX_NAMED])
     if told.is_thanks:
-        return courtesy.welcome, ()
-    text = courtesy.reply.format(", ".join(named)) if named else courtesy.reply.partition(".")[0] + "."
-    return text, tuple(courtesy.asking.format(each) for each in named[:3])
+        return courtesy.welcome
+    return courtesy.reply.format(", ".join(named)) if named else courtesy.reply.partition(".")[0] + "."

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from portico.calls import Caller
@@ -22,12 +22,14 @@ from portico.config import Config
 from portico.errors import BadRequest, SiteError
 from portico.faces.chat.conversations import check_origin
 from portico.faces.chat.failures import HEADERS, refusal
+from portico.faces.chat.slashes import Slashed
 from portico.faces.operations import Endpoint, Who, answering, metered
 from portico.site import Site
 from portico.transcripts import VISITOR, Conversation
 from portico.web.addresses import item_path
 
 CHATS = "/api/chats"
+PLACES = ("/auth_setup", "/config", "/content", CHATS)
 MIN_USER = 16  # characters of an id that nobody guesses
 
 AUTH_SETUP: dict[str, Any] = {
@@ -102,17 +104,19 @@ def routes(site: Site, config: Config, who: Who, answer: Answer) -> list[BaseRou
     def refused(_: Request, error: SiteError) -> Response:
         return refusal(error, config.chat.errors)
 
-    def at(path: str, endpoint: Endpoint, method: str = "GET") -> Route:
-        return Route(path, answering(endpoint, site, refused, who), methods=[method])
+    async def one(request: Request, caller: Caller) -> Response:
+        return await (deleted if request.method == "DELETE" else messages)(request, caller)
+
+    def at(path: str, endpoint: Endpoint, *methods: str) -> Slashed:
+        return Slashed(path, answering(endpoint, site, refused, who), *(methods or ("GET",)))
 
     return [
         at("/auth_setup", metered(auth_setup, site)),
         at("/config", metered(page_setup, site)),
         at("/content/{citation:path}", content),
-        Route(f"{CHATS}/stream", chat, methods=["POST"]),
+        Slashed(f"{CHATS}/stream", chat, "POST"),
         at(CHATS, metered(chats, site)),
-        at(f"{CHATS}/{{id}}", metered(messages, site)),
-        at(f"{CHATS}/{{id}}", metered(deleted, site), "DELETE"),
+        at(f"{CHATS}/{{id}}", metered(one, site), "GET", "DELETE"),
     ]
 
 

@@ -91,7 +91,12 @@ def read_multipart(body: bytes, content_type: str, chat: Chat) -> Form:
         if len(part.body) > chat.file_bytes:
             raise TooLarge(f"A file has more than {chat.file_bytes} bytes", limit=chat.file_bytes)
     messages = max([message for message, _ in places] + [_OF_NONE]) + 1
-    return Form(said[0].content, tuple(File(part.filename, part.type, part.content) for part in files), messages)
+    return Form(said[0].content, tuple(map(_file, files)), messages)
+
+
+def _file(part: Part) -> File:
+    """A file as it was called. Clients give those without a name the name of their part."""
+    return File("" if part.filename == part.name else part.filename, part.type, part.content)
 
 
 def _parameter(header: str, name: str) -> str:

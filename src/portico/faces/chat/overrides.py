@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
+from portico.ask.phrases import LANGUAGES, best_language
 from portico.calls import Retrieval
 from portico.config import Asking
 from portico.errors import BadRequest
@@ -37,6 +38,7 @@ REASONS: Mapping[str, str] = {
 }
 UNKNOWN = "There is no such setting here"
 NO_VECTORS = "This site finds items by words alone"
+NO_LANGUAGE = f"Answers come in these languages: {', '.join(LANGUAGES)}"
 NO_CATEGORY = "There is no collection of that name"
 
 
@@ -56,18 +58,25 @@ def read_overrides(said: Mapping[str, Any], asking: Asking, *, has_vectors: bool
     given = {name: value for name, value in said.items() if value is not None}
     unused = {name[:MAX_LABEL]: REASONS.get(name, UNKNOWN) for name in given if name not in _READ}
     retrieval = _retrieval(given)
-    if retrieval == "vectors" and not has_vectors:
+    if not has_vectors and given.get("retrieval_mode", "text") != "text":
         unused["retrieval_mode"] = NO_VECTORS
+    top = _number(given, "top", asking.items)
+    if top > asking.most:
+        unused["top"] = f"An answer has at most {asking.most} items"
+    language = _text(given, "language")[:MAX_LANGUAGE]
+    # A model writes in whatever language it is told; without one, a language that is not known here is none.
+    if language and asking.model == "none:" and not best_language(language, ("", *LANGUAGES)):
+        unused["language"], language = NO_LANGUAGE, ""
     categories = {name: _text(given, name) for name in ("include_category", "exclude_category")}
     for name, value in categories.items():
         if value and value not in known:
             unused[name], categories[name] = NO_CATEGORY, ""
     included = categories["include_category"]
     return Overrides(
-        min(_number(given, "top", asking.items), asking.most),
-        retrieval if has_vectors else "hybrid",
+        min(top, asking.most),
+        retrieval if has_vectors else "text",
         _flag(given, "suggest_followup_questions", default=True),
-        _text(given, "language")[:MAX_LANGUAGE],
+        language,
         (included,) if included else (),
         categories["exclude_category"],
         dict(list(unused.items())[:MAX_REPORTED]),

@@ -14,10 +14,10 @@ import msgspec
 
 from portico.ask.events import Clarify, Did, Event, Failed, Finished, Found, Promised, Said, Understood
 from portico.ask.fields import spoken
+from portico.ask.onward import followups
 from portico.ask.phrases import phrases
 from portico.calls import Ask, Task
 from portico.errors import SiteError
-from portico.faces.chat.followups import followups, options
 from portico.faces.chat.overrides import Overrides
 from portico.faces.chat.points import Points
 from portico.faces.nlweb.render import NOTHING, elicitation, promise
@@ -28,6 +28,7 @@ Shown: TypeAlias = dict[str, Any]
 
 MAX_RESULT = 500  # characters of what an operation gave, in words
 MAX_LISTED = 10  # items that are named where nothing else is said
+MAX_OPTIONS = 4  # of a question back
 _BRACKETS = str.maketrans({"[": "(", "]": ")"})  # in an answer they hold citations and nothing else
 
 
@@ -111,7 +112,7 @@ class Telling:
 
     def rest(self) -> str:
         """What is left to be said when no more events follow."""
-        said = self._cited() if self.told.pieces else self._otherwise()
+        said = self._cited() if self.text.strip() else self._otherwise()
         self.told.pieces.append(said)
         self._mark("said")
         return said
@@ -135,7 +136,7 @@ class Telling:
         if told.clarify:
             return _in_words(told.clarify).translate(_BRACKETS)
         if told.task:
-            return told.task.message or speech.working
+            return (told.task.message or speech.working).translate(_BRACKETS)
         if told.did:
             return _deed(told.did, self.manner.premises).translate(_BRACKETS)
         if self.points.items:
@@ -162,7 +163,9 @@ class Telling:
             return []
         if told.clarify:
             return list(options(told.clarify))
-        return list(manner.starters or followups(self.points.items, self.language, (*manner.asked, manner.question)))
+        limits = told.understood.constraints if told.understood else ()
+        asked = (*manner.asked, manner.question)
+        return list(manner.starters or followups(self.points.items, self.language, asked, limits))
 
     def context(self) -> Shown:
         """Everything but what to ask next."""
@@ -327,3 +330,9 @@ async def chunks(
         yield telling.last()
     except SiteError as error:
         yield refused(error)
+
+
+def options(clarify: Clarify) -> tuple[str, ...]:
+    """What there is to choose from, as things to say next, where one question can be answered so."""
+    first = next((each for each in clarify.questions if each.options), None)
+    return first.options[:MAX_OPTIONS] if first else ()

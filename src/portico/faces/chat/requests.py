@@ -10,9 +10,9 @@ from portico.errors import BadRequest
 from portico.faces.nlweb.schema import Schema, whole_schema
 from portico.transcripts import Turn
 
-MAX_PREVIOUS = 20  # questions of a history that are looked at
 SNAKE = "session_state"  # as older front ends call it
 CAMEL = "sessionState"
+_IDS = frozenset({"sessionId", "userId"})
 _HINT = 'As in {"messages": [{"role": "user", "content": "a warm soup"}]}.'
 
 
@@ -40,8 +40,8 @@ class OwnContext(msgspec.Struct, frozen=True):
 class RequestContext(msgspec.Struct, frozen=True):
     overrides: Annotated[dict[str, Any] | None, Meta(description="top, retrieval_mode, language and more")] = None
     portico: OwnContext | None = None
-    session_id: Annotated[str, Meta(max_length=200)] | None = msgspec.field(name="sessionId", default=None)
-    user_id: Annotated[str, Meta(max_length=200)] | None = msgspec.field(name="userId", default=None)
+    session_id: str | None = msgspec.field(name="sessionId", default=None)
+    user_id: str | None = msgspec.field(name="userId", default=None)
 
 
 class ChatRequest(msgspec.Struct, frozen=True):
@@ -68,13 +68,13 @@ class ChatRequest(msgspec.Struct, frozen=True):
     def history(self) -> tuple[Turn, ...] | None:
         """The turns before, as the client tells them; None if it tells of none."""
         talk = [each for each in self.messages[:-1] if each.role != "system"]
-        turns: list[Turn] = []
+        turns: list[tuple[str, list[str]]] = []
         for each in talk:
             if each.role == "user":
-                turns.append(Turn(each.content))
+                turns.append((each.content, []))
             elif turns:
-                turns[-1] = Turn(turns[-1].question, turns[-1].answer + each.content)
-        return tuple(turns[-MAX_PREVIOUS:]) if talk else None
+                turns[-1][1].append(each.content)
+        return tuple(Turn(question, "".join(answers)) for question, answers in turns) if talk else None
 
     @property
     def has_system(self) -> bool:
@@ -106,6 +106,8 @@ def _without_nulls(raw: Any) -> Any:
         said["messages"] = [_message(each) for each in cast("list[Any]", said["messages"])]
     if isinstance(said.get("context"), dict):
         context = _present(said["context"])
+        # Other clients have ids of their own under these names.
+        context = {name: value for name, value in context.items() if name not in _IDS or isinstance(value, str)}
         own = context.get("portico")
         said["context"] = {**context, "portico": _present(cast("dict[str, Any]", own))} if _is_object(own) else context
     return said

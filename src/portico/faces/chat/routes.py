@@ -16,16 +16,17 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from portico.calls import Caller, File
 from portico.config import Config
-from portico.errors import BadRequest, Forbidden, SiteError, Unsupported
+from portico.errors import BadRequest, SiteError, Unauthenticated, Unsupported
 from portico.faces.chat import conversations, familiar
 from portico.faces.chat.failures import HEADERS, refusal, shown_error
 from portico.faces.chat.multipart import Form, read_multipart
 from portico.faces.chat.requests import read_request
+from portico.faces.chat.slashes import Slashed
 from portico.faces.chat.turns import Counter, Received
 from portico.faces.documents import preferred
 from portico.faces.nlweb.failures import BROKEN
@@ -62,35 +63,25 @@ def routes(site: Site, config: Config) -> list[BaseRoute]:
 
     kept = conversations.routes(site, config, talk.who)
     older = familiar.routes(site, config, talk.who, talk.answer) if config.chat.azure else []
-    return [Slashed(path, whole), Slashed(f"{path}/stream", stream), *kept, *older]
+    return [Slashed(path, whole, "POST"), Slashed(f"{path}/stream", stream, "POST"), *kept, *older]
 
 
 def is_here(path: str, config: Config) -> bool:
     """Whether this face tells what went wrong at an address."""
-    return path == config.chat.path or path.startswith(f"{config.chat.path}/")
+    places = (config.chat.path, *familiar.PLACES) if config.chat.azure else (config.chat.path,)
+    return any(path == each or path.startswith(f"{each}/") for each in places)
 
 
 def refused(error: HTTPException, config: Config) -> Response:
     """What the routing refused, such as a method, in the words of this face."""
-    said = BadRequest(error.detail, hint=f"Use {error.headers['Allow']}." if error.headers else None)
+    allowed = ", ".join(sorted(error.headers["Allow"].split(", "))) if error.headers else ""
+    said = BadRequest(error.detail, hint=f"Use {allowed}." if allowed else None)
     return refusal(said, config.chat.errors, error.status_code, error.headers or {})
 
 
 def breakdown(config: Config) -> Response:
     """What to say when something happened that should not."""
     return refusal(BROKEN, config.chat.errors)
-
-
-class Slashed(Route):
-    """An address that may end with a slash. Clients that post are not sent elsewhere."""
-
-    def __init__(self, path: str, endpoint: Any) -> None:
-        super().__init__(path, endpoint, methods=["POST"])
-
-    def matches(self, scope: Any) -> Any:
-        said = scope["path"]
-        plain = {**scope, "path": said.removesuffix("/")} if said != "/" else scope
-        return super().matches(plain)
 
 
 class Talk:
@@ -128,7 +119,7 @@ class Talk:
         if key is None or connection.scope.get(CALLER) is not None:
             return await caller_of(connection, site)
         if connection.headers.get("x-api-key", key) != key:
-            raise Forbidden("api-key and x-api-key name different keys", hint="Send one of them.")
+            raise Unauthenticated("api-key and x-api-key name different keys", hint="Send one of them.")
         address = connection.client.host if connection.client else ""
         said: Mapping[str, str] = {**connection.headers, "x-api-key": key}
         return await site.caller(credentials(said, address))

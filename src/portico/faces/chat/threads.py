@@ -5,21 +5,24 @@ sends: only a digest of it is kept, and it comes back as it was sent.
 """
 
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from portico.calls import Caller
+from portico.errors import KeyInUse, UnknownItem
 from portico.site import Site
-from portico.transcripts import TURNS, Conversation, Turn, before, begun, tail_of
+from portico.transcripts import TURNS, Conversation, Turn, before, begun, is_known, tail_of
 
-HOURS = 24.0  # that a session of a caller without a name is remembered
+HOURS = 24.0  # that a session of a caller without a name is remembered, and a key of a turn
 MAX_ANSWER = 200  # characters of an answer that are noted for them
 AGAIN = timedelta(minutes=2)  # in which the same turn without a session is taken for the same
 MINTED = "conversation"  # the member of a session that a client was given
 
+_EMPTY: tuple[Any, ...] = (None, "", [], {})  # sessions that tell nobody from anybody else
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
@@ -32,8 +35,7 @@ class Thread:
     session: Any  # to be sent back
     told: tuple[Turn, ...] | None  # earlier turns by the client's word
     turns: tuple[Turn, ...]  # the turns before this one
-    is_given: bool  # the client named a session
-    is_known: bool  # and it was known, or its questions were
+    is_known: bool  # the session that the client named, or its questions
     is_repeated: bool  # this turn was answered before
 
     @property
@@ -59,40 +61,70 @@ class Threads:
     keeps: bool  # whether conversations of callers with a name are stored
 
     async def open(
-        self, session: Any, told: tuple[Turn, ...] | None, question: str, caller: Caller, owner: str = ""
+        self,
+        session: Any,
+        told: tuple[Turn, ...] | None,
+        question: str,
+        caller: Caller,
+        owner: str = "",
+        key: str = "",
     ) -> Thread:
+        """The conversation of a session, or of the questions that were told; else a new one.
+
+        Turns that begin one session, or have the same key, at the same time meet in one conversation.
+        """
         owner = owner or (caller.id if self.keeps and not caller.is_anonymous else "")
-        digest = "" if session is None else _digest(session)
-        known = await self._known(digest, told, question, caller, owner)
+        digest = "" if session in _EMPTY else _digest(session)
+        known = await self._known(session, told, question, caller, owner)
         now = datetime.now(UTC)
-        conversation = known or begun(digest, question, now)
+        seed = [owner or caller.rate_key, digest, "" if digest else key]
+        conversation = known or begun(digest, question, now, _digest(seed) if digest or key else "")
         minted = {MINTED: conversation.id}
-        if session is None and not conversation.session and (owner or told is None):
+        if not conversation.session and (owner or (told is None and session is None)):
             conversation = replace(conversation, session=_digest(minted))
         if session is None and conversation.session == _digest(minted):
             session = minted
         turns = before(conversation.turns, told, question, now)
-        is_repeated = len(conversation.turns) > len(turns) and conversation.turns[len(turns)].question == question
-        return Thread(conversation, owner, session, told, turns, bool(digest), known is not None, is_repeated)
+        is_repeated = is_known(conversation.turns, told, question, turns)
+        return Thread(conversation, owner, session, told, turns, known is not None, is_repeated)
 
     async def close(self, thread: Thread, turn: Turn, caller: Caller) -> None:
         """Keep what was said. A turn that is told again takes the place of the first."""
         if thread.owner:
             await self.site.transcripts.add(thread.owner, thread.conversation, thread.told, turn)
-        elif thread.is_given or thread.told is None:
-            short = replace(turn, answer=turn.answer[:MAX_ANSWER], sources=())
-            grown = replace(thread.conversation, turns=(*thread.turns, short)[-TURNS:])
+        elif thread.conversation.session:
+            grown = replace(thread.conversation, turns=_shortened((*thread.turns, turn)[-TURNS:]))
             await self.site.put_away(_note(grown.session), msgspec.json.encode(grown), caller, HOURS)
 
+    async def claimed(self, key: str, turn: Any, caller: Caller) -> str:
+        """A client's key, taken for a turn, as it is known here. For the same turn it may be taken again."""
+        short, said = _digest(key), _digest(turn).encode()
+        name = f"chat key\n{short}"
+        taken = await self.site.taken_out(name, caller)
+        if taken and taken != said:
+            raise KeyInUse("This idempotency key was used with another turn", hint="Send a new one.")
+        if not taken:
+            await self.site.put_away(name, said, caller, HOURS)
+        return short
+
     async def _known(
-        self, digest: str, told: tuple[Turn, ...] | None, question: str, caller: Caller, owner: str
+        self, session: Any, told: tuple[Turn, ...] | None, question: str, caller: Caller, owner: str
     ) -> Conversation | None:
-        if owner and digest:
-            return await self.site.transcripts.known(owner, session=digest)
+        if session in _EMPTY:
+            return await self._alike(told, question, owner) if owner else None
         if owner:
-            return await self._alike(told, question, owner)
-        noted = await self.site.taken_out(_note(digest), caller) if digest else None
+            return await self._stored(session, owner)
+        noted = await self.site.taken_out(_note(_digest(session)), caller)
         return msgspec.json.decode(noted, type=Conversation) if noted else None
+
+    async def _stored(self, session: Any, owner: str) -> Conversation | None:
+        """The conversation of a session. Its id is a session, too: front ends know it from their list."""
+        transcripts = self.site.transcripts
+        if known := await transcripts.known(owner, session=_digest(session)):
+            return known
+        id = cast("dict[str, Any]", session).get(MINTED) if isinstance(session, dict) else None
+        with suppress(UnknownItem):
+            return await transcripts.get(owner, id) if isinstance(id, str) else None
 
     async def _alike(self, told: tuple[Turn, ...] | None, question: str, owner: str) -> Conversation | None:
         """The conversation of the same questions, for a client that names no session. Perhaps it has this turn, too."""
@@ -107,6 +139,10 @@ class Threads:
         """A conversation of these questions, whose client has named no session."""
         found = await self.site.transcripts.known(owner, tail=tail_of(turns))
         return found if found and found.session == _digest({MINTED: found.id}) else None
+
+
+def _shortened(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+    return tuple(replace(each, answer=each.answer[:MAX_ANSWER], sources=()) for each in turns)
 
 
 def _is_recent(turn: Turn) -> bool:

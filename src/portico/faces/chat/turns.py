@@ -1,5 +1,6 @@
 """From a request that was read to an answer under way: which conversation, which question, how it is wanted."""
 
+import hashlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
@@ -8,14 +9,15 @@ from typing import Any, cast
 
 from portico.ask.events import Clarify, Event, Finished, Said
 from portico.ask.kinds import ASKING
+from portico.ask.onward import starters
 from portico.calls import Ask, Caller, File, Mode
 from portico.config import Config
-from portico.errors import Conflict, NotFound, SiteError
+from portico.errors import BadRequest, Conflict, NotFound, SiteError
 from portico.faces.chat.courtesy import Heard, heard, reply
 from portico.faces.chat.failures import shown_error
 from portico.faces.chat.overrides import Overrides, read_overrides
 from portico.faces.chat.render import Manner, Telling, chunks, folded
-from portico.faces.chat.requests import MAX_PREVIOUS, ChatRequest
+from portico.faces.chat.requests import ChatRequest
 from portico.faces.chat.threads import MINTED, Thread, Threads
 from portico.faces.nlweb.dialects import Voice
 from portico.faces.nlweb.models import Session, Wish
@@ -26,7 +28,8 @@ from portico.items import Item
 from portico.site import Site
 from portico.transcripts import Turn
 
-MAX_EARLIER = 2000  # characters of an earlier question
+MAX_PREVIOUS = 20  # earlier questions that are looked at
+MAX_EARLIER = 2000  # characters of one
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +108,19 @@ class Counter:
 
     async def _plan(self, got: Received) -> Plan:
         request, caller = got.request, got.caller
-        overrides = await self.site.unless_refused(self._overrides(request, caller), caller)
+        async with self.site.gate.charging(caller):
+            overrides = self._overrides(request, caller)
+            collections = self._collections(request, overrides, caller)
+            key = await self._threads.claimed(got.key, _turn(got), caller) if got.key else ""
         courtesy = heard(request.question)
         session = {MINTED: request.said.session_id} if request.said.session_id else request.session
-        thread = await self._threads.open(session, request.history, request.question, caller, got.owner)
+        thread = await self._threads.open(session, request.history, request.question, caller, got.owner, key)
         token = request.own.state or thread.state
         talk = conversation(Session(None, token or None), self.site, caller)
         passages = await self._passages(got)
         ask = Ask(
             courtesy.question or request.question,
-            self._collections(request, overrides, caller),
+            collections,
             previous=_previous(thread, talk),
             answers=request.own.answers or {},
             modes=self._modes(request, courtesy.question),
@@ -129,7 +135,7 @@ class Counter:
         wish = Wish(Voice(), ask, "conversational_search", None, Session(), bool(thread.turns))
         ask = talk.resumed(wish)
         if not ask.key:
-            ask = replace(ask, key=got.key or thread.key(request.question))
+            ask = replace(ask, key=key or thread.key(request.question))
         ignored = ("messages: system",) if request.has_system else ()
         return Plan(ask, thread, talk, overrides, courtesy, (*got.ignored, *ignored))
 
@@ -140,7 +146,7 @@ class Counter:
         await self.site.gate.spend(got.caller)
         return await self.site.read(got.files, got.request.question)
 
-    async def _overrides(self, request: ChatRequest, caller: Caller) -> Overrides:
+    def _overrides(self, request: ChatRequest, caller: Caller) -> Overrides:
         known = frozenset(self.site.gate.readable(caller))
         said, has_vectors = request.said.overrides or {}, self.site.finds_by_meaning
         return read_overrides(said, self.config.ask, has_vectors=has_vectors, known=known)
@@ -157,15 +163,19 @@ class Counter:
         wanted = tuple(request.own.collections or overrides.collections)
         if not overrides.without:
             return wanted
-        return tuple(each for each in wanted or self.site.gate.readable(caller) if each != overrides.without)
+        left = tuple(each for each in wanted or self.site.gate.readable(caller) if each != overrides.without)
+        if not left:
+            raise BadRequest("context.overrides.exclude_category leaves nothing to look in")
+        return left
 
     def _events(self, plan: Plan, caller: Caller) -> tuple[AsyncGenerator[Event], tuple[str, ...]]:
         """What answers, and what to ask next where that does not depend on the answer."""
         if plan.courtesy.question or plan.ask.answers or plan.ask.attached:
             return cast("AsyncGenerator[Event]", self.site.ask(plan.ask, caller)), ()
         names = [each.title or each.name for each in self.site.catalog.public]
-        text, starters = reply(plan.courtesy, names, plan.overrides.language)
-        return self._greeted(plan.ask, text, caller), starters
+        told, language = plan.courtesy, plan.overrides.language
+        first = () if told.is_thanks else starters(self.site.catalog.public, language or told.language)
+        return self._greeted(plan.ask, reply(told, names, language), caller), first
 
     async def _greeted(self, ask: Ask, text: str, caller: Caller) -> AsyncGenerator[Event]:
         await self.site.gate.admit(ask, caller)
@@ -193,6 +203,12 @@ class Counter:
             got.session_name,
             request.said.session_id or (thread.conversation.id if request.said.user_id else ""),
         )
+
+
+def _turn(got: Received) -> list[Any]:
+    """What makes a turn another one: its session does not."""
+    files = [(each.name, each.type, hashlib.blake2b(each.body).hexdigest()) for each in got.files]
+    return [got.request.messages, got.request.context, files]
 
 
 def _previous(thread: Thread, talk: Conversation) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from portico.faces.chat.familiar import CHATS
 from portico.faces.chat.requests import request_schema as chat_schema
 from portico.faces.chat.routes import LINES, MULTIPART, OTHER_LINES
 from portico.faces.desk import API as DESK_API
-from portico.faces.desk import MAX_LINES, MAX_TASKS, AtWork, Decided, Issued, TaskSeen, Typed, Unblocked
+from portico.faces.desk import MAX_LINES, MAX_TASKS, AtWork, Decided, Ended, Issued, TaskSeen, Typed, Unblocked
 from portico.faces.desk import PATH as DESK_PATH
 from portico.faces.discovery.sitemap import XML
 from portico.faces.discovery.wellknown import JSON, PROTOCOLS, documents
@@ -114,7 +114,7 @@ class Event(msgspec.Struct):
     """One of a stream."""
 
     data: Annotated[str, Meta(description="JSON", extra_json_schema={"contentMediaType": "application/json"})]
-    event: Annotated[str | None, Meta(description="Of 0.55: start, result, error or complete")] = None
+    event: Annotated[str | None, Meta(description="Of 0.55: start, result, text, error or complete")] = None
 
 
 class ChatAnswer(msgspec.Struct):
@@ -151,8 +151,13 @@ class RpcResponse(msgspec.Struct):
     error: RpcError | None = None
 
 
+class PendingNamed(Pending, frozen=True, kw_only=True):
+    names: Annotated[dict[str, str], Meta(description="What the keys of the callers are called")]
+
+
 class Executions(msgspec.Struct):
     executions: list[AtWork]
+    names: Annotated[dict[str, str], Meta(description="What the keys of the callers are called")]
 
 
 class Tasks(msgspec.Struct):
@@ -290,6 +295,9 @@ def _questions(question: str) -> dict[str, Described]:
     }
 
 
+_ONCE = [reference("parameters", "IdempotencyKey")]
+
+
 def _chat(config: Config, question: str) -> dict[str, Described]:
     """The AI Chat Protocol, and what is kept of it."""
     path = config.chat.path
@@ -302,9 +310,10 @@ def _chat(config: Config, question: str) -> dict[str, Described]:
     shown = {**content(kept, JSON), **content(TEXT, MARKDOWN)}
     format = parameter("format", "query", {"enum": ["json", "markdown"], "description": "Instead of what Accept says"})
     noted = {201: answer("Kept", content(reference("schemas", "FeedbackNoted"), JSON))}
+    turn = {"requestBody": body, "parameters": _ONCE}
     return {
-        path: {"post": _chatted("post_chat", "Chat (AI Chat Protocol)", {**whole, **lines}, requestBody=body)},
-        f"{path}/stream": {"post": _chatted("post_chat_stream", "Chat, in lines of JSON", lines, requestBody=body)},
+        path: {"post": _chatted("post_chat", "Chat (AI Chat Protocol)", {**whole, **lines}, **turn)},
+        f"{path}/stream": {"post": _chatted("post_chat_stream", "Chat, in lines of JSON", lines, **turn)},
         f"{path}/conversations": {"get": _chatted("get_conversations", "Stored conversations of yours", listed)},
         f"{path}/conversations/{{id}}": {
             "parameters": [_ID],
@@ -329,7 +338,7 @@ def _chat_elsewhere() -> dict[str, Described]:
     citation = parameter("citation", "path", {**TEXT, "minLength": 1}, required=True)
     sent_on = {307: answer("Where it is", location="Of the item"), **_chat_refusals()}
     body = {"required": True, "content": content(reference("schemas", "ChatRequest"), JSON)}
-    lines = content({}, LINES, OTHER_LINES)
+    lines, turn = content({}, LINES, OTHER_LINES), {"requestBody": body, "parameters": _ONCE}
     return {
         "/auth_setup": {"get": _chatted("get_auth_setup", "How to sign in: not at all", _DOCUMENT)},
         "/config": {"get": _chatted("get_page_setup", "What a page offers to set", _DOCUMENT)},
@@ -337,7 +346,7 @@ def _chat_elsewhere() -> dict[str, Described]:
             "parameters": [citation],
             "get": step("get_content", "Questions", "What a citation leads to", sent_on),
         },
-        f"{CHATS}/stream": {"post": _chatted("post_chats_stream", "Chat, in lines of JSON", lines, requestBody=body)},
+        f"{CHATS}/stream": {"post": _chatted("post_chats_stream", "Chat, in lines of JSON", lines, **turn)},
         CHATS: {"get": _chatted("get_chats", "Conversations of a user", content({}, JSON), parameters=[user])},
         f"{CHATS}/{{id}}": {
             "parameters": [_ID],
@@ -499,11 +508,19 @@ def _desk() -> dict[str, Described]:
     code, verify = f"{DESK_API}/challenges/{{id}}/code", f"{DESK_API}/challenges/{{id}}/verify"
     return {
         DESK_PATH: {"get": step("get_desk", "Desk", "The desk, for people", page)},
-        f"{DESK_API}/pending": {"get": _at_desk("get_pending", "What waits", Pending)},
+        f"{DESK_API}/pending": {"get": _at_desk("get_pending", "What waits", PendingNamed)},
         f"{DESK_API}/audit": {"get": _at_desk("get_audit", "The audit trail", parameters=[after, limit])},
         f"{DESK_API}/audit/check": {"get": _at_desk("get_audit_check", "What is wrong with the trail", Checked)},
         f"{DESK_API}/executions": {"get": _at_desk("get_executions", "Agents at work", Executions)},
+        f"{DESK_API}/executions/{{id}}/end": {
+            "parameters": [_ID],
+            "post": _at_desk("post_end", "End what an agent does", AtWork, **_said(Ended)),
+        },
         f"{DESK_API}/tasks": {"get": _at_desk("get_tasks", "The newest tasks of all", Tasks, parameters=[few])},
+        f"{DESK_API}/tasks/{{id}}/cancel": {
+            "parameters": [_ID],
+            "post": _at_desk("post_cancel", "Cancel a task of anybody", TaskSeen),
+        },
         f"{DESK_API}/sources": {"get": _at_desk("get_sources", "What the site is loaded from", Sources)},
         f"{DESK_API}/sources/{{number}}/reload": {
             "parameters": [parameter("number", "path", {"type": "integer", "minimum": 1}, required=True)],
@@ -628,9 +645,9 @@ def components() -> dict[str, Described]:
 
 _PUBLISHED = (
     *(Answer, FlatAnswer, Problem, Operations, TaskHeld, Health, Readiness, Event, RpcRequest, RpcResponse),
-    *(Pending, Waiting, Challenged, Decided, Issued, Typed, Unblocked),
+    *(PendingNamed, Waiting, Challenged, Decided, Ended, Issued, Typed, Unblocked),
     *(ChatCompletion, ChatError, FeedbackNoted, FeedbackRequest, Headings, ShownConversation),
-    *(Checked, Executions, FeedbackGiven, Tasks, Sources, SourceShown, Traffic),
+    *(AtWork, Checked, Executions, FeedbackGiven, Tasks, TaskSeen, Sources, SourceShown, Traffic),
 )
 HEADERS: Mapping[int, dict[str, str]] = {
     401: {"www_authenticate": "How to say who asks"},
