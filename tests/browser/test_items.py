@@ -1,10 +1,30 @@
-"""Pages of items and collections."""
+"""Pages of items, collections and nodes."""
 
+import re
+from typing import Any
+
+import msgspec
 import pytest
 from playwright.async_api import expect
-from tests.browser.conftest import NARROW, Town, Visitor, is_too_wide, serious
+from selectolax.lexbor import LexborHTMLParser
+from tests.browser.conftest import NARROW, Town, Visitor, answered, is_too_wide, serious
+
+from portico.ask.phrases import phrases
+from portico.web.cards import facts
+from portico.web.values import Surroundings
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+FACTS = """async ([items, languages]) => {
+  const [{ facts }, { words }] = await Promise.all([import("/assets/cards.js"), import("/assets/words.js")]);
+  const told = async (language) => {
+    const say = await words(language);
+    return items.map((item) => facts(item, say).map((each) => each.textContent));
+  };
+  return Promise.all(languages.map(told));
+}"""
+DATED = frozenset({"startDate", "datePublished"})  # a browser writes days in its own way
+LANGUAGES = ("en", "de", "es", "fr")
 
 
 async def test_pages_of_items_can_be_read_by_everybody(town: Town, visitor: Visitor) -> None:
@@ -14,3 +34,90 @@ async def test_pages_of_items_can_be_read_by_everybody(town: Town, visitor: Visi
     await page.get_by_role("link", name="Café Zimtstern").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("Café Zimtstern")
     assert (await is_too_wide(page), await serious(page)) == (False, [])
+
+
+async def test_a_node_and_a_wrong_way_are_pages_of_the_same_site(town: Town, visitor: Visitor) -> None:
+    page = await visitor.visit(f"{town.base}/nwp/recipes", viewport=NARROW)
+    assert (await is_too_wide(page), await serious(page)) == (False, [])
+    await page.get_by_role("button", name="Theme: System").click()
+    await page.get_by_role("button", name="Theme: Light").click()
+
+    await page.goto(f"{town.base}/collections/nothing")
+    await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    await expect(page.get_by_role("button", name="Theme: Dark")).to_be_visible()
+    assert (await is_too_wide(page), await serious(page)) == (False, [])
+    await page.get_by_role("link", name="Ask for it in the chat").click()
+    await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    [missing] = [each for each in visitor.problems if "404" in each]
+    visitor.problems.remove(missing)
+
+
+async def test_something_is_done_with_an_item_on_its_page(town: Town, visitor: Visitor) -> None:
+    page = await visitor.visit(f"{town.base}/items/products/kipper-pair-oak-smoked")
+    await page.get_by_role("button", name="Add to cart").click()
+    dialog = page.get_by_role("dialog", name="Add to cart")
+    await dialog.get_by_label("Quantity").fill("2")
+    await dialog.get_by_role("button", name="Add to cart").click()
+
+    await expect(dialog).to_contain_text("Kipper Pair, Oak-Smoked")
+    await expect(dialog).to_contain_text("13")
+    await page.keyboard.press("Escape")
+    await expect(dialog).to_have_count(0)
+
+
+async def test_a_question_about_items_is_answered_in_the_chat(town: Town, visitor: Visitor) -> None:
+    page = await visitor.visit(f"{town.base}/items/recipes/lemon-barley-soup")
+    await page.get_by_label("Ask about this").fill("how long does it take?")
+    await page.keyboard.press("Enter")
+    await answered(page)
+    await expect(page.locator(".turn h2").first).to_contain_text("Lemon Barley Soup: how long does it take?")
+    await expect(page.locator(".item-name").first).to_have_text("Lemon Barley Soup")
+
+    await page.goto(f"{town.base}/collections/books")
+    await page.get_by_text("Browse", exact=True).click()
+    await page.get_by_role("link", name="Events", exact=True).click()
+    await page.get_by_label("Ask about these").fill("market")
+    await page.keyboard.press("Enter")
+    await answered(page)
+    await expect(page.locator(".item-kind").first).to_contain_text("Event")
+
+
+async def test_without_scripts_an_item_still_leads_to_its_actions(town: Town, visitor: Visitor) -> None:
+    page = await visitor.visit(f"{town.base}/items/restaurants/the-harbour-lamp", java_script_enabled=False)
+
+    await expect(page.get_by_role("link", name="Book table")).to_have_attribute(
+        "href", "/?q=Book+table%3A+The+Harbour+Lamp"
+    )
+
+
+async def test_a_page_says_of_items_what_the_chat_says(town: Town, visitor: Visitor) -> None:
+    stored = [await town.parts.store.get(*each) for each in ITEMS]
+    items = [_plain(each.data) for each in stored if each]
+    page = await visitor.visit(f"{town.base}/inspect")
+    told = await page.evaluate(FACTS, [items, LANGUAGES])
+
+    for language, chat in zip(LANGUAGES, told, strict=True):
+        around = Surroundings(town.base, phrases(language))
+        pages = [LexborHTMLParser(facts(item, item["@type"], around)).css("li") for item in items]
+        assert [[_spaced(each.text()) for each in page] for page in pages] == [[*map(_spaced, each)] for each in chat]
+
+
+ITEMS = [
+    ("recipes", "recipes/lemon-barley-soup"),
+    ("products", "products/kipper-pair-oak-smoked"),
+    ("restaurants", "restaurants/the-harbour-lamp"),
+    ("events", "events/saturday-market-december"),
+    ("books", "books/salt-on-the-sill"),
+    ("faqs", "faqs/where-should-i-park"),
+    ("places", "places/merrow-bay"),
+]
+
+
+def _plain(data: Any) -> dict[str, Any]:
+    kept = {name: value for name, value in data.items() if name not in DATED}
+    return msgspec.json.decode(msgspec.json.encode(kept))
+
+
+def _spaced(text: str) -> str:
+    # In some languages a browser writes the code of a currency where a page has its sign.
+    return re.sub(r"£GB|GBP", "£", re.sub(r"\s+", " ", text))

@@ -9,11 +9,19 @@ import pytest
 from selectolax.lexbor import LexborHTMLParser
 from tests.faces.conftest import Inn, asking, key_of, listening
 
+from portico.operations import Context, operation
 from portico.server import Parts
 from portico.store import Put
 from portico.web.addresses import item_path
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
+GUEST = {"scopes": ["read:*", "execute:*"]}
+
+
+@operation(kind="execute", danger="safe")
+async def air_room(context: Context, room: str) -> str:
+    """Open the window of a room."""
+    return room
 
 
 @pytest.fixture
@@ -187,7 +195,7 @@ async def test_every_item_is_reached_by_following_links(large: httpx.AsyncClient
         path = ahead.pop()
         seen.add(path)
         page = LexborHTMLParser((await large.get(path)).raise_for_status().text)
-        links = {urljoin(path, link.attributes["href"] or "") for link in page.css("main a, footer a[rel=next]")}
+        links = {urljoin(path, link.attributes["href"] or "") for link in page.css("main a")}
         ahead += sorted(link for link in links - seen if link.startswith(("/collections/", "/?")))
         seen |= {link for link in links if link.startswith("/items/")}
 
@@ -201,8 +209,36 @@ async def test_a_list_of_items_says_how_many_there_are(large: httpx.AsyncClient)
     page = LexborHTMLParser((await large.get("/collections/rooms")).text)
 
     assert page.css_first("main p.faint").text() == "123 items"
-    assert len(page.css("main li")) == 50
-    assert page.css("main li a")[-1].text() == "Room <32>"  # by id, as text
+    assert len(page.css(".cards article")) == 48
+    assert page.css(".cards h2 a")[-1].text() == "Room <30>"  # by id, as text
+
+
+async def test_pages_of_a_list_are_turned_forth_and_back(large: httpx.AsyncClient) -> None:
+    def turned(page: LexborHTMLParser, way: str) -> str | None:
+        return next((each.attributes["href"] for each in page.css(f"a[rel={way}]")), None)
+
+    pages, path = dict[str, LexborHTMLParser](), "/collections/rooms"
+    while path:
+        pages[path] = LexborHTMLParser((await large.get(path)).text)
+        path = turned(pages[path], "next")
+
+    assert [len(page.css(".cards article")) for page in pages.values()] == [48, 48, 27]
+    assert [turned(page, "prev") for page in pages.values()] == [None, *list(pages)[:-1]]
+
+
+async def test_an_item_stands_beside_others_and_with_what_can_be_done(inn: Inn) -> None:
+    async with (
+        inn(operations=[__name__], anonymous=GUEST) as parts,
+        asking(parts, headers={"accept": BROWSER}) as client,
+    ):
+        pages = {name: LexborHTMLParser((await client.get(f"/items/{name}")).text) for name in ("attic", "garden")}
+        program = await client.get("/items/attic?format=json")
+
+    near = {name: [each.text() for each in page.css(".near h3")] for name, page in pages.items()}
+    assert near == {"attic": ["The cellar", "Garden room"], "garden": ["The attic", "The cellar"]}
+    offered = [each.attributes["data-params"] for each in pages["attic"].css("a[data-operation=air_room]")]
+    assert offered == ['{"room":"attic"}']
+    assert program.json()["id"] == "attic"
 
 
 @pytest.mark.parametrize("path", ["/collections/ledger", "/collections/nothing", "/items/debt"])

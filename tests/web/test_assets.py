@@ -100,21 +100,6 @@ def test_the_front_page_asks_ahead_for_every_module_and_weighs_little() -> None:
     assert sum(len(assets()[name]) for name in (*MODULES, "theme.js", "portico.css", "chat.css")) < MOST
 
 
-def test_every_language_has_the_same_words() -> None:
-    text = written("words.js")
-    tables = re.findall(r"^  (\w\w): \{\n(.*?)^  \},$", text, re.MULTILINE | re.DOTALL)
-    names = {language: re.findall(r'(\w+): "', table) for language, table in tables}
-
-    assert list(names) == ["en", "de", "es", "fr", "ar"]
-    assert len(set(names["en"])) == len(names["en"]) > 50
-    assert names == dict.fromkeys(names, names["en"])
-    forms = re.search(r"const FORM_WORDS = \{\n(.*?)^\};$", written("dom.js"), re.MULTILINE | re.DOTALL)
-    assert forms
-    assert set(re.findall(r"(\w+): ", forms[1])) <= set(names["en"])
-    blanks = {language: re.findall(r"\{(\w+)\}", table) for language, table in tables}
-    assert {language: sorted(found) for language, found in blanks.items()} == dict.fromkeys(names, sorted(blanks["en"]))
-
-
 def test_every_icon_is_drawn_somewhere() -> None:
     drawn = re.search(r"const ICONS = \{\n(.*?)^\};$", written("dom.js"), re.MULTILINE | re.DOTALL)
     assert drawn

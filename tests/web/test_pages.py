@@ -8,25 +8,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
+from portico.ask.events import Action
 from portico.catalog import Collection
 from portico.items import Item
 from portico.web import HEADERS, page
 from portico.web.addresses import item_path
-from portico.web.item import Shelf, item_page
+from portico.web.assets import assets
+from portico.web.item import Company, Shelf, item_page
+from portico.web.style import ASKING_HEADERS, ITEM_HEADERS, READ_MODULES
 
 BASE = "https://bay.example"
 SHELF = Shelf("Merrow <Bay>", BASE, Collection("things", title="Things", language="en"))
 
 
-def shown(data: dict[str, Any], id: str = "things/one", shelf: Shelf = SHELF) -> LexborHTMLParser:
-    return LexborHTMLParser(item_page(Item(id, "things", data), shelf, {"@id": id, **data}))
+def shown(
+    data: dict[str, Any], id: str = "things/one", shelf: Shelf = SHELF, company: Company | None = None
+) -> LexborHTMLParser:
+    return LexborHTMLParser(item_page(Item(id, "things", data), shelf, {"@id": id, **data}, company))
 
 
 def facts(page: LexborHTMLParser) -> dict[str, str]:
-    """The names and values of the first table of facts."""
+    """The names and values of the first table of details."""
     table = page.css_first("main dl")
     rows = [each for each in table.iter() if each.tag in {"dt", "dd"}]
     return {name.text(): value.text() for name, value in zip(rows[::2], rows[1::2], strict=True)}
+
+
+def glance(page: LexborHTMLParser) -> list[str]:
+    """The facts below the name."""
+    return [each.text() for each in page.css("header .item-facts li")]
 
 
 def test_a_recipe_is_laid_out_for_a_cook() -> None:
@@ -49,8 +59,9 @@ def test_a_recipe_is_laid_out_for_a_cook() -> None:
 
     assert page.css_first("h1").text() == "Lemon soup"
     assert page.css_first("img").attributes["src"] == f"{BASE}/images/soup.svg"
-    assert [each.text() for each in page.css("section h2")] == ["Ingredients", "Instructions"]
-    assert [each.text() for each in page.css("ul li")] == ["2 lemons", "2 leeks"]
+    assert glance(page) == ["1 hr 10 min", "4.7 (127)"]
+    assert [each.text() for each in page.css("section h2")] == ["Ingredients", "Instructions", "Details"]
+    assert [each.text() for each in page.css("section ul li")] == ["2 lemons", "2 leeks"]
     assert [each.text() for each in page.css("ol li")] == ["Soften.", "Simmer."]
     assert facts(page) == {
         "Rating": "★ 4.7 / 5 (127)",
@@ -87,6 +98,7 @@ def test_a_product_and_its_shop_are_laid_out_for_a_buyer() -> None:
         }
     )
 
+    assert glance(page) == ["5 December 2026, 08:00", "£6.50", "1 Quay, Merrow Bay"]
     assert facts(page) == {
         "Price": "£6.50",
         "Offer": "£6.50 · In stock · Old smokehouse",
@@ -96,7 +108,63 @@ def test_a_product_and_its_shop_are_laid_out_for_a_buyer() -> None:
         "Weight": "300 g",
         "Fresh": "Yes",
     }
-    assert page.css_first("main a").attributes["href"] == f"{BASE}/items/places/old-smokehouse"
+    assert page.css_first("dd a").attributes["href"] == f"{BASE}/items/places/old-smokehouse"
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ({"price": 1.4}, {"Price": "1.40"}),
+        ({"price": 0}, {"Price": "Free"}),
+        ({"price": "6.50", "priceCurrency": "points"}, {"Price": "6.50"}),
+        ({"price": 5, "offers": [{"priceCurrency": "GBP"}, {"priceCurrency": "EUR"}]}, {"Price": "5"}),
+        (
+            {"priceCurrency": "GBP", "offers": {"price": 5}, "isRelatedTo": {"@type": "Product", "price": 7}},
+            {"Offer": "£5", "Related": "Price7"},
+        ),
+        (
+            {"offers": [{"@type": "Offer", "price": 5, "priceCurrency": "GBP"}, {"@type": "Offer", "price": 6}]},
+            {"Offer": "£56"},
+        ),
+        ({"estimatedCost": {"@type": "MonetaryAmount", "value": 3, "currency": "EUR"}}, {"Estimated cost": "€3"}),
+    ],
+)
+def test_a_price_is_shown_in_its_own_currency_or_in_none(data: dict[str, Any], told: dict[str, str]) -> None:
+    assert facts(shown({"name": "x", **data})) == told
+
+
+def test_what_an_item_is_known_by_stands_in_the_words_of_its_language() -> None:
+    german = Shelf("Bucht", BASE, Collection("dinge", type="Product", language="de"))
+    data = {
+        "name": "x",
+        "aggregateRating": {"ratingValue": 4.25, "reviewCount": 1234},
+        "offers": {"price": 1300, "priceCurrency": "EUR", "availability": "https://schema.org/SoldOut"},
+    }
+
+    assert glance(shown(data, shelf=german)) == ["1.300,00 €", "4,2 (1.234)", "Ausverkauft"]
+    assert glance(shown({**data, "@type": "Event", "startDate": "soon", "location": "Quay"})) == [
+        *("soon", "Quay", "€1,300.00")
+    ]
+    assert glance(shown({**data, "@type": "Question"})) == []
+
+
+def test_what_can_be_done_with_an_item_is_asked_of_the_chat_where_no_script_runs() -> None:
+    action = Action("add_to_cart", 'Put "it" in', {"product": '<"things/one">'}, ("quantity",))
+    near = [Item("things/two", "things", {"name": "Two", "image": "/2.png", "price": 2})]
+    page = shown({"name": "Tea & milk"}, company=Company([action], near))
+
+    [link] = page.css("a[data-operation]")
+    assert link.text() == "Add to cart"
+    assert link.attributes == {
+        "class": "button primary",
+        "href": "/?q=Add+to+cart%3A+Tea+%26+milk",
+        "title": 'Put "it" in',
+        "data-operation": "add_to_cart",
+        "data-params": '{"product":"<\\"things/one\\">"}',
+    }
+    [card] = page.css(".near .item")
+    assert (card.css_first("h3 a").attributes["href"], card.css_first("li").text()) == ("/items/things/two", "Price: 2")
+    assert page.css_first(".near h2 a").attributes["href"] == "/collections/things"
 
 
 def test_an_answer_stands_before_what_is_known_of_the_question() -> None:
@@ -107,15 +175,15 @@ def test_an_answer_stands_before_what_is_known_of_the_question() -> None:
         "acceptedAnswer": {"@type": "Answer", "text": "Here."},
     }
 
-    read = [each.text() for each in shown(data).css("main h1, main h2, main p, main dt, main dd")]
-    assert read == ["Where?", "Answer", "Here.", "Keywords", "parking"]
+    read = [each.text() for each in shown(data).css("main h1, main h2, section p, main dt, main dd")]
+    assert read == ["Where?", "Answer", "Here.", "Details", "Keywords", "parking"]
 
 
 def test_only_a_name_is_enough() -> None:
     page = shown({"name": "x"})
 
-    assert page.css_first("main").text(strip=True) == "x"
-    assert [(each.text(), each.attributes["href"]) for each in page.css("nav a")] == [
+    assert page.css_first("article").text(strip=True) == "ThingxAsk about thisAsk"
+    assert [(each.text(), each.attributes["href"]) for each in page.css("nav.trail a")] == [
         ("Merrow <Bay>", "/"),
         ("Things", "/collections/things"),
     ]
@@ -152,6 +220,9 @@ def test_a_text_with_tags_is_read_and_a_text_in_lines_keeps_them() -> None:
     page = shown({"name": "News", "description": "<p>Fish &amp; <b>chips</b></p><p>Today</p>", "note": "one\ntwo"})
 
     assert [each.text() for each in page.css("main .lead p")] == ["Fish & chips", "Today"]
+    assert [each.text() for each in shown({"name": "x", "description": "a " * 300}).css("section p")] == [
+        ("a " * 300).strip()
+    ]
     assert facts(page) == {"Note": "one\ntwo"}
 
 
@@ -159,7 +230,7 @@ def test_a_text_with_tags_is_read_and_a_text_in_lines_keeps_them() -> None:
     ("image", "loaded"),
     [
         ("/a.png", f"{BASE}/a.png"),
-        ("https://cdn.example/a.png", "https://cdn.example/a.png"),
+        ("https://cdn.example/a.png", None),
         ({"@type": "ImageObject", "contentUrl": "/b.png"}, f"{BASE}/b.png"),
         (["http://cdn.example/a.png", {"url": "/c.png"}], f"{BASE}/c.png"),
         ("http://cdn.example/a.png", None),
@@ -168,10 +239,17 @@ def test_a_text_with_tags_is_read_and_a_text_in_lines_keeps_them() -> None:
         (7, None),
     ],
 )
-def test_only_pictures_over_https_or_of_this_site_are_loaded(image: Any, loaded: str | None) -> None:
+def test_only_pictures_of_this_site_are_loaded(image: Any, loaded: str | None) -> None:
     pictures = [each.attributes["src"] for each in shown({"name": "x", "image": image}).css("img")]
 
     assert pictures == ([loaded] if loaded else [])
+
+
+def test_a_picture_elsewhere_is_linked_and_named_to_those_who_share_the_page() -> None:
+    page = shown({"name": "x", "image": "https://cdn.example/a.png"})
+
+    assert facts(page) == {"Image": "https://cdn.example/a.png"}
+    assert page.css_first("meta[property='og:image']").attributes["content"] == "https://cdn.example/a.png"
 
 
 def test_links_of_data_lead_to_pages_and_are_not_recommended() -> None:
@@ -183,7 +261,7 @@ def test_links_of_data_lead_to_pages_and_are_not_recommended() -> None:
         }
     )
 
-    assert [(each.attributes["href"], each.attributes.get("rel")) for each in page.css("main a")] == [
+    assert [(each.attributes["href"], each.attributes.get("rel")) for each in page.css("dd a")] == [
         ("https://elsewhere.example/a?b=1&c=2", "nofollow noopener ugc"),
         (f"{BASE}/items/places/quay", None),
         ("https://elsewhere.example/b", "nofollow noopener ugc"),
@@ -195,6 +273,7 @@ def test_the_language_of_the_page_is_that_of_the_item_or_its_collection() -> Non
 
     assert shown({"name": "x"}, shelf=german).css_first("html").attributes["lang"] == "de"
     assert shown({"name": "x", "inLanguage": "fr"}, shelf=german).css_first("html").attributes["lang"] == "fr"
+    assert shown({"name": "x", "inLanguage": "ar-EG"}).css_first("html").attributes == {"lang": "ar-EG", "dir": "rtl"}
     assert shown({"name": "x", "inLanguage": '"><script>'}).css_first("html").attributes["lang"] == "en"
 
 
@@ -215,7 +294,8 @@ VALUES = st.recursive(
 )
 ELEMENTS = {
     "html", "head", "meta", "title", "link", "script", "style", "body", "nav", "main", "section", "footer", "div",
-    "span", "p", "h1", "h2", "ul", "ol", "li", "dl", "dt", "dd", "a", "bdi", "img", "time",
+    "span", "p", "h1", "h2", "ul", "ol", "li", "dl", "dt", "dd", "a", "bdi", "img", "time", "header", "article", "form",
+    "label", "input", "button", "svg", "path",
 }  # fmt: skip
 
 
@@ -224,24 +304,33 @@ ELEMENTS = {
 def test_no_item_puts_anything_of_its_own_on_the_page(data: dict[str, Any], id: str) -> None:
     page = shown(data, id)
 
-    theme, linked = page.css("script")
+    theme, module, linked = page.css("script")
     assert (theme.attributes, linked.attributes) == ({"src": "/assets/theme.js"}, {"type": "application/ld+json"})
+    assert module.attributes == {"type": "module", "src": "/assets/page.js"}
     assert msgspec.json.decode(linked.text()) == msgspec.json.decode(msgspec.json.encode({"@id": id, **data}))
     assert {each.tag for each in page.css("*")} <= ELEMENTS
     assert not [name for each in page.css("*") for name in each.attributes if name.startswith("on")]
     places = [each.attributes.get("href") or each.attributes["src"] or "" for each in page.css("[href], [src]")]
-    assert all(place.startswith(("/", "http://", "https://")) for place in places)
+    assert all(place.startswith(("/", "#main", "http://", "https://")) for place in places)
 
 
-def test_a_browser_may_use_what_the_site_serves_and_pictures() -> None:
-    assert HEADERS["content-security-policy"] == (
-        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' https:; "
+def test_a_browser_may_use_what_the_site_serves() -> None:
+    policies = [each["content-security-policy"] for each in (HEADERS, ASKING_HEADERS, ITEM_HEADERS)]
+
+    assert policies[0] == (
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
+    assert policies[2] == policies[1].replace("form-action 'none'", "form-action 'self'")
     found = LexborHTMLParser(page("<Title>", "<p>Body"))
     assert [each.attributes["href"] for each in found.css("link")] == ["/assets/icon.svg", "/assets/portico.css"]
     assert [each.attributes["src"] for each in found.css("script")] == ["/assets/theme.js"]
     assert not found.css("style")
+
+
+def test_the_script_of_a_page_to_be_read_is_small() -> None:
+    assert {*READ_MODULES, "theme.js", "item.css"} <= set(assets())
+    assert len(assets()["page.js"]) < 4_000
 
 
 @pytest.mark.parametrize(

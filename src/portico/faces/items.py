@@ -8,6 +8,7 @@ What the caller may not read is not there. Errors are problem details, or a page
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from typing import TypeAlias
@@ -17,8 +18,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from portico.ask.actions import Actions
 from portico.calls import Caller
-from portico.catalog import Collection
+from portico.catalog import ID, Collection
 from portico.config import Config, Server
 from portico.errors import SiteError, UnknownCollection
 from portico.faces.documents import document, preferred
@@ -26,14 +28,15 @@ from portico.faces.nlweb.shapes import linked_data
 from portico.faces.operations import answering, metered, problem
 from portico.faces.wire import base_of
 from portico.items import Item
-from portico.query import Query
+from portico.query import Condition, Order, Page, Query, turned
 from portico.site import Site
 from portico.web.addresses import item_path
 from portico.web.home import Listing, collection_page, home_page, problem_page
-from portico.web.item import FORMATS, Shelf, item_page
-from portico.web.style import ASKING_HEADERS, HEADERS
+from portico.web.item import FORMATS, Company, Shelf, item_page
+from portico.web.style import ASKING_HEADERS, HEADERS, ITEM_HEADERS
 
-PAGE = 50  # items of a collection that are listed at once
+PAGE = 48  # items of a collection that are listed at once: whole rows, in one, two or three columns
+NEAR = 3  # items beside one
 HTML = "text/html"
 OFFERED = (*FORMATS.values(), HTML)
 
@@ -43,19 +46,29 @@ Counts: TypeAlias = Callable[[], Mapping[str, int]]  # how many items each colle
 def routes(site: Site, config: Config, counts: Counts) -> list[BaseRoute]:
     """The addresses of this face."""
 
+    def shelved(request: Request, collection: Collection, caller: Caller) -> Shelf:
+        readable = [site.catalog.collections[name] for name in site.gate.readable(caller)]
+        return Shelf(site.name, base_of(request, config.server), collection, readable)
+
     async def show(request: Request, caller: Caller) -> Response:
         # Of the few ids that no path can carry the query tells.
         item = await site.item(request.path_params["id"] or request.query_params.get("id", ""), caller)
-        shelf = Shelf(site.name, base_of(request, config.server), site.catalog.collections[item.collection])
-        return _item(request, item, shelf, config.server)
+        shelf = shelved(request, site.catalog.collections[item.collection], caller)
+        company = await _company(site, item, shelf.collection, caller) if _wanted(request) == HTML else Company()
+        return _item(request, item, shelf, config.server, company)
 
     async def browse(request: Request, caller: Caller) -> Response:
         collection = await _collection(site, request.path_params["name"], caller)
-        cursor = request.query_params.get("cursor", "")
-        found = await site.query(Query(collection.name, limit=PAGE, cursor=cursor), caller)
-        shelf = Shelf(site.name, base_of(request, config.server), collection)
-        listing = Listing(shelf, found, counts().get(collection.name), is_first=not cursor)
-        return document(request, collection_page(listing), HTML, HEADERS, server=config.server)
+        query = Query(collection.name, order=(Order(ID),), limit=PAGE, cursor=request.query_params.get("cursor", ""))
+        found = await site.query(query, caller)
+        listing = Listing(
+            shelved(request, collection, caller),
+            found,
+            counts().get(collection.name),
+            is_first=not query.cursor,
+            previous=await _before(site, query),
+        )
+        return document(request, collection_page(listing), HTML, ITEM_HEADERS, server=config.server)
 
     async def home(request: Request, caller: Caller) -> Response:
         readable = [site.catalog.collections[name] for name in site.gate.readable(caller)]
@@ -68,6 +81,23 @@ def routes(site: Site, config: Config, counts: Counts) -> list[BaseRoute]:
         Route("/collections/{name}", answering(browse, site, refused), methods=["GET"]),
         Route("/items/{id:path}", answering(show, site, refused), methods=["GET"]),
     ]
+
+
+async def _company(site: Site, item: Item, collection: Collection, caller: Caller) -> Company:
+    """What a caller may do with an item, and the items that come after it; after the last one come the first."""
+    actions = Actions([collection], site.own_operations).of(item, lambda each: site.gate.may(each, caller))
+    onward = Query(collection.name, order=(Order(ID),))
+    after = await site.shortened(replace(onward, where=Condition(ID, "gt", item.id)), NEAR)
+    first = await site.shortened(onward, NEAR) if len(after.items) < NEAR else Page()
+    near = {each.id: each for each in (*after.items, *first.items) if each.id != item.id}
+    return Company(actions, tuple(near.values())[:NEAR])
+
+
+async def _before(site: Site, query: Query) -> str:
+    """Where the page before this one begins: a page back from where this one does. Empty if that is the start."""
+    if not query.cursor:
+        return ""
+    return (await site.shortened(replace(query, order=turned(query.order)), PAGE)).cursor
 
 
 def _refusal(site: str, request: Request, error: SiteError) -> Response:
@@ -93,7 +123,7 @@ def _wanted(request: Request) -> str:
     return named or preferred(",".join(request.headers.getlist("accept")), OFFERED)
 
 
-def _item(request: Request, item: Item, shelf: Shelf, server: Server) -> Response:
+def _item(request: Request, item: Item, shelf: Shelf, server: Server, company: Company) -> Response:
     kind = _wanted(request)
     address = f"{shelf.base}{item_path(item.id)}"
     linked = linked_data(item, shelf.collection.type, address)
@@ -101,7 +131,7 @@ def _item(request: Request, item: Item, shelf: Shelf, server: Server) -> Respons
     answer = partial(document, request, media_type=kind, server=server, vary=["accept"])
     match kind:
         case "text/html":
-            return answer(item_page(item, shelf, linked), headers={**headers, **HEADERS})
+            return answer(item_page(item, shelf, linked, company), headers={**headers, **ITEM_HEADERS})
         case "application/json":
             whole = {"id": item.id, "collection": item.collection, "version": item.version, "data": item.data}
             return answer(msgspec.json.encode(whole), headers=headers, tag=f"{item.version}.json")

@@ -5,29 +5,25 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from portico.ask.onward import starters
+from portico.ask.phrases import phrases
 from portico.catalog import Collection, Operation
-from portico.items import Item
 from portico.query import Page
 from portico.site import Site
-from portico.web.addresses import collection_path, item_path
-from portico.web.item import Shelf, embedded, item_name, item_summary, trail
-from portico.web.style import page
-from portico.web.values import label
+from portico.web.addresses import collection_path
+from portico.web.cards import card
+from portico.web.item import Shelf, asking, collection_title, embedded, trail
+from portico.web.style import ASSETS, doors, masthead, page, reading_page, skip
+from portico.web.values import Surroundings
 
-# What tells of the site: what it is called, and for whom it is.
-DOORS: Mapping[str, tuple[str, str]] = {
-    "/docs": ("Interface", "for people who program"),
-    "/openapi.json": ("OpenAPI", "for programs"),
-    "/inspect": ("Inspector", "one question in every protocol"),
-    "/llms.txt": ("llms.txt", "for language models"),
-    "/nwp/site": ("NWP", "for agents that speak NWP"),
-    "/sitemap.xml": ("Sitemap", "for crawlers"),
-}
+FIRST = "words-first.js"  # chooses one of these before the page is seen
+LANGUAGES = ("en", "de", "es", "fr", "ar")
 # The script of the page, and those that it needs.
 MODULES = (
     "chat-page.js", "dom.js", "chat.js", "words.js", "cards.js", "chat-turn.js", "chat-forms.js", "chat-wire.js",
     "chat-history.js",
 )  # fmt: skip
+WITHOUT_SCRIPTS = "To ask here, turn on scripts. Everything can be read without them."
 
 
 def home_page(
@@ -42,18 +38,18 @@ def home_page(
     Without scripts it is a page to be read, with the way to everything.
     """
     shown = list(site.catalog.public if collections is None else collections)
-    told = {**_told(site, shown, counts), "chat": chat}
-    doors = "".join(f'<a href="{path}" title="{whom}">{name}</a>' for path, (name, whom) in DOORS.items())
-    body = f"""<a class="skip" href="#chat">Skip to the question</a>
-<header class="masthead"><a class="brand" href="/"><bdi>{escape(site.name)}</bdi></a><div id="tools"></div></header>
+    told = {**_told(site, shown), "chat": chat}
+    body = f"""{skip("chat", "Skip to the question")}
+{masthead(site.name)}
 <main><div class="hero"><h1 dir="auto">{escape(site.name)}</h1>
 <p class="lead" dir="auto">{escape(description or "One entrance to everything here, for people and agents.")}</p></div>
-<div id="chat"></div>
+<div id="chat"><noscript><p class="note">{WITHOUT_SCRIPTS}</p></noscript></div>
 <section class="shelves">{_shelves(shown, counts)}{_abilities(site.own_operations)}</section></main>
-<footer>{doors}</footer>
+{doors()}
 <script type="application/json" id="portico-data">{embedded(told)}</script>"""
     about = f'<meta name="description" content="{escape(description)}">' if description else ""
-    return page(site.name, body, head=about, styles=["chat.css"], modules=MODULES, kind="bare home")
+    first = f'<script src="{ASSETS}/{FIRST}" data-language="{escape(told["language"])}"></script>'
+    return page(site.name, body, head=about + first, styles=["chat.css"], modules=MODULES, kind="bare home")
 
 
 def _shelves(collections: Iterable[Collection], counts: Mapping[str, int]) -> str:
@@ -62,7 +58,7 @@ def _shelves(collections: Iterable[Collection], counts: Mapping[str, int]) -> st
 
 
 def _shelf(collection: Collection, count: int | None) -> str:
-    title = escape(collection.title or collection.name)
+    title = escape(collection_title(collection))
     about = escape(collection.description or collection.type)
     number = "" if count is None else f'<span class="number">{count:,}</span>'
     name = f'<a href="{escape(collection_path(collection.name))}"><bdi>{title}</bdi></a>'
@@ -81,30 +77,13 @@ def _abilities(operations: Iterable[Operation]) -> str:
 # What the chat knows of the site
 
 
-def _told(site: Site, collections: Sequence[Collection], counts: Mapping[str, int]) -> dict[str, Any]:
+def _told(site: Site, collections: Sequence[Collection]) -> dict[str, Any]:
     return {
         "site": site.name,
         "language": next((each.language for each in collections), "en"),
-        "collections": [
-            {
-                "name": each.name,
-                "title": each.title or label(each.name),
-                "count": counts.get(each.name),
-                "hints": [hint for hint, fields in _HINTS.items() if not fields.isdisjoint(each.fields)],
-            }
-            for each in collections
-        ],
+        "collections": [{"name": each.name, "title": collection_title(each)} for each in collections],
+        "starters": {tag: starters(collections, tag) for tag in LANGUAGES},
     }
-
-
-# What a collection can be asked by, as some of its fields show. The first that fits makes a question to begin with.
-_HINTS: Mapping[str, frozenset[str]] = {
-    "duration": frozenset({"totalTime", "cookTime"}),
-    "date": frozenset({"startDate"}),
-    "price": frozenset({"price", "offers"}),
-    "published": frozenset({"datePublished"}),
-    "rating": frozenset({"aggregateRating", "aggregateRating.ratingValue"}),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,30 +94,55 @@ class Listing:
     found: Page
     total: int | None
     is_first: bool
+    previous: str = ""  # the cursor of the page before; without one that is the first page
 
 
 def collection_page(listing: Listing) -> str:
-    """Some items of a collection, with the way to the next ones."""
-    shelf, found = listing.shelf, listing.found
-    name = shelf.collection.name
-    head = f'<link rel="canonical" href="{escape(shelf.base + collection_path(name))}">' if listing.is_first else ""
-    about = f'<p class="lead" dir="auto">{escape(shelf.collection.description)}</p>' if listing.is_first else ""
-    total = "" if listing.total is None else f'<p class="faint">{listing.total:,} items</p>'
-    rows = "".join(_item_row(item) for item in found.items) or "<li>Nothing yet.</li>"
-    start = "" if listing.is_first else f'<a rel="first" href="{escape(collection_path(name))}">From the beginning</a>'
-    following = f'<a rel="next" href="{escape(collection_path(name, found.cursor))}">More</a>' if found.cursor else ""
-    body = f"""{trail(("/", shelf.site))}<main><h1 dir="auto">{escape(shelf.title)}</h1>{about}{total}
-<ul class="list">{rows}</ul></main><footer>{start}{following}</footer>"""
-    return page(f"{shelf.title} · {shelf.site}", body, head=head, lang=shelf.collection.language)
+    """Some items of a collection, with the way to those before and after them."""
+    shelf, found, collection = listing.shelf, listing.found, listing.shelf.collection
+    around = Surroundings(shelf.base, phrases(collection.language))
+    canonical = f'<link rel="canonical" href="{escape(shelf.base + collection_path(collection.name))}">'
+    cards = "".join(card(item, collection.type, around.within(item.data)) for item in found.items)
+    body = [
+        trail(("/", shelf.site)),
+        _heading(listing),
+        f'<div class="cards">{cards}</div>' if cards else '<p class="note">Nothing yet.</p>',
+        _turning(listing),
+    ]
+    return reading_page(
+        f"{shelf.title} · {shelf.site}",
+        shelf.site,
+        "\n".join(filter(None, body)),
+        places=shelf.places,
+        head=canonical if listing.is_first else "",
+        lang=collection.language,
+    )
 
 
-def _item_row(item: Item) -> str:
-    summary = item_summary(item)
-    about = f'<p dir="auto">{escape(summary)}</p>' if summary else ""
-    return f'<li><a href="{escape(item_path(item.id))}"><bdi>{escape(item_name(item))}</bdi></a>{about}</li>'
+def _heading(listing: Listing) -> str:
+    said, total = listing.shelf.collection.description, listing.total
+    about = f'<p class="lead" dir="auto">{escape(said)}</p>' if said and listing.is_first else ""
+    count = "" if total is None else f'<p class="faint">{total:,} {"item" if total == 1 else "items"}</p>'
+    ask = asking("Ask about these", listing.shelf.collection.name) if listing.is_first else ""
+    return f'<div class="heading"><div><h1 dir="auto">{escape(listing.shelf.title)}</h1>{about}{count}</div>{ask}</div>'
+
+
+def _turning(listing: Listing) -> str:
+    """The way to the page before, and to the one after."""
+    name, links = listing.shelf.collection.name, list[str]()
+    if not listing.is_first:
+        links.append(_turn("prev", collection_path(name, listing.previous), "Previous"))
+    if listing.found.cursor:
+        links.append(_turn("next", collection_path(name, listing.found.cursor), "Next"))
+    return f'<nav class="turning row" aria-label="Pages">{"".join(links)}</nav>' if links else ""
+
+
+def _turn(rel: str, path: str, text: str) -> str:
+    return f'<a class="button" rel="{rel}" href="{escape(path)}">{text}</a>'
 
 
 def problem_page(site: str, title: str, detail: str) -> str:
     """What went wrong, for a person."""
-    body = f"""{trail(("/", site))}<main><h1>{escape(title)}</h1><p dir="auto">{escape(detail)}</p></main>"""
-    return page(f"{title} · {site}", body, head='<meta name="robots" content="noindex">')
+    main = f"""<div class="problem-page"><h1>{escape(title)}</h1><p class="lead" dir="auto">{escape(detail)}</p>
+<p class="row"><a class="button primary" href="/">Ask for it in the chat</a></p></div>"""
+    return reading_page(f"{title} · {site}", site, main, head='<meta name="robots" content="noindex">')

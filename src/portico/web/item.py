@@ -1,23 +1,28 @@
 """The page of one item. Knows how to lay out what may be there; needs nothing but a name to be legible."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import islice
 from typing import Any, cast
+from urllib.parse import urlencode
 
 import msgspec
 
+from portico.ask.events import Action
 from portico.ask.phrases import phrases
 from portico.catalog import Collection
 from portico.items import Item, title_of
 from portico.web.addresses import absolute, collection_path, is_own, item_path
-from portico.web.style import page
+from portico.web.cards import card, facts, item_kind, item_name, item_summary, picture, pictures
+from portico.web.style import reading_page
 from portico.web.values import (
     MAX_ELEMENTS,
     MAX_MEMBERS,
     Surroundings,
     definitions,
+    isolated,
     label,
     listed,
     more,
@@ -27,9 +32,11 @@ from portico.web.values import (
     shown,
 )
 
-MAX_TITLE = 300
-MAX_META = 300
 MAX_EMBEDDED = 250_000  # bytes of JSON-LD within the page; what is longer is linked only
+MAX_ASKED = 200  # characters of a name within a question
+MAX_ACTIONS = 6
+MAX_STEP = 60  # characters of a step on the way to a page
+MAX_LEAD = 500  # characters of a description that stands beside the name
 LONG = 300  # characters from which a text has a section of its own
 LONG_ELEMENT = 80  # and of an element of a list
 
@@ -40,9 +47,16 @@ _FIRST = (
     "price", "priceRange", "offers", "aggregateRating", "startDate", "endDate", "location", "totalTime", "author",
     "datePublished", "address", "openingHours", "openingHoursSpecification", "telephone",
 )  # fmt: skip
-_PROSE = ("articleBody", "text", "acceptedAnswer")  # what an item says stands before what is known of it
-_SECTIONS = (*_PROSE, "recipeIngredient", "recipeInstructions", "step", "itemListElement")
-_UNTITLED = frozenset({"articleBody", "text"})
+_SECTIONS = (
+    "articleBody",
+    "text",
+    "acceptedAnswer",
+    "recipeIngredient",
+    "recipeInstructions",
+    "step",
+    "itemListElement",
+)
+_UNTITLED = frozenset({"articleBody", "text", "description"})
 _STEPS = frozenset({"recipeInstructions", "step"})
 _HIDDEN = frozenset({"@context", "@id", "@type", "@graph", "image", "inLanguage", "potentialAction", "priceCurrency"})
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{2,8}){0,3}\Z")
@@ -56,52 +70,54 @@ class Shelf:
     site: str
     base: str  # without a slash in the end
     collection: Collection
+    collections: Sequence[Collection] = ()  # all that the caller may read
 
     @property
     def title(self) -> str:
-        return self.collection.title or label(self.collection.name)
+        return collection_title(self.collection)
+
+    @property
+    def places(self) -> str:
+        """The way to every collection, folded up."""
+        links = "".join(
+            f'<li><a href="{escape(collection_path(each.name))}"><bdi>{escape(collection_title(each))}</bdi></a></li>'
+            for each in self.collections
+        )
+        summary = '<summary class="button quiet">Browse</summary>'
+        return f'<details class="browse">{summary}<ul class="card">{links}</ul></details>' if links else ""
 
 
-def item_name(item: Item) -> str:
-    """What an item is called on one line; its id if it has no name."""
-    return shortened(one_line(title_of(item.data)) or one_line(item.id) or item.collection, MAX_TITLE)
+def collection_title(collection: Collection) -> str:
+    return collection.title or label(collection.name)
 
 
-def item_summary(item: Item) -> str:
-    """One or two sentences of an item; empty if it has none."""
-    data = item.data
-    answer = data.get("acceptedAnswer")
-    said = (
-        cast("Mapping[str, Any]", answer).get("text") if isinstance(answer, Mapping) else None,
-        *map(data.get, _SAID),
-    )
-    return next((shortened(one_line(each), MAX_META) for each in said if isinstance(each, str) and each.strip()), "")
+@dataclass(frozen=True, slots=True)
+class Company:
+    """What stands beside an item: what can be done with it, and some items next to it."""
+
+    actions: Sequence[Action] = ()
+    near: Sequence[Item] = ()
 
 
-_SAID = ("description", "abstract", "text", "articleBody")
-
-
-def item_page(item: Item, shelf: Shelf, linked: Mapping[str, Any]) -> str:
+def item_page(item: Item, shelf: Shelf, linked: Mapping[str, Any], company: Company | None = None) -> str:
     """A page that shows all of an item, and holds it as JSON-LD for those who read that."""
     language = _language(item, shelf.collection)
     around = Surroundings(shelf.base, phrases(language)).within(item.data)
-    name, data, sections = item_name(item), item.data, _sectioned(item.data)
+    beside = company or Company()
     body = [
         trail(("/", shelf.site), (collection_path(shelf.collection.name), shelf.title)),
-        "<main>",
-        _kind(data, shelf.collection),
-        f'<h1 dir="auto">{escape(name)}</h1>',
-        _picture(data, shelf.base),
-        _lead(data),
-        *(_section(each, data[each], around) for each in sections if each in _PROSE),
-        *_facts(data, around),
-        *(_section(each, data[each], around) for each in sections if each not in _PROSE),
-        "</main>",
-        _footer(item),
+        "<article>",
+        _opening(item, shelf, around, beside.actions),
+        _body(item.data, around),
+        "</article>",
+        _near(beside.near, shelf, around),
+        _forms(item),
     ]
-    return page(
-        f"{name} · {one_line(shelf.site)}",
+    return reading_page(
+        f"{item_name(item)} · {one_line(shelf.site)}",
+        shelf.site,
         "\n".join(filter(None, body)),
+        places=shelf.places,
         head=_head(item, shelf, linked),
         lang=language,
     )
@@ -109,7 +125,9 @@ def item_page(item: Item, shelf: Shelf, linked: Mapping[str, Any]) -> str:
 
 def trail(*steps: tuple[str, str]) -> str:
     """The way from the front of the site to here."""
-    links = "<span>›</span>".join(f'<a href="{escape(path)}"><bdi>{escape(text)}</bdi></a>' for path, text in steps)
+    links = "<span>›</span>".join(
+        f'<a href="{escape(path)}">{isolated(shortened(text, MAX_STEP))}</a>' for path, text in steps
+    )
     return f'<nav class="trail" aria-label="Breadcrumb">{links}</nav>'
 
 
@@ -130,7 +148,7 @@ def _head(item: Item, shelf: Shelf, linked: Mapping[str, Any]) -> str:
         "og:url": address,
         "og:site_name": one_line(shelf.site),
         "og:type": "website",
-        "og:image": _image(item.data, shelf.base),
+        "og:image": next(_shared(item.data, shelf.base), ""),
     }
     tags = [f'<link rel="canonical" href="{escape(address)}">']
     tags += [f'<meta name="description" content="{escape(summary)}">'] if summary else []
@@ -157,57 +175,91 @@ def _embedded(linked: Mapping[str, Any]) -> str:
 
 def embedded(data: Any) -> str:
     """JSON that nothing in it can break out of within a page: what could end a script is written as its number."""
-    return msgspec.json.encode(data).decode().translate(_SCRIPT_ENDS)
+    return _json(data).translate(_SCRIPT_ENDS)
+
+
+def _json(data: Any) -> str:
+    return msgspec.json.encode(data).decode()
 
 
 # The body
 
 
-def _kind(data: Mapping[str, Any], collection: Collection) -> str:
-    said: Any = data.get("@type") or collection.type
-    kinds = cast("list[Any]", said) if isinstance(said, list) else [said]
-    named = next((each for each in kinds if isinstance(each, str) and each), "")
-    return f'<p class="kind">{escape(label(named.rsplit("/", 1)[-1]))}</p>' if named else ""
-
-
-def _image(data: Mapping[str, Any], base: str) -> str:
-    """The first picture that a browser may load here: over https, or of this site."""
-    found = (absolute(each, base) for each in _image_urls(data.get("image"), 3))
-    return next((url for url in found if url and (url.startswith("https:") or is_own(url, base))), "")
-
-
-def _image_urls(value: Any, depth: int) -> Iterator[Any]:
-    match value:
-        case str():
-            yield value
-        case list() if depth:
-            for each in cast("list[Any]", value)[:MAX_ELEMENTS]:
-                yield from _image_urls(each, depth - 1)
-        case Mapping() if depth:
-            inner = cast("Mapping[str, Any]", value)
-            yield from _image_urls(inner.get("url") or inner.get("contentUrl") or inner.get("@id"), depth - 1)
-        case _:
-            pass
-
-
-def _picture(data: Mapping[str, Any], base: str) -> str:
-    url = _image(data, base)
-    return f'<img class="picture" src="{escape(url)}" alt="" loading="lazy">' if url else ""
+def _opening(item: Item, shelf: Shelf, around: Surroundings, actions: Sequence[Action]) -> str:
+    """What an item is, at a glance."""
+    data, src, kind = item.data, picture(item.data, shelf.base), item_kind(item.data, shelf.collection.type)
+    image = f'<img class="picture" src="{escape(src)}" alt="">' if src else ""
+    return (
+        f'<header class="opening"><div><p class="kind">{isolated(label(kind))}</p>'
+        f'<h1 dir="auto">{escape(item_name(item))}</h1>{facts(data, kind, around)}{_lead(data)}'
+        f"{_actions(item_name(item), actions)}</div>{image}</header>"
+    )
 
 
 def _lead(data: Mapping[str, Any]) -> str:
     said = data.get("description")
-    return f'<div class="lead">{paragraphs(said)}</div>' if isinstance(said, str) and said.strip() else ""
+    return f'<div class="lead">{paragraphs(said)}</div>' if isinstance(said, str) and 0 < len(said) <= MAX_LEAD else ""
+
+
+def _actions(name: str, actions: Sequence[Action]) -> str:
+    """What can be done with an item. Scripts open a form; without them the chat is asked to do it."""
+    links = "".join(_action(name, each) for each in actions[:MAX_ACTIONS])
+    return f'<div class="actions row">{links}</div>' if links else ""
+
+
+def _action(name: str, action: Action) -> str:
+    title = label(action.operation)
+    asked = _question(f"{title}: {shortened(name, MAX_ASKED)}")
+    told = f'data-operation="{escape(action.operation)}" data-params="{escape(_json(action.params))}"'
+    return f'<a class="button primary" href="{asked}" title="{escape(action.description)}" {told}>{escape(title)}</a>'
+
+
+def _question(text: str) -> str:
+    """An address at which the chat is asked something, as it stands in a page."""
+    return escape(f"/?{urlencode({'q': text})}")
+
+
+def asking(title: str, collection: str = "") -> str:
+    """A place to ask. The chat answers, within a collection if one is named."""
+    within = f'<input type="hidden" name="collection" value="{escape(collection)}">' if collection else ""
+    return (
+        f'<form class="asking card" action="/" role="search"><label for="q" dir="auto">{escape(title)}</label>'
+        f'<div class="row"><input class="grow" id="q" name="q" dir="auto" required maxlength="1000" autocomplete="off">'
+        f'{within}<button class="primary" type="submit">Ask</button></div></form>'
+    )
+
+
+def _near(items: Sequence[Item], shelf: Shelf, around: Surroundings) -> str:
+    cards = "".join(card(each, shelf.collection.type, around, level=3) for each in items)
+    link = f'<a href="{escape(collection_path(shelf.collection.name))}">{isolated(shelf.title)}</a>'
+    return f'<section class="near"><h2>More in {link}</h2><div class="cards">{cards}</div></section>' if cards else ""
+
+
+def _body(data: Mapping[str, Any], around: Surroundings) -> str:
+    """What an item says stands before what is known of it; on a wide page beside it."""
+    sections = "".join(_section(each, data[each], around) for each in _sectioned(data))
+    details = "".join(_facts(data, around))
+    spelled = f'<div class="sections">{sections or details}</div>' if sections or details else ""
+    aside = f'<div class="aside">{details if sections else ""}{asking("Ask about this")}</div>'
+    return f'<div class="parts{" two" if spelled else ""}">{spelled}{aside}</div>'
+
+
+def _shared(data: Mapping[str, Any], base: str) -> Iterator[str]:
+    """Pictures that other sites may show beside a link to an item. The page itself loads none of elsewhere."""
+    return (url for url in pictures(data, base) if url.startswith("https:") or is_own(url, base))
 
 
 def _facts(data: Mapping[str, Any], around: Surroundings) -> Iterator[str]:
     """What fits in a line or two, the most wanted first."""
     sections = frozenset(_sectioned(data))
     names = [name for name in data if name not in _HIDDEN | sections and not _is_said(name, data, around.base)]
+    # What the page does not load it leads to.
+    elsewhere = [] if picture(data, around.base) else list(islice(pictures(data, around.base), 1))
     names.sort(key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
-    found = definitions(((name, data[name]) for name in names), around, len(names))
+    members = [*((name, data[name]) for name in names), *(("image", url) for url in elsewhere)]
+    found = definitions(members, around, len(members))
     if found:
-        yield f'<div class="facts">{found}</div>'
+        yield f'<section class="facts card"><h2>Details</h2>{found}</section>'
 
 
 def _is_said(name: str, data: Mapping[str, Any], base: str) -> bool:
@@ -228,7 +280,9 @@ def _sectioned(data: Mapping[str, Any]) -> list[str]:
     title = title_of(data)
     long = [name for name, value in data.items() if name not in _HIDDEN and name != "description" and _is_long(value)]
     known = [name for name in _SECTIONS if data.get(name) and data[name] != title]
-    return list(dict.fromkeys([*known, *long]))[:MAX_MEMBERS]
+    said = data.get("description")
+    first = ["description"] if isinstance(said, str) and len(said) > MAX_LEAD else []
+    return list(dict.fromkeys([*first, *known, *long]))[:MAX_MEMBERS]
 
 
 def _is_long(value: Any) -> bool:
@@ -263,6 +317,6 @@ def _spelled(name: str, value: Any, around: Surroundings) -> str:
             return shown(name, value, around)
 
 
-def _footer(item: Item) -> str:
+def _forms(item: Item) -> str:
     links = (f'<a href="{escape(formatted(item.id, name))}" type="{kind}">{kind}</a>' for name, kind in FORMATS.items())
-    return f"<footer>This item as {' '.join(links)}</footer>"
+    return f'<p class="forms faint">This item as {" or ".join(links)}</p>'

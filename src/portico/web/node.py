@@ -3,37 +3,26 @@
 All of it comes from the manifest and the schemas that programs read. Everything shown is escaped and bounded.
 """
 
-import base64
-import hashlib
 import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from portico.web.item import trail
-from portico.web.style import HEADERS, page
+from portico.web.style import HEADERS, reading_page
 from portico.web.values import one_line, shortened
 
 MAX_NAME: Final = 80  # characters of a name
 MAX_TITLE: Final = 300
 MAX_SAID: Final = 600  # of a description
 MAX_ROWS: Final = 200  # fields, actions or nodes that are shown
+MAX_OPEN: Final = 12  # actions that are not folded up
 
-_STYLE = """
-details { border-top: 1px solid var(--line); padding: .55rem 0 } summary { cursor: pointer }
-.rows { overflow-x: auto } .rows td:first-child { overflow-wrap: anywhere }
-main pre { white-space: pre-wrap; overflow-wrap: anywhere } .list p code { color: inherit }
-@media (max-width: 30rem) { .rows { font-size: .93em } main pre { padding: .6rem .7rem }
-  .wide td, .wide th { display: block; border: 0; padding: 0 } .wide th { display: none }
-  .wide tr { display: block; border-bottom: 1px solid var(--line); padding: .45rem 0 } }
-"""
-_DIGEST = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-_POLICY = "content-security-policy"
-PAGE_HEADERS: Final = {**HEADERS, _POLICY: HEADERS[_POLICY].replace("style-src ", f"style-src 'sha256-{_DIGEST}' ")}
+PAGE_HEADERS: Final = HEADERS
 
 Said: TypeAlias = Mapping[str, Any]
 T = TypeVar("T")
@@ -83,7 +72,6 @@ def node_page(node: Shown) -> str:
     about, leads = node.description or says, node.manifest["node_type"] == "complex"
     body = [
         _trail(node),
-        "<main>",
         f'<p class="kind">{kind}</p><h1>{_text(title, MAX_TITLE)}</h1>',
         f'<p class="lead">{_text(about, MAX_SAID)}</p>',
         f"<h2>Try it</h2><pre>{escape(_example(node))}</pre>",
@@ -95,13 +83,12 @@ def node_page(node: Shown) -> str:
         _capabilities(node.manifest["capabilities"]),
         _facts(node),
         "" if leads else _others(node),
-        "</main>",
-        _footer(node),
+        _documents(node),
     ]
-    return page(
+    return reading_page(
         f"{shortened(one_line(title), MAX_TITLE)} · {shortened(one_line(node.site), MAX_TITLE)}",
-        "\n".join(filter(None, body)),
-        head=f"<style>{_STYLE}</style>",
+        shortened(node.site, MAX_TITLE),
+        f'<div class="node">{"".join(filter(None, body))}</div>',
     )
 
 
@@ -193,8 +180,14 @@ def _fields(fields: Sequence[Said], anchor: str) -> str:
 def _actions(node: Shown) -> Iterator[str]:
     if not node.actions:
         return
-    rows = "".join(_action(id, spec, node) for id, spec in _first(node.actions.items()))
-    yield f'<h2>Actions</h2><ul class="list">{rows}</ul>{_rest(len(node.actions))}'
+    yield "<h2>Actions</h2>"
+    groups = groupby(_first(node.actions), key=lambda id: id.rpartition(".")[0])
+    for name, ids in ((name, list(found)) for name, found in groups):
+        rows = "".join(_action(id, node.actions[id], node) for id in ids)
+        actions = f'<ul class="list">{rows}</ul>'
+        summary = f'<summary>{_code(name)} <span class="faint">{len(ids)}</span></summary>'
+        yield actions if len(node.actions) <= MAX_OPEN else f"<details>{summary}{actions}</details>"
+    yield _rest(len(node.actions))
 
 
 def _action(id: str, spec: Said, node: Shown) -> str:
@@ -305,12 +298,10 @@ def _others(node: Shown) -> str:
     return f"<h2>Other nodes</h2><ul>{rows}</ul>{_rest(len(others))}"
 
 
-def _footer(node: Shown) -> str:
+def _documents(node: Shown) -> str:
     path = escape(node.path(node.name))
-    return (
-        f'<footer><a href="{path}/.nwm">manifest</a><a href="{path}/.schema">schema</a>'
-        '<a href="/docs">docs</a><a href="/openapi.json">openapi.json</a></footer>'
-    )
+    links = f'<a href="{path}/.nwm">manifest</a> and <a href="{path}/.schema">schema</a>'
+    return f'<p class="forms faint">For programs: {links}</p>'
 
 
 # Building blocks

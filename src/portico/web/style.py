@@ -1,6 +1,6 @@
-"""The frame of every page, and what browsers may do with it: nothing but what this site itself serves, and pictures."""
+"""The frame of every page, and what browsers may do with it: nothing but what this site itself serves."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
 
@@ -8,20 +8,40 @@ ASSETS: Final = "/assets"
 POLICY: Final = "content-security-policy"
 
 _COMMON: Final = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
-_CLOSED: Final = "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+# Pictures of items are of this site, as everything is: a page tells no other host who reads it.
+_PICTURES: Final = "img-src 'self' data:"
+_CLOSED: Final = "base-uri 'none'; form-action {forms}; frame-ancestors 'none'"
+_ASKING: Final = (
+    f"default-src 'none'; script-src 'self'; style-src 'self'; {_PICTURES}; connect-src 'self'; {_CLOSED}; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
 
-# A page to be read. Its one script chooses light or dark.
+# A page to be read. Its scripts choose light or dark.
 HEADERS: Final = {
-    POLICY: f"default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' https:; {_CLOSED}",
+    POLICY: f"default-src 'none'; style-src 'self'; script-src 'self'; {_PICTURES}; {_CLOSED}".format(forms="'none'"),
     **_COMMON,
 }
 
 # A page that asks. It talks to this site alone, loads nothing from elsewhere, and never turns text into markup.
-ASKING_HEADERS: Final = {
-    POLICY: "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    f"{_CLOSED}; require-trusted-types-for 'script'; trusted-types 'none'",
-    **_COMMON,
+ASKING_HEADERS: Final = {POLICY: _ASKING.format(forms="'none'"), **_COMMON}
+
+# A page of items. What can be done with them is done as on a page that asks; its form leads there.
+ITEM_HEADERS: Final = {POLICY: _ASKING.format(forms="'self'"), **_COMMON}
+
+# What tells of the site: what it is called, and for whom it is.
+DOORS: Final[Mapping[str, tuple[str, str]]] = {
+    "/docs": ("Interface", "for people who program"),
+    "/openapi.json": ("OpenAPI", "for programs"),
+    "/inspect": ("Inspector", "one question in every protocol"),
+    "/llms.txt": ("llms.txt", "for language models"),
+    "/nwp/site": ("NWP", "for agents that speak NWP"),
+    "/sitemap.xml": ("Sitemap", "for crawlers"),
 }
+_RIGHT_TO_LEFT: Final = frozenset({"ar", "arc", "ckb", "dv", "fa", "he", "ku", "ps", "sd", "ug", "ur", "yi"})
+
+# Of a page to be read: its style sheets, its script, and those that it needs.
+READ_STYLES: Final = ("chat.css", "item.css")
+READ_MODULES: Final = ("page.js", "dom.js", "words.js")
 
 
 def page(
@@ -43,10 +63,39 @@ def page(
     ahead = "".join(f'<link rel="modulepreload" href="{ASSETS}/{name}">' for name in others)
     runs = "".join(f'<script type="module" src="{ASSETS}/{name}"></script>' for name in first)
     named = f' class="{escape(kind)}"' if kind else ""
+    turned = ' dir="rtl"' if lang.partition("-")[0].lower() in _RIGHT_TO_LEFT else ""
     return (
-        f'<!doctype html>\n<html lang="{escape(lang)}"><head><meta charset="utf-8">'
+        f'<!doctype html>\n<html lang="{escape(lang)}"{turned}><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<title>{escape(title)}</title><link rel="icon" href="{ASSETS}/icon.svg">{sheets}'
         f'<script src="{ASSETS}/theme.js"></script>{ahead}{runs}{head}</head>\n'
         f"<body{named}>\n{body}\n</body></html>\n"
     )
+
+
+def reading_page(title: str, site: str, main: str, *, places: str = "", head: str = "", lang: str = "en") -> str:
+    """A page to be read, with the same top and bottom as the chat. `places` is HTML: where else to go."""
+    body = f"""{skip("main", "Skip to the content")}
+{masthead(site, f'<nav class="places" aria-label="Site"><a class="button quiet" href="/">Chat</a>{places}</nav>')}
+<main id="main" tabindex="-1">
+{main}
+</main>
+{doors()}"""
+    return page(title, body, head=head, lang=lang, styles=READ_STYLES, modules=READ_MODULES, kind="bare home read")
+
+
+def skip(id: str, text: str) -> str:
+    """For those who go by keyboard: past the top of the page."""
+    return f'<a class="skip" href="#{id}">{text}</a>'
+
+
+def masthead(site: str, places: str = "") -> str:
+    """The top of a page. Its scripts put their tools there."""
+    brand = f'<a class="brand" href="/"><bdi>{escape(site)}</bdi></a>'
+    return f'<header class="masthead">{brand}{places}<div id="tools"></div></header>'
+
+
+def doors() -> str:
+    """The bottom of a page: what tells of the site."""
+    links = "".join(f'<a href="{path}" title="{whom}">{name}</a>' for path, (name, whom) in DOORS.items())
+    return f"<footer>{links}</footer>"

@@ -15,6 +15,7 @@ from portico.ask.phrasebook import Phrases
 from portico.catalog import instant, seconds
 from portico.items import MAX_ID, title_of
 from portico.web.addresses import absolute, is_own, item_path
+from portico.web.signs import word
 
 MAX_DEPTH = 6  # objects and lists within each other
 MAX_MEMBERS = 100  # of an object
@@ -45,21 +46,33 @@ class Surroundings:
 
     base: str
     phrases: Phrases
-    currency: str = ""
+    currency: str = ""  # of the prices of this object
+    common: str = ""  # the currency that holds for the offers and prices within it, too
     depth: int = 0
 
     def within(self, data: Members) -> "Surroundings":
-        """The surroundings of an object's members."""
-        return replace(self, currency=_currency(data) or self.currency, depth=self.depth + 1)
+        """The surroundings of an object's members. Another thing within it has a currency of its own, or none."""
+        common = _own_currency(data) or (self.common if _is_of_a_price(data) else "")
+        return replace(self, currency=common or _offered_currency(data), common=common, depth=self.depth + 1)
 
 
-def _currency(data: Members) -> str:
-    """The currency of an object's prices: its own, or that of the first offer."""
-    offers = data.get("offers")
-    first: Any = cast("list[Any]", offers)[:1] if isinstance(offers, list) else [offers]
-    said = [data.get("priceCurrency"), data.get("currency")]
-    said += [cast("Members", each).get("priceCurrency") for each in first if isinstance(each, Mapping)]
+def _own_currency(data: Members) -> str:
+    said = (data.get("priceCurrency"), data.get("currency"))
     return next((each for each in said if isinstance(each, str)), "")
+
+
+def _offered_currency(data: Members) -> str:
+    """The currency of all offers of an object; empty if they have none, or several."""
+    offers = data.get("offers")
+    listed = cast("list[Any]", offers)[:MAX_ELEMENTS] if isinstance(offers, list) else [offers]
+    found = {_own_currency(cast("Members", each)) for each in listed if isinstance(each, Mapping)}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _is_of_a_price(data: Members) -> bool:
+    """Whether an object says what something costs, and is no thing of its own."""
+    kind = data.get("@type")
+    return not isinstance(kind, str) or kind.endswith(("Offer", "Specification", "MonetaryAmount"))
 
 
 def label(name: str) -> str:
@@ -147,7 +160,7 @@ def shown(name: str, value: Any, around: Surroundings) -> str:
         case list() | tuple():
             return _list(name, cast("Sequence[Any]", value), around)
         case Mapping():
-            return _object(cast("Members", value), around)
+            return _object(name, cast("Members", value), around)
         case _:
             return ""
 
@@ -156,9 +169,14 @@ def _number(name: str, value: float, around: Surroundings) -> str:
     if not isfinite(value) or abs(value) >= 1e15:
         return str(value)
     if _is_price(name):
-        return around.phrases.money(value, around.currency)
+        return _money(value, around)
     # A year, a postcode or a serial number is no amount: its digits stand together.
     return str(value) if isinstance(value, int) else around.phrases.number(value)
+
+
+def _money(value: float, around: Surroundings) -> str:
+    """Without a currency a plain number: nobody's money is guessed."""
+    return around.phrases.money(value, around.currency) if value else word("free", around.phrases.language)
 
 
 def _is_price(name: str) -> bool:
@@ -185,16 +203,17 @@ def _measured(name: str, text: str, around: Surroundings) -> str:
     if text.startswith("P") and (length := seconds(text)) is not None:
         return escape(around.phrases.duration(length))
     if instant(text) is not None:
-        return _moment(text, around.phrases)
+        return moment(text, around.phrases)
     if _is_price(name) and re.fullmatch(r"\d{1,12}(\.\d{1,4})?", text):
-        return escape(around.phrases.money(float(text), around.currency))
+        return escape(_money(float(text), around))
     return ""
 
 
-def _moment(text: str, phrases: Phrases) -> str:
-    moment = datetime.fromisoformat(text)
-    clock = f", {moment:%H:%M}" if len(text) > len("2026-01-01") else ""
-    return f'<time datetime="{escape(text)}">{escape(phrases.day(moment.date()))}{clock}</time>'
+def moment(text: str, phrases: Phrases) -> str:
+    """A day, or a day and a time of it, that `instant` can read."""
+    read = datetime.fromisoformat(text)
+    clock = f", {read:%H:%M}" if len(text) > len("2026-01-01") else ""
+    return f'<time datetime="{escape(text)}">{escape(phrases.day(read.date()))}{clock}</time>'
 
 
 def paragraphs(text: str) -> str:
@@ -246,9 +265,9 @@ def _is_short(value: Any) -> bool:
 # Objects
 
 
-def _object(data: Members, around: Surroundings) -> str:
+def _object(name: str, data: Members, around: Surroundings) -> str:
     inner = around.within(data)
-    kind = data.get("@type")
+    kind = data.get("@type") or _IMPLIED.get(name)
     brief = _BRIEF.get(kind) if isinstance(kind, str) else None
     if brief and (said := brief(data, inner)):
         return said
@@ -346,6 +365,11 @@ def _quantity(data: Members, around: Surroundings) -> str:
     return f"{value} {isolated(unit)}" if value and isinstance(unit, str) else value
 
 
+def _sum_of_money(data: Members, around: Surroundings) -> str:
+    told = {name for name, value in data.items() if value is not None}
+    return shown("price", data.get("value"), around) if told <= {"@type", "value", "currency"} else ""
+
+
 def _step(data: Members, around: Surroundings) -> str:
     text = data.get("text") or title_of(data)
     return shown("text", text, around) if isinstance(text, str) else ""
@@ -363,6 +387,16 @@ _BRIEF: dict[str, Callable[[Members, Surroundings], str]] = {
     "PostalAddress": _address,
     "GeoCoordinates": _coordinates,
     "QuantitativeValue": _quantity,
+    "MonetaryAmount": _sum_of_money,
     "HowToStep": _step,
     "OpeningHoursSpecification": _hours,
+}
+# What a member holds that says no type.
+_IMPLIED = {
+    "aggregateRating": "AggregateRating",
+    "offers": "Offer",
+    "address": "PostalAddress",
+    "geo": "GeoCoordinates",
+    "estimatedCost": "MonetaryAmount",
+    "openingHoursSpecification": "OpeningHoursSpecification",
 }

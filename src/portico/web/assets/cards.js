@@ -38,14 +38,13 @@ function money(amount, currency, say) {
   const number = Number(amount);
   if (!Number.isFinite(number)) return brief(amount, 30);
   if (number === 0) return say("free");
+  const cents = { minimumFractionDigits: Number.isInteger(number) ? 0 : 2, maximumFractionDigits: 2 };
   try {
-    return new Intl.NumberFormat(
-      say.language,
-      currency ? { style: "currency", currency } : { minimumFractionDigits: 2 },
-    ).format(number);
+    if (currency) return new Intl.NumberFormat(say.language, { style: "currency", currency }).format(number);
   } catch {
-    return `${number} ${brief(currency, 10)}`;
+    return `${number.toLocaleString(say.language, cents)} ${brief(currency, 10)}`;
   }
+  return `${say("price")}: ${number.toLocaleString(say.language, cents)}`; // of what, nobody has said
 }
 
 function price(item, say) {
@@ -61,12 +60,12 @@ function rating(item, say) {
   const value = Number(item.aggregateRating?.ratingValue);
   if (!Number.isFinite(value)) return "";
   const count = Number(item.aggregateRating.reviewCount ?? item.aggregateRating.ratingCount);
-  const shown = new Intl.NumberFormat(say.language, { maximumFractionDigits: 1 }).format(value);
-  return Number.isFinite(count) ? `${shown} (${new Intl.NumberFormat(say.language).format(count)})` : shown;
+  const shown = value.toLocaleString(say.language, { maximumFractionDigits: 1 });
+  return Number.isFinite(count) ? `${shown} (${count.toLocaleString(say.language)})` : shown;
 }
 
-/** An ISO duration in minutes; null for anything else. */
-export function minutes(text) {
+// An ISO duration in minutes; null for anything else.
+function minutes(text) {
   const found = /^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?$/.exec(
     typeof text === "string" ? text.slice(0, 40) : "",
   );
@@ -78,9 +77,11 @@ export function minutes(text) {
 function duration(item, say) {
   const count = minutes(item.totalTime ?? item.duration ?? item.timeRequired);
   if (!count) return "";
-  const hours = Math.floor(count / 60);
-  return [hours && say("hours", { count: hours }), count % 60 && say("minutes", { count: count % 60 })]
-    .filter(Boolean)
+  const told = { hour: Math.floor(count / 60), minute: count % 60 };
+  const written = ([unit, number]) => number.toLocaleString(say.language, { style: "unit", unit, unitDisplay: "short" });
+  return Object.entries(told)
+    .filter(([, number]) => number)
+    .map(written)
     .join(" ");
 }
 
@@ -188,7 +189,7 @@ export function card(item, number, { say, origin, act, outside }) {
   const elsewhere = url && new URL(url).origin !== origin ? new URL(url).hostname : "";
   const tab = outside || elsewhere ? { target: "_blank", rel: "noopener noreferrer" } : {};
   const title = url ? el("a", { href: url, ...tab }, said(name)) : said(name);
-  const about = [labelled(kind), elsewhere].filter(Boolean).join(" · ");
+  const about = [say.own.kinds?.[kind] ?? labelled(kind), elsewhere].filter(Boolean).join(" · ");
   const text = brief(item.description, MAX_TEXT);
   const body = el(
     "div",
@@ -200,7 +201,8 @@ export function card(item, number, { say, origin, act, outside }) {
       said(about),
     ),
     el("h3", { class: "item-name clamp" }, title),
-    text ? el("p", { class: `item-text clamp${kind === "Question" ? " long" : ""}` }, said(text)) : null,
+    // The direction is that of the text: what does not fit is cut off where it ends.
+    text ? el("p", { class: `item-text clamp${kind === "Question" ? " long" : ""}`, dir: "auto", text }) : null,
     el("ul", { class: "item-facts" }, facts(item, say)),
     actions(item, act, origin),
   );
@@ -286,7 +288,9 @@ function itemLink(id, text, origin) {
 }
 
 function shownScalar(value, origin) {
-  const text = brief(String(value), MAX_TEXT);
+  if (typeof value === "boolean") return said(value ? "✓" : "✗");
+  const isPart = typeof value === "number" && !Number.isInteger(value);
+  const text = isPart ? value.toLocaleString(document.documentElement.lang) : brief(String(value), MAX_TEXT);
   if (ITEM_ID.test(text)) return itemLink(text, text, origin);
   const url = /^https?:\/\//.test(text) ? safeUrl(text) : null;
   if (url) return el("a", { href: url, rel: "noopener noreferrer", target: "_blank" }, said(text));

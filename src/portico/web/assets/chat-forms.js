@@ -32,7 +32,7 @@ export function elicitation(asked, say, answer) {
   const form = schemaForm(
     { type: "object", properties, required: questions.length === 1 ? [questions[0].id] : [] },
     {},
-    say.form,
+    say.own,
   );
   const submit = () => {
     const answers = form.read();
@@ -170,7 +170,7 @@ class Step {
 
   form(values = {}) {
     const { say, dialog } = this;
-    const form = schemaForm(this.schema(), values, say.form);
+    const form = schemaForm(this.schema(), values, say.own);
     const isDangerous = !HARMLESS.has(this.operation.danger);
     const go = (event) => {
       event.preventDefault();
@@ -258,7 +258,15 @@ const typeOf = (body) =>
   String(body?.type ?? body?.error?.code ?? "")
     .split(":")
     .pop();
+const PARTICULAR = new Set([400, 409, 422]); // what the site says of these is worth reading in any language
 const CONFIRM = new Set(["ConfirmationNeeded", "CONFIRMATION_NEEDED"]);
+
+const WHY = {
+  400: "wrong", 403: "denied", 404: "gone", 409: "conflict", 413: "tooLong", 422: "wrong", 429: "busy",
+  500: "broken", 502: "broken", 503: "broken", 504: "late",
+  CONFLICT: "conflict", FORBIDDEN: "denied", INTERNAL_ERROR: "broken", INVALID_QUERY: "wrong", NOT_FOUND: "gone",
+  RATE_LIMITED: "busy", TIMEOUT: "late", TOKEN_LIMIT: "tooLong", UNKNOWN_PROMISE: "gone",
+};
 
 /** What went wrong, and what can be done about it. */
 export function problem(error, say, again, setKey) {
@@ -266,13 +274,15 @@ export function problem(error, say, again, setKey) {
   if (CONFIRM.has(type)) return approval(error.body, say, again);
   if (error.status === 401 && setKey) return keyNeeded(error, say, again, setKey);
   const isNetwork = error instanceof TypeError;
-  const text = isNetwork ? say(setKey ? "offline" : "blocked") : error.message || say("failed");
-  const hint = brief(error.body?.hint, 300);
+  const own = say.own[WHY[error.status] ?? WHY[type]]; // where the site speaks English alone
+  const text = isNetwork ? say(setKey ? "offline" : "blocked") : own || error.message || say("failed");
+  const hint = own ? "" : brief(error.body?.hint, 300);
   return el(
     "div",
     { class: "note bad", attrs: { role: "alert" } },
     el("p", {}, el("strong", { text: say("failed") })),
     el("p", {}, said(brief(text, 600))),
+    own && PARTICULAR.has(error.status) ? el("p", { class: "faint" }, said(brief(error.message, 400))) : null,
     hint ? el("p", { class: "faint" }, said(hint)) : null,
     again ? retry(error.retryAfter, say, again) : null,
   );

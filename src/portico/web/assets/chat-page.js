@@ -3,17 +3,35 @@
 import { clear, el, icon, said, stored, store, themeButton, time } from "./dom.js";
 import { Chat } from "./chat.js";
 import { written } from "./chat-history.js";
-import { direction, LANGUAGES, spoken, words } from "./words.js";
+import { direction, LANGUAGES, words } from "./words.js";
 
 const CURRENT = "portico.chat";
 const data = JSON.parse(document.getElementById("portico-data").textContent);
 const main = document.querySelector("main");
 const chosen = stored("portico.language") ?? "";
-const language = spoken(chosen, navigator.languages ?? [], data.language);
-const say = words(language);
+const root = document.documentElement;
+const say = await words(root.lang);
+const { language } = say;
 const asked = new URLSearchParams(location.search);
 
-Object.assign(document.documentElement, { lang: language, dir: direction(language) });
+Object.assign(root, { lang: language, dir: direction(language) });
+translate();
+
+// What stood there before, in English.
+function translate() {
+  const standing = {
+    ".skip": "skip",
+    ".shelves > h2": "collections",
+    ".abilities summary": "abilities",
+    ".abilities th:first-child": "ability",
+    ".abilities th:last-child": "does",
+  };
+  for (const [where, name] of Object.entries(standing))
+    for (const each of document.querySelectorAll(where)) each.textContent = say.own[name] ?? each.textContent;
+  for (const each of document.querySelectorAll(".shelf-list .number"))
+    each.textContent = Number(each.textContent.replaceAll(",", "")).toLocaleString(language);
+  delete root.dataset.unsaid;
+}
 
 const chat = new Chat(document.getElementById("chat"), {
   site: data.site,
@@ -21,7 +39,8 @@ const chat = new Chat(document.getElementById("chat"), {
   collections: data.collections,
   collection: asked.get("collection") ?? "",
   mode: asked.get("mode") ?? "summarize",
-  language,
+  say,
+  starters: data.starters[language] ?? data.starters.en,
   answers: chosen,
   changed: ({ turns }) => main.classList.toggle("talking", turns.length > 0),
   kept: (id) => remember(id),
@@ -162,7 +181,7 @@ document.getElementById("tools").append(
   tool("plus", say("newChat"), () => begin()),
   tool("history", say("history"), showHistory),
   languagePicker(),
-  themeButton(say.form),
+  themeButton(say.own),
 );
 document.body.append(shelf);
 shelf.addEventListener("click", (event) => event.target === shelf && shelf.close());

@@ -1,7 +1,7 @@
 // One question and its answer: shown while it arrives, and again when it is read from the history.
 
 import { announce, clear, copy, el, icon, said } from "./dom.js";
-import { brief, card, facts, kindOf, minutes, shownValue } from "./cards.js";
+import { brief, card, facts, kindOf, shownValue } from "./cards.js";
 import { elicitation, pause, problem, progress } from "./chat-forms.js";
 
 const MAX_ANSWER = 20000;
@@ -9,6 +9,7 @@ const LONG = 3000; // characters from which an answer is folded
 const PAGE = 10; // items that come at once
 const RATED = 20; // items that an opinion names
 const FAILURES = 3; // that a look at a task may have, one after the other
+const FEW = 3; // items that a piece of a text speaks of
 const TITLES = new Set(["SearchSummary", "Summary"]);
 
 /** What is known of a turn before anything was answered. */
@@ -32,6 +33,7 @@ export class Turn {
     // What is read aloud is the answer, not every card as it arrives.
     this.parts.items = el("div", { class: "turn-items", attrs: { "aria-live": "off" } });
     this.parts.tools.setAttribute("aria-live", "off");
+    this.parts.text.setAttribute("aria-busy", "false"); // read aloud as it comes
     const { chips, text, notes, extra, tools, next, items } = this.parts;
     this.question = el(
       "div",
@@ -79,6 +81,7 @@ export class Turn {
     const told = this.data;
     if (meta.understood) Object.assign(told, { understood: meta.understood, standalone: meta.decontextualized_query });
     if (event === "start") this.understand();
+    if (event === "text") this.piece(String(data.text ?? ""), [].concat(data.citations ?? []));
     if (event === "result") this.result(data.item ?? {}, data.index ?? 0);
     if (event === "error" || data.error)
       told.error = { ...data.error, retryAfter: data.retryAfter ?? data.error?.retry_after, status: data.status };
@@ -90,14 +93,12 @@ export class Turn {
       notes: meta.notes ?? [],
       cost: meta.cost,
       type: meta.response_type,
+      followups: meta.followups,
     });
   }
 
   result(item, index) {
-    if (TITLES.has(kindOf(item))) {
-      Object.assign(this.data, { text: String(item.text ?? "").slice(0, MAX_ANSWER), cites: item.citations ?? [] });
-      return this.write();
-    }
+    if (TITLES.has(kindOf(item))) return this.whole(String(item.text ?? ""), item.citations ?? []);
     if (item.actionStatus && "name" in item && !item["@id"]) return this.deed({ name: item.name, result: item.result });
     const place = (this.data.base ?? 0) + index;
     this.data.items.push({ item, place });
@@ -124,21 +125,32 @@ export class Turn {
 
   // The text, with living citations
 
+  piece(said, ids) {
+    const text = (this.data.text + said).trimStart().slice(0, MAX_ANSWER);
+    // What relies on many has only looked through them.
+    const end = ids.length > FEW ? undefined : text.trimEnd().length;
+    Object.assign(this.data, { text, cites: this.data.cites.concat(ids.map((id) => ({ id, end }))) });
+    this.write();
+  }
+
+  whole(text, ids) {
+    const isKnown = text === this.data.text.trim(); // and where its citations stand, too
+    Object.assign(this.data, { text: text.slice(0, MAX_ANSWER), cites: isKnown ? this.data.cites : ids });
+    this.write();
+  }
+
   write() {
-    const { text, cites } = this.data;
+    const { cites, done } = this.data;
+    const text = this.data.text.trimEnd();
     const found = this.ordered();
-    const cited = []
-      .concat(cites)
-      .map((id) => found.findIndex((each) => String(each.item["@id"]) === id))
-      .filter((at) => at >= 0);
-    const marks = markers(text, found, cited);
-    clear(this.parts.text).append(...paragraphs(text, marks, (at) => this.citation(found[at], at + 1)));
-    this.parts.text.classList.toggle("long", text.length > LONG && !this.data.open);
-    if (text.length <= LONG || this.data.open) return;
+    const marks = markers(text, found, [].concat(cites), done);
+    const shown = paragraphs(text, marks, (at) => this.citation(found[at], at + 1));
+    const isLong = text.length > LONG && !this.data.open;
     const open = () => ((this.data.open = true), this.write());
-    this.parts.text.append(
-      el("button", { class: "small unfold", type: "button", text: this.say("longText"), onclick: open }),
-    );
+    if (isLong)
+      shown.push(el("button", { class: "small unfold", type: "button", text: this.say("longText"), onclick: open }));
+    this.parts.text.classList.toggle("long", isLong);
+    become(this.parts.text, shown);
   }
 
   citation({ item, node }, number) {
@@ -367,7 +379,7 @@ export class Turn {
     const hasAnswer = data.items.length || data.text;
     const rating = hasAnswer && this.chat.hasFeedback ? this.rated() : [];
     clear(this.parts.tools).append(...(hasAnswer ? [copying] : []), again, change, ...rating);
-    this.suggest(say("followups"), followups(data, say));
+    this.suggest(say("followups"), data.followups ?? []);
   }
 
   suggest(title, questions) {
@@ -508,22 +520,42 @@ function without({ question, standalone, understood }, words) {
   return /[\p{L}\p{N}]/u.test(left) ? left : (understood?.collections?.[0] ?? null);
 }
 
-// Where citations stand: where the text has their number, else behind the name of the item, else at the end.
-function markers(text, found, cited) {
+// Gives a node these children. What it has already stays: only what is new is seen to come, and read aloud.
+function become(node, wanted) {
+  const present = [...node.childNodes];
+  wanted.forEach((fresh, at) => {
+    const old = present[at];
+    if (!old) node.append(fresh);
+    else if (old.isEqualNode(fresh) || (old.ariaLabel && old.ariaLabel === fresh.ariaLabel)) return;
+    else if (old instanceof Text && fresh.data?.startsWith(old.data)) old.appendData(fresh.data.slice(old.length));
+    else if (old.cloneNode().isEqualNode(fresh.cloneNode())) become(old, [...fresh.childNodes]);
+    else old.replaceWith(fresh);
+  });
+  present.slice(wanted.length).forEach((each) => each.remove());
+}
+
+// Where citations stand: where the text has their number, else behind the name of the item, else behind the piece
+// that relies on it, else at the end.
+function markers(text, found, cites, isWhole) {
   const marks = [];
-  for (const each of text.matchAll(/\s?\[([^\]]{1,200})\]/g)) {
+  const rest = new Set();
+  for (const each of text.matchAll(/ ?\[([^\]]{1,200})\]/g)) {
     const at = /^\d+$/.test(each[1]) ? Number(each[1]) - 1 : found.findIndex(({ item }) => item["@id"] === each[1]);
     if (found[at]) marks.push({ from: each.index, to: each.index + each[0].length, at });
   }
-  const isMarked = (at) => marks.some((each) => each.at === at);
-  for (const at of new Set(cited)) {
+  for (const cite of cites) {
+    const at = found.findIndex(({ item }) => item["@id"] === (cite?.id ?? cite));
+    if (at < 0 || marks.some((each) => each.at === at)) continue;
     const name = String(found[at].item.name ?? "");
-    const start = name.length > 2 && !isMarked(at) ? text.indexOf(name) : -1;
+    const start = name.length > 2 ? text.indexOf(name) : -1;
     const end = start + name.length + (start >= 0 && /[”“"»]/.test(text[start + name.length] ?? "") ? 1 : 0);
-    if (start >= 0 && !marks.some((each) => each.from < end && each.to > start)) marks.push({ from: end, to: end, at });
+    const isFree = start >= 0 && !marks.some((each) => each.from < end && each.to > start);
+    const place = isFree ? end : cite.end;
+    if (place) marks.push({ from: place, to: place, at });
+    else rest.add(at);
   }
   // What an answer speaks of by name needs no list of all that it looked through.
-  if (!marks.length) marks.push(...[...new Set(cited)].map((at) => ({ from: text.length, to: text.length, at })));
+  if (!marks.length && isWhole) marks.push(...[...rest].map((at) => ({ from: text.length, to: text.length, at })));
   return marks.sort((a, b) => a.from - b.from);
 }
 
@@ -533,10 +565,7 @@ function paragraphs(text, marks, cite) {
   let list = null;
   let at = 0;
   for (const line of text.split("\n")) {
-    const isLast = at + line.length === text.length;
-    const inside = marks.filter(
-      (each) => each.from >= at && (each.from < at + line.length || (isLast && each.from === text.length)),
-    );
+    const inside = marks.filter((each) => each.from >= at && each.from <= at + line.length);
     const item = /^\s*(?:[-*•]|\d+[.)])\s+/.exec(line);
     const skipped = item ? item[0].length : 0;
     const nodes = inline(
@@ -573,34 +602,4 @@ function bold(text) {
     .split(/\*\*([^*]+)\*\*/)
     .map((each, at) => (at % 2 ? el("strong", { text: each }) : each))
     .filter((each) => each !== "");
-}
-
-// What one may go on with: what sets the items of this answer apart.
-function followups({ items, understood, error, elicitation: asked }, say) {
-  if (error || asked || items.length < 3 || !say.isAsked) return [];
-  const known = JSON.stringify(understood?.constraints ?? []).toLowerCase();
-  const all = items.map(({ item }) => item);
-  const having = (test) => all.filter(test).length > 1;
-  const times = all
-    .map((item) => minutes(item.totalTime))
-    .filter(Boolean)
-    .sort((a, b) => a - b);
-  const limit = times.length > 2 ? Math.max(Math.ceil(times[Math.floor(times.length / 2)] / 5) * 5, 5) : 0;
-  const hasPrice = (item) =>
-    ["price", "estimatedCost", "averagePrice"].some((name) => Number.isFinite(item[name])) ||
-    Number.isFinite(item.offers?.price);
-  const diets = all
-    .flatMap((item) => item.suitableForDiet ?? [])
-    .filter((each) => typeof each === "string" && each.length < 30);
-  const diet = ["vegetarian", "vegan", "gluten-free"].find(
-    (each) => diets.includes(each) && diets.filter((other) => other === each).length < all.length,
-  );
-  const found = [
-    limit && !known.includes("totaltime") ? say("under", { minutes: limit }) : null,
-    having(hasPrice) && !/price|cost/.test(known) ? say("cheapest") : null,
-    having((item) => item.aggregateRating) && !known.includes("rating") ? say("bestRated") : null,
-    having((item) => item.datePublished) && !hasPrice(all[0]) && !known.includes("date") ? say("newest") : null,
-    diet && !known.includes("diet") ? say("only", { what: diet }) : null,
-  ];
-  return found.filter(Boolean).slice(0, 4);
 }

@@ -116,6 +116,7 @@ function requestOf({ text, collection, mode, language, session, previous, answer
     prefer: {
       streaming: true,
       mode: MODES[mode] ?? MODES.summarize,
+      portico_text: true, // the text as it is written; other sites send it whole
       ...(language ? { "accept-language": language } : {}),
     },
     meta: {

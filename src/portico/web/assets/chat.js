@@ -5,7 +5,7 @@ import { act } from "./chat-forms.js";
 import { History } from "./chat-history.js";
 import { newTurn, Turn } from "./chat-turn.js";
 import { Wire } from "./chat-wire.js";
-import { isGreeting, words } from "./words.js";
+import { isGreeting } from "./words.js";
 
 const HOUR_MS = 55 * 60 * 1000; // that a session is good for
 const PREVIOUS = 5; // questions that are told to a site that has forgotten them
@@ -19,7 +19,7 @@ export class Chat {
   constructor(root, options) {
     this.options = { ...defaults, ...options };
     this.root = root;
-    this.say = words(this.options.language);
+    this.say = this.options.say;
     this.wire = new Wire(this.options.origin, () => this.#key, this.options.chat);
     this.history = new History(this.options.outside ? `portico.chats.${this.options.origin}` : undefined);
     this.hasFeedback = true;
@@ -32,7 +32,7 @@ export class Chat {
 
   #build() {
     const { say, options } = this;
-    this.root.lang = options.language;
+    this.root.lang = say.language;
     this.log = el("div", {
       class: "chat-log",
       attrs: { role: "log", "aria-live": "polite", "aria-label": say("conversation"), tabindex: "-1" },
@@ -101,7 +101,7 @@ export class Chat {
 
   /** Questions to begin with. */
   suggested() {
-    return starters(this.options.collections, this.say);
+    return this.options.starters;
   }
 
   #suggested() {
@@ -354,10 +354,11 @@ const defaults = {
   origin: location.origin, // of the site
   chat: "/chat", // where it has its chat
   site: "", // what it is called
-  collections: [], // {name, title, count, hints}
+  collections: [], // {name, title}
   collection: "", // to look in, at first
   mode: "summarize", // list, summarize or generate, at first
-  language: "en", // of the words here
+  say: null, // the words here
+  starters: [], // questions to begin with
   answers: "", // the language of answers; as the question if empty
   placeholder: "",
   outside: false, // on a page of somebody else
@@ -379,25 +380,6 @@ function broken(error, say, outside) {
 // To have found no more is none.
 function isTrouble(event, data) {
   return event === "error" && data.error?.code !== "NO_RESULTS";
-}
-
-const HINTS = { duration: "sUnder", date: "sSoon", rating: "sRated", price: "sCheap", published: "sNew" };
-
-/** Questions to begin with: for each collection one of what it can be asked by, and none twice. */
-export function starters(collections, say, most = 5) {
-  const used = new Set();
-  const found = collections.map(({ title, hints = [] }) => {
-    const hint = hints.find((each) => each in HINTS && !used.has(each));
-    used.add(hint);
-    if (!say.isAsked) return title;
-    return hint ? say(HINTS[hint], { what: within(title, say(HINTS[hint], { what: "" }), say.language) }) : null;
-  });
-  return found.filter(Boolean).slice(0, most);
-}
-
-// A title in the middle of a sentence. German keeps its capitals.
-function within(title, sentence, language) {
-  return sentence.startsWith(" ") || language === "de" ? title : title.charAt(0).toLowerCase() + title.slice(1);
 }
 
 // What a citation leads to, before one goes there.

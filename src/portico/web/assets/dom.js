@@ -178,11 +178,12 @@ const THEME_WORDS = { theme: "Theme", system: "System", light: "Light", dark: "D
 const THEME_ICONS = { system: "system", light: "sun", dark: "moon" };
 
 /** A button that goes from one theme to the next, and tells which it is. */
-export function themeButton(words = THEME_WORDS) {
+export function themeButton(words = {}) {
+  const said = { ...THEME_WORDS, ...words };
   const button = el("button", { class: "quiet only", type: "button", onclick: () => show(theme.toggle()) });
   const show = (name) => {
     button.replaceChildren(icon(THEME_ICONS[name]));
-    button.title = `${words.theme}: ${words[name]}`;
+    button.title = `${said.theme}: ${said[name]}`;
     button.setAttribute("aria-label", button.title);
   };
   show(theme.get());

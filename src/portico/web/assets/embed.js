@@ -19,13 +19,11 @@
       box.className = "embedded";
       box.hidden = true;
       root.append(...sheets.map(sheet), box);
-      const [{ Chat }, { direction, spoken }] = await Promise.all([
-        import(asset("chat.js")),
-        import(asset("words.js")),
-      ]);
+      const begun = import(asset("chat.js"));
+      const { direction, spoken, words } = await import(asset("words.js"));
       const language = spoken(this.getAttribute("language"), document.documentElement.lang, navigator.languages ?? []);
-      box.dir = direction(language);
-      box.lang = language;
+      const [{ Chat }, say] = await Promise.all([begun, words(language)]);
+      box.dir = direction(say.language);
       this.#chat = new Chat(box, {
         origin,
         chat: this.getAttribute("chat") || "/chat",
@@ -33,7 +31,7 @@
         placeholder: this.getAttribute("placeholder") || "",
         collection: this.getAttribute("collection") || "",
         collections: narrowed(this.getAttribute("collection")),
-        language,
+        say,
         answers: this.getAttribute("language") || "",
         outside: true,
         scroller: box,
@@ -54,7 +52,7 @@
 
   // The one collection that the page names, so that it is the one that is asked.
   function narrowed(name) {
-    return name ? [{ name, title: name, hints: [] }] : [];
+    return name ? [{ name, title: name }] : [];
   }
 
   function sheet(name) {

@@ -1,0 +1,82 @@
+"""What the pages say: the same in every language, which comes only where it is spoken."""
+
+import re
+
+import httpx
+import pytest
+from selectolax.lexbor import LexborHTMLParser
+from tests.faces.conftest import asking
+
+from portico.faces.chat.courtesy import COURTESIES
+from portico.server import Parts
+from portico.web.assets import assets
+from portico.web.home import FIRST, LANGUAGES, MODULES
+
+OTHERS = LANGUAGES[1:]
+MOST = 140_000  # bytes of scripts and style sheets, in English
+
+
+def written(name: str) -> str:
+    return assets()[name].decode()
+
+
+def table(text: str) -> dict[str, str]:
+    return dict(re.findall(r'(\w+): "([^"]*)"', text))
+
+
+def english() -> dict[str, str]:
+    found = re.search(r"^const ENGLISH = \{\n(.*?)^\};$", written("words.js"), re.MULTILINE | re.DOTALL)
+    assert found
+    return table(found[1])
+
+
+def built_in(name: str) -> set[str]:
+    """English that dom.js brings along."""
+    found = re.search(rf"^const {name} = \{{(.*?)\}};$", written("dom.js"), re.MULTILINE | re.DOTALL)
+    assert found
+    return set(table(found[1]))
+
+
+def test_every_language_has_every_word_and_the_same_blanks() -> None:
+    said = {tag: table(written(f"words-{tag}.js")) for tag in OTHERS}
+
+    assert len(english()) > 50
+    assert {tag: said[tag].keys() for tag in OTHERS} == dict.fromkeys(OTHERS, said["de"].keys())
+    assert {*english(), *built_in("FORM_WORDS"), *built_in("THEME_WORDS")} <= said["de"].keys()
+    for name, text in english().items():
+        blanks = sorted(re.findall(r"\{\w+\}", text))
+        assert {tag: sorted(re.findall(r"\{\w+\}", said[tag][name])) for tag in OTHERS} == dict.fromkeys(OTHERS, blanks)
+
+
+def test_the_languages_of_the_page_are_the_same_wherever_they_are_named() -> None:
+    named = re.search(r"LANGUAGES = \{(.*?)\};", written("words.js"))
+    first = re.search(r"\[([^]]*)\]\.includes", written(FIRST))
+    assert named
+    assert first
+
+    assert tuple(table(named[1])) == LANGUAGES
+    assert tuple(re.findall(r'"(\w\w)"', first[1])) == LANGUAGES
+    assert {name for name in assets() if name.startswith("words-")} == {FIRST, *(f"words-{tag}.js" for tag in OTHERS)}
+
+
+def test_the_page_knows_every_greeting_that_a_site_greets_back() -> None:
+    found = re.search(r"const GREETINGS =\n(.*?);$", written("words.js"), re.MULTILINE | re.DOTALL)
+    assert found
+    known = "".join(re.findall(r'"([^"]*)"', found[1])).split("|")
+
+    assert sorted(known) == sorted(each for one in COURTESIES.values() for each in one.greetings.split("|"))
+
+
+@pytest.fixture
+async def home(parts: Parts) -> LexborHTMLParser:
+    async with asking(parts) as client:
+        answer: httpx.Response = await client.get("/")
+    return LexborHTMLParser(answer.text)
+
+
+async def test_a_page_in_english_loads_no_other_language_and_weighs_little(home: LexborHTMLParser) -> None:
+    links = [each.attributes.get("src") or each.attributes["href"] or "" for each in home.css("link, script[src]")]
+    names = {each.rpartition("/")[2] for each in links} - {"icon.svg"}
+
+    assert names == {*MODULES, FIRST, "theme.js", "portico.css", "chat.css"}
+    assert sum(len(assets()[name]) for name in names) < MOST
