@@ -4,6 +4,7 @@ The browser is one that is installed; `make` looks for it. Without it these test
 PORTICO_NEED_BROWSER is set. Everything runs in one event loop: the sites, and what drives the browser.
 """
 
+import asyncio
 import os
 import shutil
 import sys
@@ -74,12 +75,13 @@ async def open_browser() -> AsyncIterator[Browser]:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
     if not chromium():
-        _leave_out(f"none of {', '.join(NAMES)} is installed")
+        leave_out(f"none of {', '.join(NAMES)} is installed")
     async with open_browser() as opened:
         yield opened
 
 
-def _leave_out(reason: str) -> NoReturn:
+def leave_out(reason: str) -> NoReturn:
+    """What a test needs is not there."""
     said = f"Pages were not looked at in a browser: {reason}"
     if os.environ.get(NEEDED):
         pytest.fail(said, pytrace=False)
@@ -104,7 +106,8 @@ class Visitor:
         context.on("console", self._heard)
         context.on("weberror", lambda error: self.problems.append(f"error: {error.error}"))
         context.on("request", self._asked)
-        context.on("requestfailed", self._failed)
+        has_scripts = settings.get("java_script_enabled", True)
+        context.on("requestfailed", lambda request: self._failed(request, has_scripts))
         self.contexts.append(context)
         page = await context.new_page()
         await page.goto(url)
@@ -119,10 +122,18 @@ class Visitor:
         if asked.scheme not in ("data", "blob") and asked.netloc not in self.hosts:
             self.problems.append(f"request to elsewhere: {request.url}")
 
-    def _failed(self, request: Request) -> None:
-        # What the page itself gives up is no failure.
-        if request.failure != "net::ERR_ABORTED":
+    def _failed(self, request: Request, has_scripts: bool) -> None:
+        # What the page itself gives up is no failure, nor are scripts where there are to be none.
+        if request.failure != "net::ERR_ABORTED" and (has_scripts or request.resource_type != "script"):
             self.problems.append(f"failed: {request.url} {request.failure}")
+
+    async def pardon(self, problem: str, times: int = 1) -> None:
+        """Waits until something with these words has gone wrong so many times, as it should."""
+        async with asyncio.timeout(WAIT_MS / 1000):
+            while len(heard := [each for each in self.problems if problem in each]) < times:
+                await asyncio.sleep(0.01)
+        for each in heard[:times]:
+            self.problems.remove(each)
 
     async def leave(self, page: Page) -> None:
         """Before its server goes."""
@@ -151,7 +162,7 @@ async def is_too_wide(page: Page) -> bool:
 async def serious(page: Page) -> Sequence[str]:
     """What axe finds that keeps people from using a page, in the light and in the dark."""
     if not AXE.exists():
-        _leave_out(f"there is no {AXE}")
+        leave_out(f"there is no {AXE}")
     if not await page.evaluate("'axe' in window"):
         await page.evaluate(AXE.read_text("utf-8"))
     found = await page.evaluate(SERIOUS, [])

@@ -1,6 +1,7 @@
 """The chat as a person uses it: asking, stopping, going on, answering, acting, waiting."""
 
 import re
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.async_api import Page, expect
@@ -70,7 +71,62 @@ async def test_items_are_on_the_page_before_the_answer_ends_and_escape_ends_it(t
         await soon(endless.stopped)  # at the server too
         await expect(page.locator(".item")).to_have_count(1)
         await expect(page.get_by_role("button", name="Ask", exact=True)).to_be_visible()
+
+        await page.get_by_role("button", name="Try again").click()
+        await expect(page.locator(".turn-notes")).to_be_empty()
+        await page.locator(".item").focus()  # wherever one is
+        await page.keyboard.press("Escape")
+        await expect(page.locator(".turn-notes")).to_have_text("Stopped.")
+        await expect(page.locator(".item")).to_be_focused()
         await visitor.leave(page)
+
+
+async def test_a_greeting_is_greeted_and_looked_for_nowhere(town: Town, visitor: Visitor) -> None:
+    page = await visitor.visit(town.base)
+    await ask(page, "Hello!")
+    await expect(page.locator(".turn-text")).to_have_text("Hello! What would you like to know?")
+    await expect(page.locator(".item")).to_have_count(0)
+
+    await page.locator(".turn-next").get_by_role("button").first.click()  # it says what can be asked
+    await answered(page)
+    await ask(page, "Hello, is there a lemon soup?")
+    await expect(page.locator(".turn").last.locator(".item-name").first).to_have_text("Lemon Barley Soup")
+
+
+async def test_more_comes_from_where_the_answer_came_whatever_was_chosen_since(town: Town, visitor: Visitor) -> None:
+    page = await visitor.visit(f"{town.base}/?q=with+onions&collection=recipes&mode=list")
+    await answered(page)
+    await page.get_by_label("Where to look").select_option("Books")
+    await page.get_by_label("How to answer").select_option("Answer")
+    await page.get_by_role("button", name="More", exact=True).click()
+
+    links = page.locator(".item-name a")
+    await expect(links).to_have_count(20)
+    addresses = [urlsplit(await each.get_attribute("href") or "").path for each in await links.all()]
+    assert {each.rpartition("/")[0] for each in addresses} == {"/items/recipes"}
+    assert len(set(addresses)) == 20
+    await expect(page.locator(".turn-text")).to_be_empty()
+
+
+async def test_more_that_cannot_be_had_takes_nothing_away_and_can_be_asked_for_again(
+    town: Town, visitor: Visitor
+) -> None:
+    page = await visitor.visit(f"{town.base}/?q=with+onions&collection=recipes")
+    await answered(page)
+    said = await page.locator(".turn-text").inner_text()
+    await page.context.set_offline(True)
+    await page.get_by_role("button", name="More", exact=True).click()
+    await visitor.pardon("net::ERR_INTERNET_DISCONNECTED", times=2)  # from the page, and from the network
+    problem = page.locator(".turn-extra").get_by_role("alert")
+    await expect(problem).to_contain_text("The site could not be reached.")
+    await expect(page.locator(".item")).to_have_count(10)
+    assert await page.locator(".turn-text").inner_text() == said
+
+    await page.context.set_offline(False)
+    await problem.get_by_role("button", name="Try again").click()
+    await expect(page.locator(".item")).to_have_count(20)
+    await expect(problem).to_have_count(0)
+    assert await page.locator(".turn-text").inner_text() == said
 
 
 async def test_what_is_asked_back_is_answered_with_a_form(town: Town, visitor: Visitor) -> None:
@@ -153,6 +209,25 @@ async def test_a_narrow_screen_is_wide_enough(town: Town, visitor: Visitor) -> N
     await ask(page, "lemon soup")
     await expect(page.locator(".item").first).to_be_visible()
     assert (await is_too_wide(page), await serious(page)) == (False, [])
+
+
+async def test_without_scripts_everything_can_still_be_found_and_read(town: Town, visitor: Visitor) -> None:
+    page = await visitor.visit(town.base, java_script_enabled=False, viewport=NARROW)
+    title = page.get_by_role("heading", level=1)
+    await expect(title).to_have_text("Merrow Bay")
+    await expect(page.locator("#chat")).to_contain_text("turn on scripts")
+    await page.get_by_role("link", name="Recipes").click()
+    await expect(title).to_have_text("Recipes")
+    first = page.locator("main a[href^='/items/']").first
+    name = await first.inner_text()
+    await page.locator("a[rel=next]").click()
+    await expect(first).not_to_have_text(name)
+    await page.go_back()
+    await first.click()
+    await expect(title).to_have_text(name)
+    await expect(page.get_by_role("heading", name="Ingredients")).to_be_visible()
+    await page.get_by_role("link", name="Merrow Bay").first.click()
+    assert page.url == f"{town.base}/"
 
 
 async def test_the_theme_is_that_of_the_system_until_one_is_chosen(town: Town, visitor: Visitor) -> None:
