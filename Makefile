@@ -9,7 +9,8 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 # Tests start hundreds of processes, which are to find every module compiled.
 COMPILED := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX='$(CURDIR)/$(VENV)/pycache'
-JOBS ?= $(shell $(BIN)/python -c 'import os; print(min(max(os.cpu_count() or 2, 2), 4))')
+# Tests also wait: for processes, for a browser.
+JOBS ?= $(shell $(BIN)/python -c 'import os; print(min(max(os.cpu_count() or 2, 2) + 1, 4))')
 
 .PHONY: demo test check clean constraints
 

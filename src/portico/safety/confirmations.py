@@ -241,7 +241,8 @@ class Confirmations:
         return waiting(changed)
 
     async def pending(self) -> list[Waiting]:
-        known = await self._office.docket.all(Confirmation)
+        """What waits longest comes first."""
+        known = sorted(await self._office.docket.all(Confirmation), key=lambda each: each.issued)
         return [waiting(each) for each in known if each.state == "pending" and not self._is_over(each)]
 
     async def revoke(self, session: str, principals: Iterable[str]) -> None:
