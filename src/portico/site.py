@@ -188,6 +188,14 @@ class Site:
         kept = await self.finder.store.kept(_note(name, caller))
         return kept.result if kept and kept.result else None
 
+    async def claim(self, name: str, digest: str, caller: Caller, hours: float) -> bool:
+        """Let a name of this caller stand for one thing, by its digest. False if it stands for another already."""
+        store, scope = self.finder.store, _note(name, caller)
+        meter = await store.spend(f"notes\n{caller.rate_key}", NOTES_PER_MINUTE)
+        expires = datetime.now(UTC) + timedelta(hours=hours)
+        taken = await (store.keep(scope, digest, expires) if meter.granted else store.kept(scope))
+        return taken is None or taken.digest == digest
+
     async def keep(self, name: str, note: bytes, days: float) -> None:
         """Keep something for the site itself, in place of what it kept by this name."""
         await self.finder.store.note(f"site\n{name}", note, datetime.now(UTC) + timedelta(days=days))

@@ -84,7 +84,7 @@ def before(known: Sequence[Turn], told: Sequence[Turn] | None, question: str, no
 
 
 def is_known(known: Sequence[Turn], told: Sequence[Turn] | None, question: str, turns: Sequence[Turn]) -> bool:
-    """Whether a question was answered before that comes after these turns."""
+    """Whether a question that comes after these turns was answered before."""
     at = len(turns) + min(_first(known, told or (), question), 0)
     return at < len(known) and known[at].question == _kept(question)
 
@@ -95,14 +95,14 @@ def _first(known: Sequence[Turn], told: Sequence[Turn], question: str) -> int:
     Clients send the last turns alone, and of a long conversation only the last are kept. Whatever else differs is as
     the client tells it.
     """
-    asked, before = [_kept(each.question) for each in told], [each.question for each in known]
-    if not asked or not before or asked[0] == before[0]:
+    asked, stored = [_kept(each.question) for each in told], [each.question for each in known]
+    if not asked or not stored or asked[0] == stored[0]:
         return 0
-    for end in (len(before), len(before) - 1):
-        is_next = end == len(before) or before[end] == _kept(question)
-        if is_next and end > len(asked) and before[end - len(asked) : end] == asked:
+    for end in (len(stored), len(stored) - 1):
+        is_next = end == len(stored) or stored[end] == _kept(question)
+        if is_next and end > len(asked) and stored[end - len(asked) : end] == asked:
             return end - len(asked)
-    return -asked.index(before[0]) if len(before) >= TURNS and before[0] in asked else 0
+    return -asked.index(stored[0]) if len(stored) >= TURNS and stored[0] in asked else 0
 
 
 def _better(told: Turn, known: Turn | None) -> Turn:

@@ -52,6 +52,8 @@ def test_one_goes_on_with_what_was_found_and_by_what_sets_it_apart() -> None:
     assert followups(MEALS, "de", ["etwas wie soup 10 "], limits) == (
         "Erzähl mir mehr über Soup 10", "Nur vegan", "Erzähl mir mehr über Soup 22", "Erzähl mir mehr über Soup 50",
     )  # fmt: skip
+    by_address = [{**MEALS[0], "suitableForDiet": "https://schema.org/VegetarianDiet"}, *MEALS[1:]]
+    assert followups(by_address, "es", (), limits)[1] == "Solo vegetariano"
     assert followups(MEALS[:2], "ja", ()) == (
         "Soup 10について詳しく教えて", "Soup 10のようなもの", "Soup 22について詳しく教えて",
     )  # fmt: skip

@@ -126,12 +126,14 @@ async def test_what_a_hostile_agent_wants_is_shown_as_text_at_the_desk(trap: Tra
 
 
 HOSTILE = Item("one", "traps", ITEM)
+BUILT_IN = Item("two", "traps", {**ITEM, "@type": "constructor", "offers": {"availability": "toString"}})
 ACTION = Action(SCRIPT, BREAKOUT, {SCRIPT: BREAKOUT}, (SCRIPT,))
 ANSWERS = {
     "text": (
         Found(HOSTILE, 90.0, 0, (ACTION,)),
+        Found(BUILT_IN, 80.0, 1),
         Said(f"{TEXT} [1] [{ID}] **{SCRIPT}**\n- {WORD}\n", (ID, LINK)),
-        Finished(1, (TEXT,)),
+        Finished(2, (TEXT,)),
     ),
     "question": (
         Clarify(
@@ -151,6 +153,7 @@ async def test_hostile_answers_do_no_harm(trap: Trap, visitor: Visitor, kind: st
         page = await visitor.visit(f"http://127.0.0.1:{port}/?q={kind}", viewport=NARROW)
         await answered(page)
         await expect(page.locator(".turn")).to_contain_text("<script>harm()</script>")
+        await expect(page.locator(".item")).to_have_count(sum(isinstance(each, Found) for each in ANSWERS[kind]))
         await harmless(page)
         await page.evaluate("document.querySelector('.turn .unfold')?.click()")
         await harmless(page)

@@ -18,7 +18,7 @@ from portico.ingest import load_sources
 from portico.observe import nowhere
 from portico.server import Parts, opened_site
 
-EXAMPLES = 8  # of each method of each path
+EXAMPLES = 4  # of each method of each path
 CHECKS = ("not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance")
 # The operations of the other collections have the same types, the messages of an MCP server never end, and nodes, which
 # answer 501 and 504 by their protocol, have a fuzzer of their own in tests/faces/nwp.

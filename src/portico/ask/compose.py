@@ -573,7 +573,8 @@ def _cue(pattern: str) -> re.Pattern[str]:
 _FACTS = (
     Fact(
         _cue(
-            r"\bwhen\b|\bearlier\b|\bsooner\b|\bdate|\bfrüher\b|\bwann\b|\bdatum|\bcuándo|\bfecha|\bquand\b|时候|时间|日期|いつ|日付"
+            r"\bwhen\b|\bearlier\b|\bsooner\b|\bdate|\bfrüher\b|\bwann\b|\bdatum|\bcuándo|\bfecha|\bquand\b"
+            r"|时候|时间|日期|いつ|日付"
         ),
         _day,
         _say_day,
@@ -587,7 +588,8 @@ _FACTS = (
     ),
     Fact(
         _cue(
-            r"\btime\b|\blong(?:er)?\b|\bshorter\b|\bquick|\bfast(?:er)?\b|\bslower\b|\bkürzer|\blänger|\bminutes?\b|\bhours?\b|\bzeit|\blange\b|\bschnell|\bminuten|\bstunde"
+            r"\btime\b|\blong(?:er)?\b|\bshorter\b|\bquick|\bfast(?:er)?\b|\bslower\b|\bminutes?\b|\bhours?\b"
+            r"|\bkürzer|\blänger|\bzeit|\blange\b|\bschnell|\bminuten|\bstunde"
             r"|\btiempo|\brápid|\bminutos|\bhoras?\b|\btemps\b|\brapide|\bvite\b|\bheures?\b|多久|时间|分钟|小时|快|時間|分|早"
         ),
         _time,
@@ -608,7 +610,8 @@ _FACTS = (
     ),
     Fact(
         _cue(
-            r"\brat(?:ed|ing)|\bbest\b|\bbetter\b|\bgood\b|\bbewert|\bbesser|\bbeste|\bvalora|\bmejor|\bnoté|\bmeilleur|评分|最好|評価|評判|人気"
+            r"\brat(?:ed|ing)|\bbest\b|\bbetter\b|\bgood\b|\bbewert|\bbesser|\bbeste|\bvalora|\bmejor|\bnoté|\bmeilleur"
+            r"|评分|最好|評価|評判|人気"
         ),
         _rating,
         _say_rating,

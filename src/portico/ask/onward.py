@@ -7,6 +7,7 @@ from statistics import median_low
 from typing import Any, cast
 
 from portico.ask.events import Constraint
+from portico.ask.fields import spoken
 from portico.ask.phrases import best_language, phrases
 from portico.catalog import Collection, seconds
 
@@ -18,7 +19,7 @@ MAX_NAME = 80  # characters of a name in a question
 STEP = 5  # minutes
 
 _PRICES = ("price", "estimatedCost", "averagePrice")
-_DIETS = ("vegetarian", "vegan", "gluten-free")
+_DIETS = ("vegetarian", "vegan", "gluten free")
 
 # What a collection can be asked by, as some of its fields show.
 _SIGNS: Mapping[str, frozenset[str]] = {
@@ -156,24 +157,26 @@ def followups(
     items: Sequence[Mapping[str, Any]], language: str, asked: Iterable[str], understood: Iterable[Constraint] = ()
 ) -> tuple[str, ...]:
     """A few questions that were not asked yet: about what was found, and by what sets it apart."""
-    ways = WAYS[best_language(language, tuple(WAYS))]
+    tag = best_language(language, tuple(WAYS))
     known = {each.strip().lower() for each in asked}
     fields = " ".join(each.field for each in understood).lower()
-    fresh = (each for each in _possible(items, ways, fields) if each.lower() not in known)
+    fresh = (each for each in _possible(items, tag, fields) if each.lower() not in known)
     return tuple(islice(dict.fromkeys(fresh), MOST))
 
 
-def _possible(items: Sequence[Mapping[str, Any]], ways: Ways, fields: str) -> Iterator[str]:
+def _possible(items: Sequence[Mapping[str, Any]], language: str, fields: str) -> Iterator[str]:
+    ways = WAYS[language]
     named = (" ".join(str(item.get("name", "")).split()) for item in items)
     first, *others = list(dict.fromkeys(name for name in named if 0 < len(name) <= MAX_NAME)) or [""]
     yield from [ways.more.format(first)] if first else []
-    yield from islice(_narrower(items, ways.narrower, fields) if len(items) >= FEWEST else (), MOST_NARROWER)
+    yield from islice(_narrower(items, language, fields) if len(items) >= FEWEST else (), MOST_NARROWER)
     yield from [ways.like.format(first)] if first else []
     yield from (ways.more.format(name) for name in others)
 
 
-def _narrower(items: Sequence[Mapping[str, Any]], ways: Mapping[str, str], fields: str) -> Iterator[str]:
+def _narrower(items: Sequence[Mapping[str, Any]], language: str, fields: str) -> Iterator[str]:
     """What sets items apart, unless that was said already."""
+    ways = WAYS[language].narrower
     times = [each for item in items if (each := seconds(str(item.get("totalTime", ""))[:40]))]
     if "duration" in ways and len(times) >= FEWEST and "totaltime" not in fields:
         steps = -(-median_low(times) // (60 * STEP))  # rounded up
@@ -187,7 +190,7 @@ def _narrower(items: Sequence[Mapping[str, Any]], ways: Mapping[str, str], field
         yield ways["published"]
     diet = next((each for each in _DIETS if 0 < _keeping(items, each) < len(items)), "")
     if "diet" in ways and diet and "diet" not in fields:
-        yield ways["diet"].format(diet)
+        yield ways["diet"].format(phrases(language).word(diet))
 
 
 def _having(items: Sequence[Mapping[str, Any]], name: str) -> int:
@@ -195,11 +198,12 @@ def _having(items: Sequence[Mapping[str, Any]], name: str) -> int:
 
 
 def _keeping(items: Sequence[Mapping[str, Any]], diet: str) -> int:
-    return sum(1 for item in items if diet in _texts(item.get("suitableForDiet")))
+    return sum(1 for item in items if diet in map(spoken, _texts(item.get("suitableForDiet"))))
 
 
-def _texts(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else [value]
+def _texts(value: Any) -> list[str]:
+    listed = cast("list[Any]", value) if isinstance(value, list) else [value]
+    return [each for each in listed if isinstance(each, str) and len(each) <= MAX_NAME]
 
 
 def _has_price(item: Mapping[str, Any]) -> bool:

@@ -198,6 +198,16 @@ async def test_nothing_is_done_twice_for_a_turn_that_is_sent_again(inn: Inn, tmp
     assert [rung(each) for each in keyed] == [5, 5, 6]
 
 
+async def test_of_two_turns_that_come_with_one_key_at_the_same_time_one_is_answered(
+    parts: Parts, client: httpx.AsyncClient
+) -> None:
+    keyed = {**bearer(await key_of(parts)), "idempotency-key": "k"}
+    bodies = [{"messages": [message("user", each)]} for each in ("a quiet room", "a garden")]
+    answers = await asyncio.gather(*(client.post("/chat", json=each, headers=keyed) for each in bodies))
+
+    assert sorted(each.status_code for each in answers) == [200, 400]
+
+
 HELD = '''
 import asyncio
 

@@ -9,6 +9,8 @@ from tests.conformance.requirements import requirement
 from tests.faces.chat.talk import QUIET, lines_of, message, said
 from tests.faces.conftest import Inn, asking, key_of
 
+from portico.store import Put
+
 ANN = "user-of-somebody-0001"
 
 
@@ -70,6 +72,14 @@ async def test_a_chat_goes_on_under_the_id_that_the_list_gives_it(front: httpx.A
 
     assert again["context"]["portico"]["conversation"]["turn"] == 2
     assert len((await front.get(f"/api/chats/{listed['id']}", params={"userId": ANN})).json()) == 4
+
+
+async def test_a_citation_may_end_with_a_slash_of_its_own(inn: Inn) -> None:
+    async with inn(chat={"azure": True}) as parts, asking(parts) as http:
+        await parts.store.write("rooms", [Put("http://inn.example/tower/", {"name": "The tower"})])
+        content = await http.get("/content/http://inn.example/tower/")
+
+    assert (content.status_code, content.headers["location"]) == (307, "/items/http:%2F%2Finn.example%2Ftower%2F")
 
 
 async def test_what_is_refused_there_is_told_as_in_the_chat(front: httpx.AsyncClient) -> None:

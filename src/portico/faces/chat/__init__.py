@@ -4,7 +4,7 @@ requests.py   what a client sends             overrides.py      settings of a re
 multipart.py  files that come with it         threads.py        which conversation it belongs to
 turns.py      from a request to an answer     courtesy.py       greetings, which are no questions
 render.py     events to messages and chunks   points.py         items as data points and citations
-followups.py  what to ask next                failures.py       errors
 routes.py     the addresses                   conversations.py  stored conversations and feedback
-familiar.py   addresses that older front ends expect, slashes.py: addresses that may end with a slash
+slashes.py    those that may end with one     familiar.py       those that older front ends expect
+failures.py   errors
 """

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from portico.calls import Caller
@@ -113,7 +113,8 @@ def routes(site: Site, config: Config, who: Who, answer: Answer) -> list[BaseRou
     return [
         at("/auth_setup", metered(auth_setup, site)),
         at("/config", metered(page_setup, site)),
-        at("/content/{citation:path}", content),
+        # The id of an item may end with a slash of its own.
+        Route("/content/{citation:path}", answering(content, site, refused, who), methods=["GET"]),
         Slashed(f"{CHATS}/stream", chat, "POST"),
         at(CHATS, metered(chats, site)),
         at(f"{CHATS}/{{id}}", metered(one, site), "GET", "DELETE"),

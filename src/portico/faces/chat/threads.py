@@ -98,13 +98,9 @@ class Threads:
 
     async def claimed(self, key: str, turn: Any, caller: Caller) -> str:
         """A client's key, taken for a turn, as it is known here. For the same turn it may be taken again."""
-        short, said = _digest(key), _digest(turn).encode()
-        name = f"chat key\n{short}"
-        taken = await self.site.taken_out(name, caller)
-        if taken and taken != said:
+        short = _digest(key)
+        if not await self.site.claim(f"chat key\n{short}", _digest(turn), caller, HOURS):
             raise KeyInUse("This idempotency key was used with another turn", hint="Send a new one.")
-        if not taken:
-            await self.site.put_away(name, said, caller, HOURS)
         return short
 
     async def _known(

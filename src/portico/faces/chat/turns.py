@@ -93,7 +93,7 @@ class Counter:
             state = plan.talk.context(plan.ask, clarify, self.site, got.caller)["state_token"]
             at = datetime.now(UTC).isoformat(timespec="microseconds")
             turn = Turn(got.request.question, telling.text, at, tuple(telling.points.citations), state)
-            # The answer was given. Of two turns of one conversation at the same time, one is kept.
+            # The answer was given, even if its conversation was deleted meanwhile or too many write to it at once.
             with suppress(Conflict, NotFound):
                 await self._threads.close(plan.thread, turn, got.caller)
 

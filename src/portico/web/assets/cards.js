@@ -102,7 +102,7 @@ function stock(item, say) {
   const told = plain((first(item.offers) ?? {}).availability ?? item.availability)
     .split("/")
     .pop();
-  return { InStock: say("inStock"), OutOfStock: say("soldOut"), SoldOut: say("soldOut") }[told] ?? "";
+  return { __proto__: null, InStock: say("inStock"), OutOfStock: say("soldOut"), SoldOut: say("soldOut") }[told] ?? "";
 }
 
 const several =
@@ -128,7 +128,9 @@ const FACTS = {
   stock: { of: stock },
 };
 
+// Without a prototype, since an item may call itself a constructor.
 const SHOWN = {
+  __proto__: null,
   Recipe: ["duration", "rating", "price", "cuisine"],
   Product: ["price", "rating", "stock", "genre"],
   Event: ["start", "place", "price"],
@@ -139,6 +141,7 @@ const SHOWN = {
   Question: [],
 };
 const ALIKE = {
+  __proto__: null,
   BarOrPub: "Restaurant",
   CafeOrCoffeeShop: "Restaurant",
   FoodEstablishment: "Restaurant",
@@ -189,7 +192,8 @@ export function card(item, number, { say, origin, act, outside }) {
   const elsewhere = url && new URL(url).origin !== origin ? new URL(url).hostname : "";
   const tab = outside || elsewhere ? { target: "_blank", rel: "noopener noreferrer" } : {};
   const title = url ? el("a", { href: url, ...tab }, said(name)) : said(name);
-  const about = [say.own.kinds?.[kind] ?? labelled(kind), elsewhere].filter(Boolean).join(" · ");
+  const named = Object.hasOwn(say.own.kinds ?? {}, kind) ? say.own.kinds[kind] : labelled(kind);
+  const about = [named, elsewhere].filter(Boolean).join(" · ");
   const text = brief(item.description, MAX_TEXT);
   const body = el(
     "div",

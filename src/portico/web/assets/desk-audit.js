@@ -41,8 +41,9 @@ const SENTENCES = {
   ADMIN_OVERRIDE: ({ caller, by }) => [by, " released ", caller, " without a code."],
 };
 
-// What the site says briefly of why something was refused.
+// What the site says briefly of why something was refused. What agents say as a reason stays as it is.
 const REASONS = {
+  __proto__: null,
   paused: "A step of it waits for a person.",
   blocked: "It is blocked.",
   "no reported step": "It has to report a step first, and had not.",

@@ -457,6 +457,7 @@ async function begin() {
     }),
   );
   const chosen = { place: 0 };
+  const shown = (found) => [figures(found), compared(found), wires(found, Boolean(key.value.trim()), chosen)].flat();
   let running = null;
   const field = (label, control, more) =>
     el("div", { class: `field ${more ?? ""}` }, el("label", { htmlFor: control.id, text: label }), control);
@@ -484,8 +485,6 @@ async function begin() {
   clear(document.getElementById("app")).append(form, status, results);
   for (const name of await collections()) within.append(el("option", { value: name, text: name }));
   input.focus();
-
-  const shown = (found) => [figures(found), compared(found), wires(found, Boolean(key.value.trim()), chosen)].flat();
 
   // One after the other, so that none waits for another.
   async function ask(signal) {
