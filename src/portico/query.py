@@ -714,7 +714,7 @@ def turned(order: tuple[Order, ...]) -> tuple[Order, ...]:
 
 
 def canonical(query: Query) -> bytes:
-    """The same bytes for the same question."""
+    """The same bytes for the same question, in every process: it is made of texts, numbers and tuples alone."""
     return hashlib.sha256(repr(query).encode("utf-8", "surrogatepass")).digest()
 
 

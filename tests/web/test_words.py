@@ -11,6 +11,7 @@ from portico.faces.chat.courtesy import COURTESIES
 from portico.server import Parts
 from portico.web.assets import assets
 from portico.web.home import FIRST, LANGUAGES, MODULES
+from portico.web.style import page
 
 OTHERS = LANGUAGES[1:]
 MOST = 140_000  # bytes of scripts and style sheets, in English
@@ -57,6 +58,15 @@ def test_the_languages_of_the_page_are_the_same_wherever_they_are_named() -> Non
     assert tuple(table(named[1])) == LANGUAGES
     assert tuple(re.findall(r'"(\w\w)"', first[1])) == LANGUAGES
     assert {name for name in assets() if name.startswith("words-")} == {FIRST, *(f"words-{tag}.js" for tag in OTHERS)}
+
+
+def test_pages_and_scripts_write_the_same_languages_from_right_to_left() -> None:
+    named = re.search(r"RIGHT_TO_LEFT = new Set\(\[(.*?)\]\)", written("words.js"))
+    assert named
+    turned = re.findall(r'"(\w+)"', named[1])
+
+    assert {tag for tag in (*turned, *LANGUAGES) if ' dir="rtl"' in page("", "", lang=tag)} == set(turned)
+    assert re.findall(r'language === "(\w+)" \? "rtl"', written(FIRST)) == [tag for tag in LANGUAGES if tag in turned]
 
 
 def test_the_page_knows_every_greeting_that_a_site_greets_back() -> None:
