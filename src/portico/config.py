@@ -19,6 +19,7 @@ from portico.limits import Limits
 
 FILE = "portico.toml"
 SITE_VARIABLE = "PORTICO_SITE"
+NO_MODEL = "none:"  # the language model of a site without one
 
 DangerName = Literal["safe", "reversible", "destructive", "dangerous", "forbidden"]
 ActionForm = Literal["HTTP", "MCP", "A2A"]
@@ -63,9 +64,13 @@ class Asking(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     clarify: bool = True  # whether to ask back when a question is too vague
     patience: Annotated[float, Meta(gt=0, le=300)] = 20.0  # seconds until an answer becomes a promise
     near: Annotated[float, Meta(gt=0)] = 500.0  # metres that count as near
-    model: str = "none:"  # a language model, by URL
+    model: str = NO_MODEL  # a language model, by URL
     prompt: Annotated[int, Meta(ge=500)] = 6000  # tokens of a prompt, at most
     candidates: Annotated[int, Meta(ge=1, le=100)] = 30  # items that a model ranks
+
+    @property
+    def has_model(self) -> bool:
+        return self.model != NO_MODEL
 
 
 class Nlweb(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

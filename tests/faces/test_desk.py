@@ -231,7 +231,7 @@ async def test_an_execution_is_ended_for_its_agent_and_the_trail_says_by_whom(de
 
     assert (ended.status_code, ended.json()["execution"]["status"], again.status_code) == (200, "cancelled", 404)
     assert (line["event"], line["body"]["caller"]) == ("EXECUTION_CANCELLED", desk.agent.id)
-    assert re.fullmatch(r"Ended by key:\w+: Enough", line["body"]["reason"])
+    assert (line["body"]["note"], line["body"]["reason"]) == ("Enough", f"Ended by {line['body']['by']}")
     with pytest.raises(UnknownTask):
         await desk.do("record_execution_step", element_name="bot", next_action_hint="calling count_rooms")
 

@@ -43,7 +43,7 @@ from portico.identity import APPROVE
 from portico.limits import check_payload, check_text
 from portico.loading import Sources
 from portico.observe import Traffic
-from portico.oversight import Challenged, Decision, Execution
+from portico.oversight import Challenged, Decision, Execution, Pending
 from portico.site import Site
 from portico.tasks import shown_id
 from portico.web.desk import desk_page
@@ -82,6 +82,12 @@ class Unblocked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Ended(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     note: Note = ""
+
+
+class PendingNamed(Pending, frozen=True, kw_only=True):
+    """What waits for a person, and what the keys of those who want it are called."""
+
+    names: Annotated[dict[str, str], Meta(description="What the keys of the callers are called")]
 
 
 class Issued(msgspec.Struct, frozen=True):
@@ -158,7 +164,7 @@ def _decisions(site: Site) -> list[Work]:
     async def pending(_: Request, caller: Caller) -> Response:
         found = await site.guard.pending(caller)
         known = await _names(site, (each.caller for each in (*found.challenges, *found.blocks)))
-        return _json({**msgspec.structs.asdict(found), "names": known})
+        return _json(PendingNamed(**msgspec.structs.asdict(found), names=known))
 
     async def confirm(request: Request, caller: Caller) -> Response:
         said = await _read(request, site, Decided)
@@ -207,10 +213,11 @@ def _agents(site: Site) -> list[Work]:
         found = next((each for each in await site.tasks.recent(MAX_TASKS) if shown_id(each.id) == id), None)
         if found is None:
             raise UnknownTask("There is no such task", hint=f"The newest {MAX_TASKS} can be cancelled here.")
-        cancelled = await site.tasks.cancel(found.id, found.caller)
-        whose = {"operation": found.call.operation, "caller": found.caller.rate_key}
-        await site.guard.note("TASK_CANCELLED", caller, task=id, **whose)
-        return _json(_seen(cancelled))
+        # Said before it is done, so that nothing is done unsaid.
+        if not found.state.is_final:
+            whose = {"operation": found.call.operation, "caller": found.caller.rate_key}
+            await site.guard.note("TASK_CANCELLED", caller, task=id, **whose)
+        return _json(_seen(await site.tasks.cancel(found.id, found.caller)))
 
     return [
         ("GET", "executions", executions),

@@ -285,7 +285,7 @@ class Guard:
     async def end(self, execution: str, note: str, caller: Caller) -> tuple[str, Execution]:
         """End an execution of somebody else. What its agent may do by itself stays as it is."""
         await self._check_free(caller)
-        return await self.loop.stop(execution, f"Ended by {caller.rate_key}{f': {note}' if note else ''}")
+        return await self.loop.stop(execution, note, caller)
 
     async def note(self, event: str, approver: Caller, **body: str) -> None:
         """Have the audit trail say what an approver did beside the cases."""

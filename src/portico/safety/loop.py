@@ -14,7 +14,7 @@ from portico.catalog import Operation
 from portico.errors import AgentBlocked, InvalidParams, RateLimited, SiteError, Unauthenticated, UnknownTask
 from portico.oversight import Execution, ExecutionState, Notification, Progress
 from portico.safety.cases import Agent, Broadcast, Confirmation, Finished, Run
-from portico.safety.challenges import Challenges
+from portico.safety.challenges import MAX_NOTE, Challenges
 from portico.safety.confirmations import Confirmations, confirmation_id
 from portico.safety.docket import Sheets
 from portico.safety.office import Office, agent_of, digest_of
@@ -233,19 +233,22 @@ class Loop:
 
         await self._office.docket.change([(Agent, principal)], work)
 
-    async def stop(self, id: str, summary: str) -> tuple[str, Execution]:
+    async def stop(self, id: str, note: str, by: Caller) -> tuple[str, Execution]:
         """End an execution, whosever it is; that is given back, too."""
         principal = next((each for each, known in await self.under_way() if known.execution_id == id), None)
         if principal is None:
             raise _no_execution(id)
 
         def work(sheets: Sheets) -> Execution | SiteError:
-            ended = self._stop(sheets, principal, lambda run: run.id == id, summary)
+            said = {"by": by.rate_key, "note": note[:MAX_NOTE]}
+            ended = self._stop(sheets, principal, lambda run: run.id == id, f"Ended by {by.rate_key}", **said)
             return _shown_end(ended[0]) if ended else _no_execution(id)
 
         return principal, await self._office.docket.change([(Agent, principal)], work)
 
-    def _stop(self, sheets: Sheets, principal: str, is_over: Callable[[Run], bool], summary: str) -> list[Finished]:
+    def _stop(
+        self, sheets: Sheets, principal: str, is_over: Callable[[Run], bool], summary: str, **said: str
+    ) -> list[Finished]:
         """End some executions of a caller, and what was allowed or waits for their sake."""
         agent = sheets.get(Agent, principal)
         over = [run for run in agent.runs if is_over(run)] if agent else []
@@ -255,7 +258,7 @@ class Loop:
         grants = agent.grants if left else tuple(each for each in agent.grants if each.verified)
         ends = agent.pause and agent.pause.execution in {run.id for run in over}
         self._office.file(sheets, replace(agent, runs=left, grants=grants, pause=None if ends else agent.pause))
-        return [self._office.finish(sheets, agent, run, "cancelled", summary) for run in over]
+        return [self._office.finish(sheets, agent, run, "cancelled", summary, **said) for run in over]
 
     async def forget_pauses(self) -> None:
         """After a restart steps are looked at anew; blocks stay (8.8.3)."""

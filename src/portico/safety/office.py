@@ -49,7 +49,10 @@ class Office:
         is_key = caller.id.startswith("key:")
         return terms_of(self.settings, own.get(caller.id) or (own.get(caller.name) if is_key else None), lowered)
 
-    def finish(self, sheets: Sheets, agent: Agent, run: Run, status: ExecutionState, summary: str) -> Finished:
+    def finish(
+        self, sheets: Sheets, agent: Agent, run: Run, status: ExecutionState, summary: str, **said: str
+    ) -> Finished:
+        """End an execution. What else is `said` of that goes into the audit trail."""
         finished = Finished(
             id=run.id,
             principal=agent.id,
@@ -58,9 +61,8 @@ class Office:
             summary=summary[:MAX_SUMMARY],
         )
         sheets.put(finished, self.clock() + timedelta(days=FINISHED_DAYS))
-        sheets.tell(
-            f"EXECUTION_{status.upper()}", execution=run.id, caller=agent.id, agent=run.agent, reason=summary[:200]
-        )
+        whose = {"execution": run.id, "caller": agent.id, "agent": run.agent}
+        sheets.tell(f"EXECUTION_{status.upper()}", **whose, reason=summary[:200], **said)
         return finished
 
     def spent(self, agent: Agent) -> int:

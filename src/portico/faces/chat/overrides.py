@@ -65,7 +65,7 @@ def read_overrides(said: Mapping[str, Any], asking: Asking, *, has_vectors: bool
         unused["top"] = f"An answer has at most {asking.most} items"
     language = _text(given, "language")[:MAX_LANGUAGE]
     # A model writes in whatever language it is told; without one, a language that is not known here is none.
-    if language and asking.model == "none:" and not best_language(language, ("", *LANGUAGES)):
+    if language and not asking.has_model and not best_language(language, ("", *LANGUAGES)):
         unused["language"], language = NO_LANGUAGE, ""
     categories = {name: _text(given, name) for name in ("include_category", "exclude_category")}
     for name, value in categories.items():

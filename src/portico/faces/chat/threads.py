@@ -93,7 +93,10 @@ class Threads:
         if thread.owner:
             await self.site.transcripts.add(thread.owner, thread.conversation, thread.told, turn)
         elif thread.conversation.session:
-            grown = replace(thread.conversation, turns=_shortened((*thread.turns, turn)[-TURNS:]))
+            # Others may have been answered meanwhile.
+            known = await self._noted(thread.conversation.session, caller) or thread.conversation
+            turns = before(known.turns, thread.told, turn.question, datetime.now(UTC))
+            grown = replace(known, turns=_shortened((*turns, turn)[-TURNS:]))
             await self.site.put_away(_note(grown.session), msgspec.json.encode(grown), caller, HOURS)
 
     async def claimed(self, key: str, turn: Any, caller: Caller) -> str:
@@ -110,7 +113,11 @@ class Threads:
             return await self._alike(told, question, owner) if owner else None
         if owner:
             return await self._stored(session, owner)
-        noted = await self.site.taken_out(_note(_digest(session)), caller)
+        return await self._noted(_digest(session), caller)
+
+    async def _noted(self, digest: str, caller: Caller) -> Conversation | None:
+        """The conversation of a caller without a name, as far as it is remembered."""
+        noted = await self.site.taken_out(_note(digest), caller)
         return msgspec.json.decode(noted, type=Conversation) if noted else None
 
     async def _stored(self, session: Any, owner: str) -> Conversation | None:

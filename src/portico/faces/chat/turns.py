@@ -155,7 +155,7 @@ class Counter:
         """What asks something is answered; without a model, what only names something has the results summed up."""
         first = question.split(maxsplit=1)[:1]
         asks = "?" in question or "？" in question or any(word.lower() in ASKING for word in first)
-        answers = asks or self.config.ask.model != "none:" or bool(request.history)
+        answers = asks or self.config.ask.has_model or bool(request.history)
         wanted: Mode = request.own.mode or ("generate" if answers else "summarize")
         return frozenset({"list", wanted})
 

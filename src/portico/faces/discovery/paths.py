@@ -28,7 +28,18 @@ from portico.faces.chat.familiar import CHATS
 from portico.faces.chat.requests import request_schema as chat_schema
 from portico.faces.chat.routes import LINES, MULTIPART, OTHER_LINES
 from portico.faces.desk import API as DESK_API
-from portico.faces.desk import MAX_LINES, MAX_TASKS, AtWork, Decided, Ended, Issued, TaskSeen, Typed, Unblocked
+from portico.faces.desk import (
+    MAX_LINES,
+    MAX_TASKS,
+    AtWork,
+    Decided,
+    Ended,
+    Issued,
+    PendingNamed,
+    TaskSeen,
+    Typed,
+    Unblocked,
+)
 from portico.faces.desk import PATH as DESK_PATH
 from portico.faces.discovery.sitemap import XML
 from portico.faces.discovery.wellknown import JSON, PROTOCOLS, documents
@@ -47,7 +58,7 @@ from portico.faces.operations import PATH, STATUSES, TASKS_PATH, Listed, Problem
 from portico.feedback import Noted
 from portico.loading import SourceShown
 from portico.observe import Minute
-from portico.oversight import Challenged, Pending, Waiting
+from portico.oversight import Challenged, Waiting
 from portico.web.assets import EMBED, KINDS
 from portico.web.item import FORMATS
 from portico.web.style import ASSETS
@@ -149,10 +160,6 @@ class RpcResponse(msgspec.Struct):
     id: Any = None
     result: Any = None
     error: RpcError | None = None
-
-
-class PendingNamed(Pending, frozen=True, kw_only=True):
-    names: Annotated[dict[str, str], Meta(description="What the keys of the callers are called")]
 
 
 class Executions(msgspec.Struct):

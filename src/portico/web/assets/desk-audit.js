@@ -29,7 +29,8 @@ const SENTENCES = {
   STEP_REPORTED: ({ caller }) => [caller, " reported its next step."],
   EXECUTION_STARTED: ({ caller, agent }) => [caller, " began to work as ", agent, "."],
   EXECUTION_COMPLETED: ({ caller, agent }) => [agent, " of ", caller, " is done."],
-  EXECUTION_CANCELLED: ({ caller, agent }) => [agent, " of ", caller, " was ended."],
+  EXECUTION_CANCELLED: ({ caller, agent, by, body }) =>
+    body.by ? [by, " ended ", agent, " of ", caller, "."] : [agent, " of ", caller, " was ended."],
   EXECUTION_FAILED: ({ caller, agent }) => [agent, " of ", caller, " failed."],
   AGENT_BLOCKED: ({ caller, agent }) => [caller, " was blocked before a step of ", agent, "."],
   VERIFICATION_REQUIRED: ({ caller, agent }) => ["A step of ", agent, " of ", caller, " waits for a code."],
@@ -52,7 +53,7 @@ const REASONS = {
 
 const GROUPS = [
   ["", "Everything", /(?:)/],
-  ["decided", "Decided by people", /GRANTED|CONFIRMATION_REFUSED|^VERIFIED|OVERRIDE|CODE_ISSUED|TASK/],
+  ["decided", "Decided by people", /GRANTED|CONFIRMATION_REFUSED|^VERIFIED|OVERRIDE|CODE_ISSUED|TASK|CANCELLED BY/],
   ["waiting", "Waiting for people", /REQUIRED|BLOCKED/],
   ["refused", "Refused or blocked", /DENIED|REFUSED|REJECTED|REVOKED|FAILED|BLOCKED/],
   ["agents", "Agents and their steps", /^EXECUTION|^STEP/],
@@ -193,7 +194,7 @@ export function audit(api) {
   );
 
   function fits(line, pattern, wanted) {
-    if (!pattern.test(line.event)) return false;
+    if (!pattern.test(line.body.by ? `${line.event} BY` : line.event)) return false;
     if (!wanted) return true;
     const { caller, by } = line.body;
     const text = [
