@@ -352,8 +352,8 @@ class Site:
             page = await self.finder.find(replace(query, cursor=page.cursor), self._acknowledged)
             yield page
 
-    async def shortened(self, query: Query, limit: int) -> Page:
-        """A page again that was just asked for, with fewer items: its cursor leads to the others. Costs nothing."""
+    async def beside(self, query: Query, limit: int) -> Page:
+        """Another page of a collection that the caller was just let into, for the same answer. Costs nothing."""
         return await self.finder.find(replace(query, limit=limit), self._acknowledged)
 
     async def item(self, id: str, caller: Caller) -> Item:

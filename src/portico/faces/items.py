@@ -87,8 +87,8 @@ async def _company(site: Site, item: Item, collection: Collection, caller: Calle
     """What a caller may do with an item, and the items that come after it; after the last one come the first."""
     actions = Actions([collection], site.own_operations).of(item, lambda each: site.gate.may(each, caller))
     onward = Query(collection.name, order=(Order(ID),))
-    after = await site.shortened(replace(onward, where=Condition(ID, "gt", item.id)), NEAR)
-    first = await site.shortened(onward, NEAR) if len(after.items) < NEAR else Page()
+    after = await site.beside(replace(onward, where=Condition(ID, "gt", item.id)), NEAR)
+    first = await site.beside(onward, NEAR) if len(after.items) < NEAR else Page()
     near = {each.id: each for each in (*after.items, *first.items) if each.id != item.id}
     return Company(actions, tuple(near.values())[:NEAR])
 
@@ -97,7 +97,7 @@ async def _before(site: Site, query: Query) -> str:
     """Where the page before this one begins: a page back from where this one does. Empty if that is the start."""
     if not query.cursor:
         return ""
-    return (await site.shortened(replace(query, order=turned(query.order)), PAGE)).cursor
+    return (await site.beside(replace(query, order=turned(query.order)), PAGE)).cursor
 
 
 def _refusal(site: str, request: Request, error: SiteError) -> Response:

@@ -260,7 +260,7 @@ class Exchange:
             if kept == _length(page):
                 return page, _with_loss(written, asked - kept if is_cut else 0), is_cached
             is_cut = is_cut or written.count < _length(page)
-            page = await self.site.shortened(query, kept)
+            page = await self.site.beside(query, kept)
         raise Unavailable("The records change faster than they can be sent", hint="Ask for fewer.")
 
     async def _written(
