@@ -127,7 +127,7 @@ async def _cursor_at(site: Site, query: Query, page: Page, number: int) -> str:
     """The cursor of the first item that a query finds, if it is this one of the page and not the only one."""
     if not page.items:
         return ""
-    one = await site.shortened(replace(query, count=False), 1)
+    one = await site.beside(replace(query, count=False), 1)
     return one.cursor if one.items and one.items[0].id == page.items[number].id else ""
 
 
