@@ -13,7 +13,7 @@ from typing import TypeAlias
 from portico.calls import File
 from portico.errors import BadRequest
 from portico.index.text import words
-from portico.items import Item, text_problem
+from portico.items import IN_WORDS, Item, text_problem, unseen
 from portico.observe import quiet
 from portico.sources import pages
 from portico.sources.html import TooDeep
@@ -28,7 +28,8 @@ MAX_NAME = 100
 MAX_MARKDOWN = 100_000  # bytes; what is longer is read as plain text, which takes less time
 SECONDS = 5.0  # to read the files of a question
 
-_UNFIT = re.compile('[\\s\\[\\]<>#:%?*|"\\x00-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]+')
+_MARKS = r"\s\[\]<>#:%?*|\""  # that mean something around a citation
+_UNFIT = re.compile(f"(?:{unseen(but=IN_WORDS, also=_MARKS).pattern})+")
 
 Check: TypeAlias = Callable[[], None]
 Reader: TypeAlias = Callable[[Document, Check], Iterable[Entry]]

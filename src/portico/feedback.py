@@ -1,7 +1,6 @@
 """What people say of answers: kept for whoever runs the site, and shown to nobody else."""
 
 import hashlib
-import re
 import secrets
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -12,7 +11,7 @@ import msgspec
 from portico.calls import Caller
 from portico.catalog import Collection, Field, FieldType
 from portico.errors import RateLimited
-from portico.items import Item
+from portico.items import IN_WORDS, Item, unseen
 from portico.query import EVERYTHING, MAX_LIMIT, Aggregate, Aggregation, And, Condition, Order, Query
 from portico.store import Put, Remove, Store
 
@@ -23,8 +22,7 @@ PER_MINUTE = 20  # of one caller
 PER_DAY = 100  # of one caller
 
 _FIELDS = ("at", "caller", "giver", "rating")
-# What no eye sees, and what turns the direction of a text. Lines may end, and have columns.
-_UNSEEN = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]")
+_UNSEEN = unseen(but=rf"\t\n{IN_WORDS}")  # lines may end, and have columns
 
 Rating: TypeAlias = Literal["up", "down"]
 

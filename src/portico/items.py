@@ -1,6 +1,7 @@
 """Item and Change, and what can be said of their data: merge, diff, hash. Knows no store."""
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -96,6 +97,24 @@ def text_problem(text: str) -> str | None:
     if "\0" in text:
         return "it contains a NUL character"
     return "it contains half a surrogate pair" if any("\ud800" <= c <= "\udfff" for c in text) else None
+
+
+# Controls, halves of surrogate pairs, and what Unicode calls ignorable: nothing is drawn for it, or it turns a text.
+_UNSEEN = (
+    r"\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    r"\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
+    r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+# Of these, what words and signs are written with: soft hyphens, joiners, marks of direction, variants.
+IN_WORDS = r"\xad\u034f\u180b-\u180f\u200c-\u200f\ufe00-\ufe0f"
+
+
+def unseen(but: str = "", also: str = "") -> re.Pattern[str]:
+    """A pattern of one character that no eye sees, or that turns the direction of a text.
+
+    What is left out and what is added are written as within the brackets of a pattern.
+    """
+    return re.compile(f"[{_UNSEEN}{also}]" + (f"(?<![{but}])" if but else ""))
 
 
 def version_of(revision: int, digest: str) -> str:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from portico.items import IN_WORDS, unseen
+
 if TYPE_CHECKING:
     from portico.ingest import Report
     from portico.query import Page, Query
@@ -21,15 +23,21 @@ def plain(text: object) -> str:
     """Text of unknown origin for a terminal: no markup, no control sequences."""
     from rich.markup import escape
 
-    return escape(_CONTROLS.sub("\ufffd", str(text)))
+    return escape(_UNSEEN.sub("\ufffd", str(text)))
 
 
-_CONTROLS = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]")
+_UNSEEN = unseen(but=rf"\t\n{IN_WORDS}")  # lines may end, and have columns
 
 
 def print_json(value: Any) -> None:
     text = json.dumps(value, ensure_ascii=False, indent=2)
-    sys.stdout.write(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+    sys.stdout.write(_UNSEEN.sub(_escaped, text) + "\n")
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """A character as JSON escapes it: one beyond U+FFFF as the two halves of a pair."""
+    halves = found[0].encode("utf-16-be", "surrogatepass").hex(" ", 2).split()
+    return "".join(f"\\u{half}" for half in halves)
 
 
 class Bar:

@@ -185,6 +185,7 @@ def test_the_facts_that_are_asked_for_come_first(question: str, first: str) -> N
         ({"price": 1e300}, ""),
         ({"price": True}, ""),
         ({"isAccessibleForFree": True}, ": free of charge"),
+        ({"isAccessibleForFree": True, "offers": {"price": 5}}, ": free of charge"),
         ({"isAccessibleForFree": False}, ""),
         ({"cookTime": "PT1H30M"}, ": takes 1 hour 30 minutes"),
         ({"totalTime": "soon", "cookTime": "PT40M"}, ": takes 40 minutes"),

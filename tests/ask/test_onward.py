@@ -59,6 +59,22 @@ def test_one_goes_on_with_what_was_found_and_by_what_sets_it_apart() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("cost", "compares"),
+    [
+        ({"offers": [{"price": "3.50"}, {"price": 5}]}, True),
+        ({"estimatedCost": {"value": 4}}, True),
+        ({"averagePrice": 12}, True),
+        ({"isAccessibleForFree": True}, False),
+        ({"price": "ask us"}, False),
+    ],
+)
+def test_the_cheapest_is_offered_where_prices_can_be_compared(cost: dict[str, object], compares: bool) -> None:
+    items = [{"name": f"Tea {number}", **cost} for number in range(3)]
+
+    assert ("The cheapest" in followups(items, "en", ())) is compares
+
+
 def test_whatever_items_hold_there_is_no_question_about_nothing() -> None:
     odd = [{"name": "x" * 100, "totalTime": 7, "offers": [1], "suitableForDiet": 3}, {}, {"aggregateRating": {}}]
 

@@ -234,6 +234,13 @@ def test_money_is_written_with_the_sign_of_its_currency(amount: float, currency:
     assert [said.money(amount, currency) for said in EVERY] == written
 
 
+def test_a_price_tag_has_cents_wherever_its_currency_has_them() -> None:
+    tags = [(1300, "EUR"), (1200, "jpy"), (1234.5, ""), (5, "points")]
+
+    assert [phrases("en").price_tag(*tag) for tag in tags] == ["€1,300.00", "¥1,200", "1,234.50", "5"]
+    assert [phrases("de").price_tag(*tag) for tag in tags] == ["1.300,00 €", "1.200 ¥", "1.234,50", "5"]
+
+
 def test_facets_that_are_known_are_asked_for_in_whole_sentences_and_others_by_their_label() -> None:
     assert [said.question("people", "guests") for said in EVERY] == [
         "For how many people?",

@@ -294,10 +294,14 @@ def test_people_see_what_was_understood_and_what_was_found(portico: Portico, els
 
 
 def test_programs_get_everything_as_json(portico: Portico, elsewhere: Elsewhere) -> None:
-    elsewhere.says(answer(CAKE, understood={"collections": ["recipes"]}, notes=["n"], cost={"calls": 1}))
+    odd = {**CAKE, "name": "Cake\u202e\U000e0041"}
+    elsewhere.says(answer(odd, understood={"collections": ["recipes"]}, notes=["n"], cost={"calls": 1}))
 
-    assert portico("ask", "cake", "--json", "--url", elsewhere.url).json == {
-        "items": [{"id": "r2", "@type": "Recipe", "name": "Cake", "description": "Sweet.", "_score": 50}],
+    done = portico("ask", "cake", "--json", "--url", elsewhere.url)
+
+    assert r"Cake\u202e\udb40\udc41" in done.out
+    assert done.json == {
+        "items": [{"id": "r2", "@type": "Recipe", "name": odd["name"], "description": "Sweet.", "_score": 50}],
         "summary": "",
         "understood": {"text": "", "collections": ["recipes"], "constraints": [], "ignored": []},
         "notes": ["n"],

@@ -146,6 +146,21 @@ def test_what_an_item_is_known_by_stands_in_the_words_of_its_language() -> None:
         *("soon", "Quay", "€1,300.00")
     ]
     assert glance(shown({**data, "@type": "Question"})) == []
+    arabic = Shelf("Bucht", BASE, Collection("dinge", type="Recipe", language="ar"))
+    assert glance(shown({"name": "x", "totalTime": "PT1H10M", "price": 0}, shelf=arabic)) == ["1 س 10 د", "مجاني"]
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ({"offers": [{"price": "7", "priceCurrency": "GBP"}, {"price": 4.5}]}, ["£4.50"]),
+        ({"isAccessibleForFree": True, "price": 3}, ["Free"]),
+        ({"offers": {"price": "ask us"}, "priceRange": "££"}, ["ask us"]),
+        ({"priceRange": "££"}, ["££"]),
+    ],
+)
+def test_the_least_that_something_costs_is_said_first(data: dict[str, Any], told: list[str]) -> None:
+    assert glance(shown({"name": "x", "@type": "Product", **data})) == told
 
 
 def test_what_can_be_done_with_an_item_is_asked_of_the_chat_where_no_script_runs() -> None:

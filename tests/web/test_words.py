@@ -7,10 +7,12 @@ import pytest
 from selectolax.lexbor import LexborHTMLParser
 from tests.faces.conftest import asking
 
+from portico.ask.phrases import phrases
 from portico.faces.chat.courtesy import COURTESIES
 from portico.server import Parts
 from portico.web.assets import assets
 from portico.web.home import FIRST, LANGUAGES, MODULES
+from portico.web.signs import word
 from portico.web.style import page
 
 OTHERS = LANGUAGES[1:]
@@ -47,6 +49,14 @@ def test_every_language_has_every_word_and_the_same_blanks() -> None:
     for name, text in english().items():
         blanks = sorted(re.findall(r"\{\w+\}", text))
         assert {tag: sorted(re.findall(r"\{\w+\}", said[tag][name])) for tag in OTHERS} == dict.fromkeys(OTHERS, blanks)
+
+
+def test_pages_and_scripts_have_the_same_words_for_facts() -> None:
+    said = {"en": english(), **{tag: table(written(f"words-{tag}.js")) for tag in OTHERS}}
+    names = {"free": "free", "price": "price", "in stock": "inStock", "sold out": "soldOut"}
+
+    for tag in LANGUAGES:
+        assert {name: word(name, phrases(tag)) for name in names} == {name: said[tag][js] for name, js in names.items()}
 
 
 def test_the_languages_of_the_page_are_the_same_wherever_they_are_named() -> None:

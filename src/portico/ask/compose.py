@@ -17,7 +17,7 @@ from portico.ask.languages import CONTRASTS
 from portico.ask.phrases import Phrases
 from portico.catalog import FieldType, comparable, instant, seconds, singular
 from portico.index.text import SILENT, STEMMERS, Term, stemmer, wanted, words
-from portico.items import TITLES, Item
+from portico.items import TITLES, Item, unseen
 
 MAX_SENTENCE = 400  # characters; a longer one is cut at a word
 MAX_NAME = 120
@@ -43,11 +43,7 @@ Data: TypeAlias = Mapping[str, Any]
 Stems: TypeAlias = frozenset[str]
 Lead: TypeAlias = tuple[int, str]  # which of several is ahead, and how that is said
 
-_INVISIBLE = re.compile(
-    "[\u0000-\u0008\u000e-\u001b\u007f-\u0084\u0086-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
-    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\uffff\ud800-\udfff"
-    "\U000e0000-\U000e0fff]"
-)
+_UNSEEN = unseen(but=r"\s", also=r"\ufffc\ufffd")  # also what stands for something that is no text
 # What is not closed is hidden to its end, as in a browser; it also keeps the time linear.
 _HIDDEN = re.compile(r"(?s:<!--(?:.*?-->|.*)|<(script|style)\b(?:.*?</\1[^<>]*>?|.*))", re.IGNORECASE)
 _BLOCK = re.compile(
@@ -205,8 +201,8 @@ def plain(text: str) -> str:
 def _unmarked(text: str) -> str:
     """A text without tags and invisible characters; where a block ended there is an empty line."""
     # Invisible characters go first and last: they could hide a tag, and an entity could hide one of them.
-    bare = html.unescape(_without_tags(_INVISIBLE.sub("", text)))
-    return _INVISIBLE.sub("", _without_tags(bare))
+    bare = html.unescape(_without_tags(_UNSEEN.sub("", text)))
+    return _UNSEEN.sub("", _without_tags(bare))
 
 
 def _without_tags(text: str) -> str:
@@ -291,12 +287,15 @@ def _amount(value: Any) -> float | None:
     return float(number) if number is not None and 0 <= number < MAX_AMOUNT else None
 
 
-def _price(data: Data) -> Price | None:
+def price_of(data: Data) -> Price | None:
+    """What something costs, over all its offers; None if it does not say so in numbers."""
+    if data.get("isAccessibleForFree") is True:
+        return Price(0, 0, "")
     for path in _PRICES:
         amounts = [amount for value in _values(data, *path.split("|")) if (amount := _amount(value)) is not None]
         if amounts:
             return Price(min(amounts), max(amounts), _text(data, *_CURRENCIES))
-    return Price(0, 0, "") if data.get("isAccessibleForFree") is True else None
+    return None
 
 
 def _say_price(phrases: Phrases, price: Price) -> str:
@@ -603,7 +602,7 @@ _FACTS = (
             r"|\bprecio|\bbarat|\bcuesta|\bcaro|\bgratis|\bprix|\bcoût|\bpas cher|\bgratuit"
             r"|便宜|价格|多少钱|免费|安い|値段|価格|無料"
         ),
-        _price,
+        price_of,
         _say_price,
         _span_prices,
         _cheaper,

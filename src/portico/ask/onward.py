@@ -6,6 +6,7 @@ from itertools import islice
 from statistics import median_low
 from typing import Any, cast
 
+from portico.ask.compose import price_of
 from portico.ask.events import Constraint
 from portico.ask.fields import spoken
 from portico.ask.phrases import best_language, phrases
@@ -18,7 +19,6 @@ FEWEST = 3  # items that can be told apart
 MAX_NAME = 80  # characters of a name in a question
 STEP = 5  # minutes
 
-_PRICES = ("price", "estimatedCost", "averagePrice")
 _DIETS = ("vegetarian", "vegan", "gluten free")
 
 # What a collection can be asked by, as some of its fields show.
@@ -207,6 +207,6 @@ def _texts(value: Any) -> list[str]:
 
 
 def _has_price(item: Mapping[str, Any]) -> bool:
-    offers = item.get("offers")
-    offered = cast("Mapping[str, Any]", offers).get("price") if isinstance(offers, Mapping) else None
-    return any(isinstance(each, int | float) for each in (*(item.get(name) for name in _PRICES), offered))
+    """Whether an item can be cheaper than another: what is free cannot. An average is no price, but it compares."""
+    price = price_of(item)
+    return price.high > 0 if price else isinstance(item.get("averagePrice"), int | float)

@@ -20,6 +20,7 @@ _SIGNS = {
     "GBP": "£", "EUR": "€", "USD": "$", "JPY": "¥", "CNY": "CN¥", "INR": "₹", "KRW": "₩", "BRL": "R$", "AUD": "A$",
     "CAD": "CA$", "NZD": "NZ$", "MXN": "MX$", "HKD": "HK$", "TWD": "NT$", "ILS": "₪", "VND": "₫", "UAH": "₴",
 }  # fmt: skip
+_WITHOUT_CENTS = frozenset({"CLP", "ISK", "JPY", "KRW", "PYG", "UGX", "VND", "XAF", "XOF"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +134,24 @@ class Phrases:
     def number(self, value: float) -> str:
         return self._written(f"{value:,.6f}".rstrip("0").rstrip("."), value)
 
+    def figure(self, value: float, places: int) -> str:
+        """A number as it stands alone: with so many places, and its digits in groups."""
+        return self._marked(f"{value:,.{places}f}")
+
     def money(self, amount: float, currency: str = "") -> str:
         """An amount with the sign of its currency, which is a code or a sign; anything else is left out."""
-        sign = self._sign(currency)
-        number = self._amount(amount)
-        return self.script.money(number, sign) if sign else number
+        return self._signed(self._amount(amount), currency)
+
+    def price_tag(self, amount: float, currency: str) -> str:
+        """Money as it stands alone: with cents in every currency that has them."""
+        is_whole = currency.strip().upper() in _WITHOUT_CENTS if self.sign(currency) else amount == round(amount)
+        return self._signed(self.figure(amount, 0 if is_whole else 2), currency)
+
+    def sign(self, currency: str) -> str:
+        """How a currency is written, of which a code or a sign is given; empty for anything else."""
+        code = currency.strip()
+        known = self.script.signs.get(code.upper()) or _SIGNS.get(code.upper())
+        return known or (code if _CURRENCY.fullmatch(code) else "")
 
     def duration(self, seconds: float) -> str:
         """A length of time in up to three units: 1 hour 10 minutes."""
@@ -207,13 +221,14 @@ class Phrases:
         return self._written(f"{cents:,.2f}", amount) if amount == cents else self.number(amount)
 
     def _written(self, english: str, value: float) -> str:
-        group = self.script.group if abs(value) >= GROUPED_FROM else ""
-        return english.translate({ord(","): group, ord("."): self.script.decimal})
+        return self._marked(english if abs(value) >= GROUPED_FROM else english.replace(",", ""))
 
-    def _sign(self, currency: str) -> str:
-        code = currency.strip()
-        known = self.script.signs.get(code.upper()) or _SIGNS.get(code.upper())
-        return known or (code if _CURRENCY.fullmatch(code) else "")
+    def _marked(self, english: str) -> str:
+        return english.translate({ord(","): self.script.group, ord("."): self.script.decimal})
+
+    def _signed(self, number: str, currency: str) -> str:
+        sign = self.sign(currency)
+        return self.script.money(number, sign) if sign else number
 
 
 def _form(forms: Forms, count: float) -> str:

@@ -10,6 +10,8 @@ from html import escape
 from math import isfinite
 from typing import Any, Final, TypeAlias, cast
 
+from portico.ask.compose import Price, price_of
+from portico.ask.phrasebook import Phrases
 from portico.catalog import instant, seconds
 from portico.items import Item, title_of
 from portico.web.addresses import absolute, is_own, item_path
@@ -24,7 +26,6 @@ _DEPTH = 6  # of a value in which a text is looked for
 _NUMBER = re.compile(r"-?\d{1,15}(\.\d{1,10})?\Z")
 _OFFSET = re.compile(r"(:\d\d)(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)\Z")
 _SAID = ("description", "abstract", "text", "articleBody")
-_WITHOUT_CENTS = frozenset({"CLP", "ISK", "JPY", "KRW", "PYG", "UGX", "VND", "XAF", "XOF"})
 
 Read: TypeAlias = Callable[[Members, Surroundings], str]  # what an item says of something, as HTML
 
@@ -147,35 +148,20 @@ def _number(value: Any) -> float | None:
             return None
 
 
-def _figure(value: float, places: int, around: Surroundings) -> str:
-    script = around.phrases.script
-    return f"{value:,.{places}f}".translate({ord(","): script.group, ord("."): script.decimal})
-
-
 def _price(data: Members, around: Surroundings) -> str:
-    offer, cost = _members(_first(data.get("offers"))), data.get("estimatedCost")
-    said = (_either(offer, "price", "lowPrice"), data.get("price"), _members(cost).get("value"), cost)
-    amount = next((each for each in said if each is not None), None)
-    if data.get("isAccessibleForFree") is True:
-        return _told(word("free", around.phrases.language))
-    if amount is None or isinstance(amount, Mapping | list):
-        return _told(brief(data.get("priceRange"), 20))
-    currency = offer.get("priceCurrency") or data.get("priceCurrency") or _members(cost).get("currency")
-    return _told(_money(amount, currency if isinstance(currency, str) else "", around))
+    if price := price_of(data):
+        return _told(_tag(price, around.phrases))
+    offer = _members(_first(data.get("offers")))
+    said = (offer.get("price"), data.get("price"), data.get("estimatedCost"), data.get("priceRange"))
+    return _told(next(filter(None, (brief(each, 30) for each in said)), ""))
 
 
-def _money(amount: Any, currency: str, around: Surroundings) -> str:
-    """An amount with the sign of its currency. Of what it is where nobody has said that is not guessed."""
-    number, language = _number(amount), around.phrases.language
-    if number is None:
-        return brief(amount, 30)
-    if number == 0:
-        return word("free", language)
-    written = around.phrases.money(0, currency)
-    if written == "0":
-        return f"{word('price', language)}: {_figure(number, 0 if number.is_integer() else 2, around)}"
-    places = 0 if currency.strip().upper() in _WITHOUT_CENTS else 2
-    return written.replace("0", _figure(number, places, around))
+def _tag(price: Price, phrases: Phrases) -> str:
+    """The least that something costs. Of what it is where nobody has said that is not guessed."""
+    if price.low == 0:
+        return word("free", phrases)
+    written = phrases.price_tag(price.low, price.currency)
+    return written if phrases.sign(price.currency) else f"{word('price', phrases)}: {written}"
 
 
 def _rating(data: Members, around: Surroundings) -> str:
@@ -183,17 +169,19 @@ def _rating(data: Members, around: Surroundings) -> str:
     value, count = _number(rating.get("ratingValue")), _number(_either(rating, "reviewCount", "ratingCount"))
     if value is None:
         return ""
-    shown = _figure(value, 0 if round(value, 1) == round(value) else 1, around)
-    return _told(shown if count is None else f"{shown} ({_figure(count, 0, around)})")
+    figure = around.phrases.figure
+    shown = figure(value, 0 if round(value, 1) == round(value) else 1)
+    return _told(shown if count is None else f"{shown} ({figure(count, 0)})")
 
 
 def _duration(data: Members, around: Surroundings) -> str:
     said = _either(data, "totalTime", "duration", "timeRequired")
     length = seconds(said) if isinstance(said, str) and len(said) <= 40 and said.startswith("P") else None
     hours, minutes = divmod(int(length or 0) // 60, 60)
-    language = around.phrases.language
+    phrases, space = around.phrases, around.phrases.script.space
     parts = [(hours, "hour"), (minutes, "minute")]
-    return _told(" ".join(f"{count:,} {word(unit, language)}" for count, unit in parts if count))
+    told = (f"{phrases.figure(count, 0)}{space}{word(unit, phrases)}" for count, unit in parts if count)
+    return _told(space.join(told))
 
 
 def _dated(name: str) -> Read:
@@ -224,7 +212,7 @@ def _street(address: Any) -> str:
 def _stock(data: Members, around: Surroundings) -> str:
     said = _either(_members(_first(data.get("offers"))), "availability") or data.get("availability")
     name = _STOCK.get(brief(said).rpartition("/")[2])
-    return _told(word(name, around.phrases.language)) if name else ""
+    return _told(word(name, around.phrases)) if name else ""
 
 
 _STOCK: Final = {"InStock": "in stock", "OutOfStock": "sold out", "SoldOut": "sold out"}

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast
 from portico.ask.fields import spoken
 from portico.ask.phrasebook import Phrases
 from portico.catalog import instant, seconds
-from portico.items import MAX_ID, title_of
+from portico.items import IN_WORDS, MAX_ID, title_of, unseen
 from portico.web.addresses import absolute, is_own, item_path
 from portico.web.signs import word
 
@@ -33,7 +33,7 @@ _BLOCK = re.compile(
     r"</?(?:p|div|br|li|ul|ol|h[1-6]|tr|table|section|article|blockquote|pre|hr)\b[^<>]*>", re.IGNORECASE
 )
 _TAG = re.compile(r"<(?:/?[A-Za-z][^<>]*|!--[^<>]*--)>")
-_BIDI = re.compile("[\u202a-\u202e\u2066-\u2069]")
+_UNSEEN = unseen(but=rf"\s{IN_WORDS}")
 _SLUG = re.compile(r"[\w-]{1,128}/[a-z][a-z0-9-]{0,80}\Z")
 _EMPTY_LINES = re.compile(r"\n\s*\n\s*")
 
@@ -117,8 +117,8 @@ def readable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text for titles and attributes, where nothing isolates it: without line breaks and marks of direction."""
-    return " ".join(_BIDI.sub("", readable(text)).split())
+    """A text for titles and attributes, where nothing isolates it: without line breaks and what no eye sees."""
+    return " ".join(_UNSEEN.sub("", readable(text)).split())
 
 
 def shortened(text: str, most: int) -> str:
@@ -176,7 +176,7 @@ def _number(name: str, value: float, around: Surroundings) -> str:
 
 def _money(value: float, around: Surroundings) -> str:
     """Without a currency a plain number: nobody's money is guessed."""
-    return around.phrases.money(value, around.currency) if value else word("free", around.phrases.language)
+    return around.phrases.money(value, around.currency) if value else word("free", around.phrases)
 
 
 def _is_price(name: str) -> bool:

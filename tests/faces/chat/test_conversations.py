@@ -295,7 +295,12 @@ async def test_a_caller_with_a_key_lists_reads_exports_and_deletes_its_conversat
 
 
 def test_what_was_said_is_exported_as_a_quotation_of_plain_text() -> None:
-    turn = Turn("# Hi\n- [x](javascript:1)\n\n1. a", "<b>\u202e\x1b|`*_!\\", "2026-01-01", ("http://a/b_c",))
+    turn = Turn(
+        "# Hi\n- [x](javascript:1)\n\n1. a",
+        "<b>\u202e\x1b|`*_!\\\nو\u200f، \u2764\ufe0f",
+        "2026-01-01",
+        ("http://a/b_c",),
+    )
     told = Conversation("c", "A *title*\n# b", "2026-01-01", "2026-01-02", (turn,))
 
     assert as_markdown(told).split("\n\n") == [
@@ -304,7 +309,7 @@ def test_what_was_said_is_exported_as_a_quotation_of_plain_text() -> None:
         "**You:**",
         "\n".join([r"> \# Hi", r"> \- \[x\](javascript:1)", ">", r"> 1\. a"]),
         "**Answer:**",
-        r"> \<b\>  \|\`\*\_\!\\",
+        "\n".join([r"> \<b\>  \|\`\*\_\!\\", "> و\u200f، \u2764\ufe0f"]),
         "Sources:",
         "> http://a/b\\_c\n",
     ]
@@ -358,7 +363,7 @@ async def titles(parts: Parts, owner: str) -> list[str]:
 async def test_everybody_can_say_what_they_think_and_only_the_operator_reads_it(
     parts: Parts, client: httpx.AsyncClient
 ) -> None:
-    comment = "Too\n\x1b\x07short\x9b\u202e"
+    comment = "Too\n\x1b\x07short\x9b\u202e\u200b\ufeff\u061c"
     opinion = {"rating": "down", "comment": comment, "question": "a room", "items": ["attic"], "turn": None}
     given = await client.post("/chat/feedback", json=opinion)
     wrong = [

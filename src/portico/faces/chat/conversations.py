@@ -24,7 +24,7 @@ from portico.faces.nlweb import shapes
 from portico.faces.operations import Endpoint, Who, answering, metered
 from portico.faces.wire import decode, is_from_elsewhere, read_body
 from portico.feedback import Opinion
-from portico.items import problem_with
+from portico.items import IN_WORDS, problem_with, unseen
 from portico.limits import check_text
 from portico.site import Site
 from portico.transcripts import Conversation, Summary
@@ -33,8 +33,7 @@ MAX_FEEDBACK = 64_000  # bytes of a request
 MARKDOWN = "text/markdown"
 _MARKUP = re.compile(r"[\\`*_\[\]<>#!|~&]")
 _LISTED = re.compile(r"^(\d*)([-+.)=])")
-# Control characters, lone surrogates, and what turns the direction of a text.
-_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
+_UNSEEN = unseen(but=IN_WORDS)
 
 
 class FeedbackRequest(msgspec.Struct, frozen=True):

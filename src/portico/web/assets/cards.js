@@ -47,8 +47,12 @@ function money(amount, currency, say) {
   return `${say("price")}: ${number.toLocaleString(say.language, cents)}`; // of what, nobody has said
 }
 
+const asked = (offer) => Number(offer?.price ?? offer?.lowPrice ?? NaN);
+
+// Of several offers, the cheapest.
 function price(item, say) {
-  const offer = first(item.offers) ?? {};
+  const offers = [item.offers].flat().filter((each) => asked(each) >= 0);
+  const offer = offers.sort((one, other) => asked(one) - asked(other))[0] ?? first(item.offers) ?? {};
   const cost = item.estimatedCost;
   const amount = offer.price ?? offer.lowPrice ?? item.price ?? cost?.value ?? cost;
   if (item.isAccessibleForFree === true) return say("free");
