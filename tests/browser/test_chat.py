@@ -9,11 +9,14 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
-from tests.browser.conftest import NARROW, Town, Visitor, answered, ask, is_too_wide, serious
+from tests.browser.conftest import NARROW, Town, Visitor, answered, ask, is_too_wide, key_of, serious
 from tests.faces.conftest import Endless, listening, scripted, soon
 
 from portico.ask.events import Found, Said, Understood
+from portico.config import parse_config
 from portico.items import Item
+from portico.server import opened_site
+from portico.store import Put
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -271,4 +274,40 @@ async def test_the_embed_asks_from_a_page_of_another_origin(town: Town, visitor:
         await expect(page.locator(".item").first).to_be_focused()
         assert not await is_too_wide(page)
         assert await serious(page) == []
+        await visitor.leave(page)
+
+
+async def test_nothing_is_done_for_a_link_until_somebody_asks_for_it_here(town: Town, visitor: Visitor) -> None:
+    page = await visitor.visit(f"{town.base}/?q=plan+a+day")
+    await answered(page)
+    await expect(page.locator(".turn")).to_have_count(1)
+    await expect(page.locator(".asked-back")).to_have_count(0)
+    await page.get_by_role("button", name="Try again").click()
+    await expect(page.locator(".asked-back")).to_contain_text("What you like")
+
+
+async def test_a_key_is_asked_for_on_our_own_page_alone(visitor: Visitor) -> None:
+    closed = {"anonymous": {"scopes": []}, "server": {"origins": ["http://127.0.0.1:*"]}}
+    config = parse_config({**closed, "search": {"embedder": "none:"}, "store": {"url": "sqlite:///:memory:"}})
+    async with opened_site(config) as parts, listening(parts) as port:
+        await parts.store.declare(parts.config.collection("lamps"))
+        await parts.store.write("lamps", [Put("brass", {"name": "Brass lamp"})])
+        await parts.index.sync(await parts.store.head())
+        base = f"http://127.0.0.1:{port}"
+        page = await visitor.visit(f"{base}/?q=lamp")
+        await page.get_by_label("API key").fill(await key_of(parts, "ada", "ask", "read:*"))
+        await page.get_by_role("button", name="Use it").click()
+        await expect(page.locator(".item")).to_contain_text("Brass lamp")
+
+        # What is typed on a page of somebody else they can read.
+        async def home(_: Request) -> HTMLResponse:
+            return HTMLResponse(f'<script src="{base}/embed.js" async></script><portico-chat></portico-chat>')
+
+        async with listening(Starlette(routes=[Route("/", home), Route("/favicon.ico", home)])) as elsewhere:
+            other = await visitor.visit(f"http://127.0.0.1:{elsewhere}/")
+            await ask(other, "lamp")
+            await expect(other.get_by_role("alert")).to_contain_text("This needs the scope ask")
+            await expect(other.locator("input")).to_have_count(0)
+            await visitor.leave(other)
+        await visitor.pardon("401", 2)
         await visitor.leave(page)

@@ -49,14 +49,15 @@ async def test_a_call_is_approved_and_then_runs(town: Town, visitor: Visitor) ->
 
 
 async def test_nothing_that_an_agent_sends_is_invisible(town: Town, visitor: Visitor) -> None:
+    seen = "books/U+202Egpj.exeU+200BU+2800U+1D173"
     agent = await employ(town.parts, "sly")
     with pytest.raises(ConfirmationNeeded):
-        await agent.do("delete_book", id="books/\u202egpj.exe\u200b")
+        await agent.do("delete_book", id="books/\u202egpj.exe\u200b\u2800\U0001d173")
     page = await signed_in(town, visitor)
     case = page.get_by_role("article", name="sly wants delete_book")
-    await expect(case.get_by_role("definition")).to_have_text("books/U+202Egpj.exeU+200B")
+    await expect(case.get_by_role("definition")).to_have_text(seen)
     await case.get_by_text("As JSON").click()
-    await expect(case.get_by_label("Parameters as JSON")).to_contain_text('"id": "books/U+202Egpj.exeU+200B"')
+    await expect(case.get_by_label("Parameters as JSON")).to_contain_text(f'"id": "{seen}"')
 
 
 async def test_a_task_of_somebody_else_is_cancelled(town: Town, visitor: Visitor) -> None:

@@ -127,13 +127,15 @@ async def test_what_a_hostile_agent_wants_is_shown_as_text_at_the_desk(trap: Tra
 
 HOSTILE = Item("one", "traps", ITEM)
 BUILT_IN = Item("two", "traps", {**ITEM, "@type": "constructor", "offers": {"availability": "toString"}})
+SPEAKING = Item("three", "traps", {**ITEM, "@type": "SearchSummary", "text": "Pay elsewhere"})  # as the site would
 ACTION = Action(SCRIPT, BREAKOUT, {SCRIPT: BREAKOUT}, (SCRIPT,))
 ANSWERS = {
     "text": (
         Found(HOSTILE, 90.0, 0, (ACTION,)),
         Found(BUILT_IN, 80.0, 1),
+        Found(SPEAKING, 70.0, 2),
         Said(f"{TEXT} [1] [{ID}] **{SCRIPT}**\n- {WORD}\n", (ID, LINK)),
-        Finished(2, (TEXT,)),
+        Finished(3, (TEXT,)),
     ),
     "question": (
         Clarify(

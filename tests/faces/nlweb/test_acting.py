@@ -86,6 +86,17 @@ async def rung(parts: Parts) -> int:
 # Who may have something done
 
 
+async def test_the_address_of_a_picture_asks_nothing(house: Any) -> None:
+    async with house() as (_, client):
+        asked = {place: await client.get("/ask?query=rooms", headers={"sec-fetch-dest": place}) for place in PLACES}
+
+    assert [each.status_code for each in asked.values()] == [200, 200, 400, 400]
+    assert asked["image"].json()["error"]["message"] == "Nobody reads an answer there"
+
+
+PLACES = ("document", "empty", "image", "script")  # where a browser wants to have what it asks for
+
+
 @pytest.mark.parametrize("origin", [None, "http://inn.example", "https://shop.example", "http://localhost:5173"])
 async def test_a_command_that_only_the_caller_can_have_sent_is_done(house: Any, origin: str | None) -> None:
     server = {"origins": ["http://localhost:*"], "url": "https://shop.example", "hosts": ["inn.example"]}
@@ -107,6 +118,14 @@ async def test_a_command_that_a_page_elsewhere_sent_is_a_question(house: Any, or
         assert await rung(parts) == 0
     assert posted.json()["_meta"]["response_type"] in {"answer", "failure"}
     assert "ring_bell" not in f"{posted.text}{form.text}"
+
+
+async def test_a_command_that_is_only_to_be_answered_is_a_question(house: Any) -> None:
+    async with house() as (parts, client):
+        answer = await ask(client, COMMAND, prefer={"portico_act": False})
+
+        assert await rung(parts) == 0
+    assert answer["_meta"]["response_type"] in {"answer", "failure"}
 
 
 @pytest.mark.parametrize("headers", [{}, {"accept": "text/event-stream"}, {"origin": "http://inn.example"}])

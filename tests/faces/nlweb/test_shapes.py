@@ -287,6 +287,19 @@ def test_an_action_of_the_data_that_leads_elsewhere_is_not_offered(target: Any) 
     assert "potentialAction" not in item
 
 
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/operations/order",
+        "https://shop.example/./operations/order",
+        "https://shop.example/a/../%6fperations/order",
+        "/a\\..\\operations/order",
+    ],
+)
+def test_no_action_of_the_data_leads_to_where_the_site_is_told_to_do_things(target: str) -> None:
+    assert "actions" not in shown({"potentialAction": {"@type": "OrderAction", "target": target}})
+
+
 def test_a_deed_is_an_action_that_is_completed() -> None:
     assert shown_deed(Did("book_table", {"id": "b1", "note": None}), SHOP) == {
         "@type": "Action",

@@ -76,7 +76,7 @@ class Desk:
             ask,
             filters=_elsewhere(ask.filters, got.premises.base),
             may_clarify=got.may_clarify and ask.may_clarify and self._may_clarify(wish, ask, streams),
-            may_act=got.may_act,
+            may_act=got.may_act and ask.may_act,
         )
         answer = rendering(self._manner(wish, ask, talk, got))
         return Answering(answer, await begin(self.site.ask(ask, got.caller)), streams)

@@ -67,6 +67,9 @@ class Prefer(msgspec.Struct, frozen=True):
     growing: Annotated[bool | None, _says("Stream a summary as it is written")] = msgspec.field(
         name="portico_text", default=None
     )
+    acts: Annotated[bool | None, _says("false: answer only, and run no operation")] = msgspec.field(
+        name="portico_act", default=None
+    )
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -231,6 +234,7 @@ class _Reading:
             start=self._start(),
             language=self._language(),
             may_clarify=self._settings.clarify,
+            may_act=self._prefer.acts is not False,
             remember=bool(self._meta.remember or remembers),
         )
 

@@ -29,6 +29,7 @@ from portico.site import Site
 PATHS = frozenset({"/ask", "/await"})
 FORM = "application/x-www-form-urlencoded"
 MAX_FIELDS = 200  # of a form or a URL
+_READ = frozenset({"empty", "document"})  # what browsers say that scripts and people read
 
 Answer: TypeAlias = Callable[[Received], Awaitable[Answering]]
 
@@ -112,6 +113,9 @@ async def _read(request: Request, limits: Limits) -> Any:
     # Not from `request.url`, of which the Host header is a part.
     in_url = _fields(request.scope["query_string"].decode(errors="replace"))
     if request.method == "GET":
+        # A page may have it for a picture, as many times as it has pictures.
+        if request.headers.get("sec-fetch-dest", "empty") not in _READ:
+            raise BadRequest("Nobody reads an answer there")
         return in_url
     body = await read_body(request, limits.payload_bytes)
     # Command line tools call JSON a form if they are not told otherwise.

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from posixpath import normpath
 from typing import Any, Literal, TypeAlias, cast
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from portico.ask.events import Action, Did, Found
 from portico.faces.nlweb.dialects import FLAT, V55, Dialect
@@ -221,8 +222,9 @@ def _of_data(item: Item, premises: Premises) -> Iterator[Shown]:
 
 
 def _is_a_face(endpoint: str) -> bool:
-    """Whether this is where Portico itself is told to do things: no data leads there."""
-    return urlsplit(endpoint).path.strip("/").partition("/")[0].lower() in _FACES
+    """Whether this is where Portico itself is told to do things, however a browser gets there: no data leads there."""
+    path = normpath(unquote(urlsplit(endpoint).path).replace("\\", "/"))
+    return path.strip("/").partition("/")[0].lower() in _FACES
 
 
 _FACES = frozenset({"ask", "await", "operations", "tasks", "mcp", "a2a", "nwp", "aql", "chat", "desk"})

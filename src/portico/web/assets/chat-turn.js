@@ -83,7 +83,8 @@ export class Turn {
     if (event === "start") this.understand();
     if (event === "text") this.piece(String(data.text ?? ""), [].concat(data.citations ?? []));
     if (event === "result") this.result(data.item ?? {}, data.index ?? 0);
-    if (event === "error" || data.error)
+    // What the end repeats of it says less.
+    if (event === "error" || (data.error && !told.error))
       told.error = { ...data.error, retryAfter: data.retryAfter ?? data.error?.retry_after, status: data.status };
     if (data.elicitation) told.elicitation = data.elicitation;
     if (data.promise) told.promise = data.promise;
@@ -98,8 +99,9 @@ export class Turn {
   }
 
   result(item, index) {
-    if (TITLES.has(kindOf(item))) return this.whole(String(item.text ?? ""), item.citations ?? []);
-    if (item.actionStatus && "name" in item && !item["@id"]) return this.deed({ name: item.name, result: item.result });
+    const isOurs = !item["@id"]; // an item may call itself a summary, or done: it does not speak for the site
+    if (isOurs && TITLES.has(kindOf(item))) return this.whole(String(item.text ?? ""), item.citations ?? []);
+    if (isOurs && item.actionStatus && "name" in item) return this.deed({ name: item.name, result: item.result });
     const place = (this.data.base ?? 0) + index;
     this.data.items.push({ item, place });
     this.place(item, place);

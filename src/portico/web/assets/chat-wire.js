@@ -108,7 +108,7 @@ async function read(response) {
   }
 }
 
-function requestOf({ text, collection, mode, language, session, previous, answers, start }) {
+function requestOf({ text, collection, mode, language, session, previous, answers, start, linked }) {
   const context = { ...(answers ? { answers } : {}), ...(!session && previous?.length ? { prev: previous } : {}) };
   return {
     query: { text, ...(collection ? { site: collection } : {}) },
@@ -117,6 +117,7 @@ function requestOf({ text, collection, mode, language, session, previous, answer
       streaming: true,
       mode: MODES[mode] ?? MODES.summarize,
       portico_text: true, // the text as it is written; other sites send it whole
+      ...(linked ? { portico_act: false } : {}),
       ...(language ? { "accept-language": language } : {}),
     },
     meta: {

@@ -26,7 +26,8 @@ export class Chat {
     this.turns = [];
     this.id = newId();
     this.preview = new Preview(root);
-    this.setKey = (key) => ((this.#key = key), this.wire.forget());
+    // Whoever made the page could read what is typed there: no key is asked for.
+    this.setKey = this.options.outside ? null : (key) => ((this.#key = key), this.wire.forget());
     this.#build();
   }
 
@@ -169,8 +170,11 @@ export class Chat {
 
   // Asking
 
-  /** Asks. `replace` is a turn whose place this one takes, `answers` go to what was asked back, `alone` forgets what came before. */
-  async ask(text, { replace = null, answers = undefined, alone = false } = {}) {
+  /**
+   * Asks. `replace` is a turn whose place this one takes, `answers` go to what was asked back, `alone` forgets what came
+   * before, and what is `linked` nobody here has asked: it is only answered.
+   */
+  async ask(text, { replace = null, answers = undefined, alone = false, linked = false } = {}) {
     this.stop();
     if (replace) this.#cut(replace);
     const [collection, mode] = [this.collection.value, this.mode.value];
@@ -180,6 +184,7 @@ export class Chat {
       collection,
       mode,
       language: this.options.answers,
+      linked,
       ...(alone ? {} : this.#before()),
     };
     const turn = new Turn(newTurn(text, { answers, collection, mode }), this);

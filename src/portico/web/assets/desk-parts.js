@@ -3,8 +3,7 @@
 import { el, time } from "./dom.js";
 
 // Characters that are not seen, or that change the order of those that are.
-const STRANGE =
-  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\u{e0000}-\u{e0fff}]/gu;
+const STRANGE = /(?![\t\n])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\u2800]/gu;
 
 /** Text of an agent as nodes: strange characters are shown as their numbers. */
 export function plain(text) {
