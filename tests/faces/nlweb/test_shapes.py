@@ -60,7 +60,13 @@ def test_other_dialects_get_the_data_once_more_as_an_object() -> None:
 @requirement("nlweb:answer:item-type")
 @pytest.mark.parametrize(
     ("data", "collection", "type"),
-    [({"@type": "Dish"}, "recipes", "Dish"), ({}, "recipes", "Recipe"), ({}, "things", "Thing")],
+    [
+        ({"@type": "Dish"}, "recipes", "Dish"),
+        ({}, "recipes", "Recipe"),
+        ({}, "things", "Thing"),
+        ({"@type": "SearchSummary"}, "recipes", "Recipe"),
+        ({"@type": ["Dish", "Summary"]}, "things", "Thing"),
+    ],
 )
 def test_the_type_is_the_items_or_its_collections(data: dict, collection: str, type: str) -> None:
     assert shown(data, collection=collection)["@type"] == type

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import unquote, urlsplit
 
 from portico.ask.events import Action, Did, Found
-from portico.faces.nlweb.dialects import FLAT, V55, Dialect
+from portico.faces.nlweb.dialects import FLAT, V54, V55, Dialect
 from portico.items import Item
 from portico.web.addresses import absolute, is_own, item_path
 
@@ -53,7 +53,7 @@ def shown_item(found: Found, premises: Premises, dialect: Dialect) -> Shown:
     item = found.item
     data = {name: value for name, value in clean(item.data, premises).items() if name not in _OURS}
     shown = {
-        "@type": data.get("@type") or premises.type_of(item.collection) or "Thing",
+        "@type": _type(data) or premises.type_of(item.collection) or "Thing",
         "@id": item.id,
         "url": _own_url(item, premises),
         "name": _name(item),
@@ -67,6 +67,16 @@ def shown_item(found: Found, premises: Premises, dialect: Dialect) -> Shown:
     }
     whole = {**shown, **{name: value for name, value in data.items() if name not in shown}}
     return {name: value for name, value in whole.items() if value is not None}
+
+
+def _type(data: Shown) -> Any:
+    """What an item says it is. That it is a summary only the site says: clients take that for its own words."""
+    said: Any = data.get("@type")
+    several: list[Any] = said if isinstance(said, list) else [said]
+    return None if any(each in _SUMMARIES for each in several if isinstance(each, str)) else said
+
+
+_SUMMARIES = frozenset(each.summary for each in (V55, V54, FLAT))
 
 
 def shown_deed(did: Did, premises: Premises) -> Shown:
