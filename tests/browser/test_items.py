@@ -88,6 +88,16 @@ async def test_without_scripts_an_item_still_leads_to_its_actions(town: Town, vi
     await expect(page.get_by_role("link", name="Book table")).to_have_attribute(
         "href", "/?q=Book+table%3A+The+Harbour+Lamp"
     )
+    await expect(page.locator("form")).to_be_hidden()
+    await page.goto(f"{town.base}/collections/restaurants")
+    await expect(page.locator("form")).to_be_hidden()
+
+
+async def test_dates_are_written_as_where_the_reader_is(town: Town, visitor: Visitor) -> None:
+    page = await visitor.visit(f"{town.base}/inspect", locale="en-GB")
+    event = {"@type": "Event", "startDate": "2027-01-12T10:15:00+00:00"}
+
+    assert await page.evaluate(FACTS, [[event], ("en", "de")]) == [[["12 Jan 2027, 10:15"]], [["12.01.2027, 10:15"]]]
 
 
 async def test_a_page_says_of_items_what_the_chat_says(town: Town, visitor: Visitor) -> None:

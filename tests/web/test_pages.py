@@ -14,6 +14,7 @@ from portico.items import Item
 from portico.web import HEADERS, page
 from portico.web.addresses import item_path
 from portico.web.assets import assets
+from portico.web.home import problem_page
 from portico.web.item import Company, Shelf, item_page
 from portico.web.style import ASKING_HEADERS, ITEM_HEADERS, READ_MODULES
 
@@ -202,6 +203,21 @@ def test_only_a_name_is_enough() -> None:
         ("Merrow <Bay>", "/"),
         ("Things", "/collections/things"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("title", "detail", "told"),
+    [
+        ("Not Found", "Not Found", "There is no page at this address. The chat leads to everything that is here."),
+        ("Not Found", "There is no item 'x'.", "There is no item 'x'."),
+        ("Gone", "Gone", "Gone"),
+    ],
+)
+def test_what_went_wrong_is_told_with_the_way_on(title: str, detail: str, told: str) -> None:
+    page = LexborHTMLParser(problem_page("Merrow Bay", title, detail))
+
+    assert [each.text() for each in page.css("main h1, main .lead")] == [title, told]
+    assert [each.attributes["href"] for each in page.css("main a")] == ["/"]
 
 
 def test_without_a_name_the_id_is_shown() -> None:

@@ -79,12 +79,15 @@ def test_pages_and_scripts_write_the_same_languages_from_right_to_left() -> None
     assert re.findall(r'language === "(\w+)" \? "rtl"', written(FIRST)) == [tag for tag in LANGUAGES if tag in turned]
 
 
-def test_the_page_knows_every_greeting_that_a_site_greets_back() -> None:
-    found = re.search(r"const GREETINGS =\n(.*?);$", written("words.js"), re.MULTILINE | re.DOTALL)
+def listed(name: str) -> list[str]:
+    found = re.search(rf"const {name} =\n(.*?);$", written("words.js"), re.MULTILINE | re.DOTALL)
     assert found
-    known = "".join(re.findall(r'"([^"]*)"', found[1])).split("|")
+    return sorted("".join(re.findall(r'"([^"]*)"', found[1])).split("|"))
 
-    assert sorted(known) == sorted(each for one in COURTESIES.values() for each in one.greetings.split("|"))
+
+def test_the_page_knows_every_greeting_that_a_site_greets_back_and_its_thanks() -> None:
+    assert listed("GREETINGS") == sorted(each for one in COURTESIES.values() for each in one.greetings.split("|"))
+    assert listed("THANKS") == sorted(each for one in COURTESIES.values() for each in one.thanks.split("|"))
 
 
 @pytest.fixture

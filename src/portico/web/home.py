@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from http import HTTPStatus
 from typing import Any
 
 from portico.ask.onward import starters
@@ -141,8 +142,16 @@ def _turn(rel: str, path: str, text: str) -> str:
     return f'<a class="button" rel="{rel}" href="{escape(path)}">{text}</a>'
 
 
+# What a status means for a person, where nothing else is known of it.
+_MEANINGS = {
+    HTTPStatus.NOT_FOUND.phrase: "There is no page at this address. The chat leads to everything that is here.",
+    HTTPStatus.METHOD_NOT_ALLOWED.phrase: "This address is there, but cannot be asked in this way.",
+}
+
+
 def problem_page(site: str, title: str, detail: str) -> str:
-    """What went wrong, for a person."""
-    main = f"""<div class="problem-page"><h1>{escape(title)}</h1><p class="lead" dir="auto">{escape(detail)}</p>
+    """What went wrong, for a person, and where to go."""
+    said = _MEANINGS.get(title, detail) if detail == title else detail
+    main = f"""<div class="problem-page"><h1>{escape(title)}</h1><p class="lead" dir="auto">{escape(said)}</p>
 <p class="row"><a class="button primary" href="/">Ask for it in the chat</a></p></div>"""
     return reading_page(f"{title} · {site}", site, main, head='<meta name="robots" content="noindex">')

@@ -201,6 +201,9 @@ async def test_failures_have_a_status_and_objects_if_the_site_says_so(inn: Inn) 
             assert (broken.status_code, broken.json()["error"]["code"]) == (500, "INTERNAL_ERROR")
             assert "hunter2" not in broken.text
             assert (await http.post("/chat", json=QUIET)).status_code == 404
+            wrong = [await http.get(path) for path in ("/api/talk", "/api/talk/there")]
+            told = [(each.status_code, each.json()["error"]["code"]) for each in wrong]
+            assert told == [(405, "METHOD_NOT_ALLOWED"), (404, "NOT_FOUND")]
 
 
 @requirement("chat:request:bearer", "chat:rule:credentials")
@@ -218,6 +221,7 @@ async def test_a_key_may_come_in_three_ways(inn: Inn) -> None:
         for other in ({"authorization": f"Bearer {key}"}, {"x-api-key": key}):
             both = await http.post("/chat", json=QUIET, headers={"api-key": "wrong", **other})
             assert (both.status_code, both.headers["www-authenticate"]) == (401, "Bearer")
+            assert both.json() == {"error": f"api-key and {next(iter(other))} name different keys. Send one of them."}
 
 
 async def test_the_description_of_the_site_says_that_a_turn_may_have_a_key(client: httpx.AsyncClient) -> None:

@@ -26,6 +26,11 @@ from portico.faces.nlweb.failures import BROKEN, code_of, headers_of
 
 ErrorForm: TypeAlias = Literal["text", "object"]
 
+
+class WrongMethod(BadRequest):
+    """An address that is there, asked in a way that it is not for."""
+
+
 # Clients send a request again that met a 5xx: what would fail again, or would be done again, is the caller's to mend.
 STATUSES: Mapping[type[SiteError], HTTPStatus] = {
     BadRequest: HTTPStatus.BAD_REQUEST,
@@ -40,6 +45,7 @@ STATUSES: Mapping[type[SiteError], HTTPStatus] = {
     ConfigError: HTTPStatus.INTERNAL_SERVER_ERROR,
     SourceError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
+CODES: Mapping[type[SiteError], str] = {WrongMethod: "METHOD_NOT_ALLOWED"}  # beyond those of NLWeb
 HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
@@ -50,7 +56,11 @@ def status_of(error: SiteError) -> HTTPStatus:
 def shown_error(error: SiteError, form: ErrorForm) -> dict[str, Any]:
     """An error as a body or a line. What went wrong inside is told to the operator, not to the caller."""
     text = str(BROKEN if status_of(error) >= HTTPStatus.INTERNAL_SERVER_ERROR else error)
-    return {"error": text if form == "text" else {"code": code_of(error, V55).code, "message": text}}
+    return {"error": text if form == "text" else {"code": _code(error), "message": text}}
+
+
+def _code(error: SiteError) -> str:
+    return CODES.get(type(error)) or code_of(error, V55).code
 
 
 def refusal(error: SiteError, form: ErrorForm, status: int | None = None, headers: Mapping[str, str] = {}) -> Response:

@@ -10,6 +10,7 @@ A slash in the end is no other address, and neither is any query such as api-ver
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
@@ -21,9 +22,9 @@ from starlette.types import ASGIApp
 
 from portico.calls import Caller, File
 from portico.config import Config
-from portico.errors import BadRequest, SiteError, Unauthenticated, Unsupported
+from portico.errors import BadRequest, NotFound, SiteError, Unauthenticated, Unsupported
 from portico.faces.chat import conversations, familiar
-from portico.faces.chat.failures import HEADERS, refusal, shown_error
+from portico.faces.chat.failures import HEADERS, WrongMethod, refusal, shown_error
 from portico.faces.chat.multipart import Form, read_multipart
 from portico.faces.chat.requests import read_request
 from portico.faces.chat.slashes import Slashed
@@ -75,8 +76,12 @@ def is_here(path: str, config: Config) -> bool:
 def refused(error: HTTPException, config: Config) -> Response:
     """What the routing refused, such as a method, in the words of this face."""
     allowed = ", ".join(sorted(error.headers["Allow"].split(", "))) if error.headers else ""
-    said = BadRequest(error.detail, hint=f"Use {allowed}." if allowed else None)
+    kind = _REFUSED.get(error.status_code, BadRequest)
+    said = kind(error.detail, hint=f"Use {allowed}." if allowed else None)
     return refusal(said, config.chat.errors, error.status_code, error.headers or {})
+
+
+_REFUSED: Mapping[int, type[SiteError]] = {404: NotFound, 405: WrongMethod}
 
 
 def breakdown(config: Config) -> Response:
@@ -118,11 +123,12 @@ class Talk:
         key = connection.headers.get("api-key")
         if key is None or connection.scope.get(CALLER) is not None:
             return await caller_of(connection, site)
-        if connection.headers.get("x-api-key", key) != key:
-            raise Unauthenticated("api-key and x-api-key name different keys", hint="Send one of them.")
         address = connection.client.host if connection.client else ""
-        said: Mapping[str, str] = {**connection.headers, "x-api-key": key}
-        return await site.caller(credentials(said, address))
+        others = credentials(connection.headers, address)
+        if key and others.bearer and others.bearer != key:
+            name = "x-api-key" if connection.headers.get("x-api-key") else "authorization"
+            raise Unauthenticated(f"api-key and {name} name different keys", hint="Send one of them.")
+        return await site.caller(replace(others, bearer=key or others.bearer))
 
     async def _received(self, request: Request, caller: Caller, owner: str) -> tuple[Received, bool]:
         raw, files = await self._read(request)

@@ -1,16 +1,19 @@
 """What holds a conversation together between requests: a sealed token that the client carries. Nothing is kept here."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from portico.ask.attributes import is_no, is_yes
-from portico.ask.deeds import CONFIRM
+from portico.ask.clarify import MAX_ANSWER_WORDS, gives_up, is_an_answer
+from portico.ask.deeds import CONFIRM, wanted_operation
 from portico.ask.events import Clarify
 from portico.ask.kinds import ASKING
 from portico.calls import Ask, Caller
+from portico.catalog import Catalog
 from portico.faces.nlweb.dialects import new_id
 from portico.faces.nlweb.models import Session, Wish
 from portico.site import Site
@@ -23,7 +26,6 @@ MAX_PREVIOUS_TEXT = 300  # characters of each
 MAX_QUESTIONS = 10
 MAX_QUESTION_ID = 100  # bytes
 MAX_ANSWERS = 1000  # bytes
-MAX_ANSWER_WORDS = 8
 _CONVERSATION = re.compile(r"[\w.:@/+=~-]{1,128}\Z")
 
 
@@ -43,6 +45,7 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Conversation:
     id: str
     state: State | None
+    catalog: Catalog
     ignored: tuple[str, ...] = ()
 
     def resumed(self, wish: Wish) -> Ask:
@@ -65,17 +68,36 @@ class Conversation:
             answers = {**state.a, CONFIRM: ask.text}
             asked = state.q or ask.text
             return replace(ask, text=asked, answers=answers, previous=previous, rounds=state.r, key=state.k)
-        if state.q and _is_an_answer(ask.text):
+        if state.q and self._commands(state.q):
+            return self._going_on(replace(ask, previous=previous), state, state.q)
+        if state.q and _adds(ask.text) and not self._commands(ask.text):
             return replace(ask, text=f"{state.q}, {ask.text}", settled=state.a, previous=previous, rounds=state.r)
         if state.q and state.q not in previous[-1:]:
             previous = (*previous, state.q)
         return replace(ask, previous=previous, settled=state.a, rounds=state.r)
 
+    def _commands(self, text: str) -> bool:
+        return wanted_operation(text, self.catalog.operations.values(), lambda _: True) is not None
+
+    def _going_on(self, ask: Ask, state: State, command: str) -> Ask:
+        """What is said while a command waits: that it is not wanted any more, what it lacks, or something else."""
+        if gives_up(ask.text):
+            return replace(ask, text=command, answers={CONFIRM: False}, rounds=state.r, key=state.k)
+        is_other = self._commands(ask.text) or not is_an_answer(ask.text, self.catalog.collections)
+        if CONFIRM in state.i or is_other:
+            return ask
+        if len(state.i) == 1:
+            answers = {**state.a, state.i[0]: ask.text}
+            return replace(ask, text=command, answers=answers, rounds=state.r, key=state.k)
+        return replace(ask, text=f"{command}, {ask.text}", answers=state.a, rounds=state.r)
+
     def context(self, ask: Ask, clarify: Clarify | None, site: Site, caller: Caller) -> dict[str, Any]:
         """The session context to send: with it the next question is one of this conversation."""
         asked = [ask.text] if clarify is None else []
         previous = [text[:MAX_PREVIOUS_TEXT] for text in (*ask.previous, *asked)][-MAX_PREVIOUS:]
-        answers = _bounded({**ask.settled, **ask.answers})
+        # What a command was told, and that it was meant, says nothing of the next one.
+        is_done = clarify is None and self._commands(ask.text)
+        answers = _bounded({**ask.settled, **({} if is_done else _kept(ask.answers))})
         state = State(self.id, previous, a=answers)
         if clarify is not None:
             key = ask.key or new_id("once")
@@ -90,10 +112,10 @@ def _unconfirmed(ask: Ask, state: State | None) -> Ask:
     return replace(ask, answers={name: value for name, value in ask.answers.items() if name != CONFIRM})
 
 
-def _is_an_answer(text: str) -> bool:
+def _adds(text: str) -> bool:
     """Whether words only add to what was asked before, and ask nothing themselves."""
     said = text.split()
-    return len(said) <= MAX_ANSWER_WORDS and "?" not in text and said[0].lower() not in ASKING
+    return 0 < len(said) <= MAX_ANSWER_WORDS and "?" not in text and said[0].lower() not in ASKING
 
 
 def conversation(session: Session, site: Site, caller: Caller) -> Conversation:
@@ -104,8 +126,8 @@ def conversation(session: Session, site: Site, caller: Caller) -> Conversation:
     state = _state(token, site, caller)
     if state is None or (named and state.c != named):
         wrong_token = ("meta.session_context.state_token",) if token is not None else ()
-        return Conversation(named or new_id("conv"), None, (*wrong_name, *wrong_token))
-    return Conversation(state.c, state, wrong_name)
+        return Conversation(named or new_id("conv"), None, site.catalog, (*wrong_name, *wrong_token))
+    return Conversation(state.c, state, site.catalog, wrong_name)
 
 
 def _state(token: Any, site: Site, caller: Caller) -> State | None:
@@ -116,6 +138,11 @@ def _state(token: Any, site: Site, caller: Caller) -> State | None:
         return msgspec.convert(payload, State)
     except msgspec.ValidationError:  # a token of ours, for something else
         return None
+
+
+def _kept(answers: Mapping[str, Any]) -> dict[str, Any]:
+    """Answers that hold on: a yes is one to what it was asked for, and no more."""
+    return {name: value for name, value in answers.items() if name != CONFIRM}
 
 
 def _bounded(answers: dict[str, Any]) -> dict[str, Any]:

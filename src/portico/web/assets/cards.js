@@ -155,10 +155,16 @@ const ALIKE = {
 };
 const ANY = ["start", "duration", "price", "rating", "author", "place"];
 
+/** A language as it is written where the reader is: English dates are other ones in Britain than in America. */
+export function local(language) {
+  const spoken = (tag) => tag.split("-")[0].toLowerCase();
+  return navigator.languages?.find((each) => spoken(each) === spoken(language)) ?? (language || undefined);
+}
+
 // The clock of the place where something happens, not of who reads of it.
 function dated(value, say) {
   const text = brief(value, 40).replace(/(:\d\d)(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)$/, "$1");
-  return text ? time(text, say.language) : "";
+  return text ? time(text, local(say.language)) : "";
 }
 
 function shownOf(kind) {
@@ -302,5 +308,5 @@ function shownScalar(value, origin) {
   if (ITEM_ID.test(text)) return itemLink(text, text, origin);
   const url = /^https?:\/\//.test(text) ? safeUrl(text) : null;
   if (url) return el("a", { href: url, rel: "noopener noreferrer", target: "_blank" }, said(text));
-  return /^\d{4}-\d\d-\d\dT\d\d:/.test(text) ? time(text) : said(text);
+  return /^\d{4}-\d\d-\d\dT\d\d:/.test(text) ? time(text, local(document.documentElement.lang)) : said(text);
 }

@@ -13,8 +13,14 @@ const TYPES = {
   multi_select: (each) => ({ type: "array", items: { type: "string", enum: each.options ?? [] } }),
   number: () => ({ type: "number" }),
   boolean: (_, say) => ({ enum: [true, false], titles: [say("yes"), say("no")] }),
-  free_text: (each) => ({ type: "string", format: /\d{4}-\d\d-\d\dT/.test(each.text) ? "date-time" : undefined }),
+  free_text: (each) => timed({ type: "string" }, each.text),
 };
+
+// What is to be written "as in 2026-12-05T19:00" is a time by the clock of the place, and sent as it is chosen.
+function timed(schema, description) {
+  const isMoment = schema.type === "string" && !schema.format && /\d{4}-\d\d-\d\dT/.test(description ?? "");
+  return isMoment ? { ...schema, format: "date-time", isLocal: true } : schema;
+}
 
 /** A form for what was asked back; `answer(answers, written)` gets the answers by id, and the same for people. */
 export function elicitation(asked, say, answer) {
@@ -159,7 +165,9 @@ class Step {
           .split("/")
           .reduce((at, step) => at?.[step], whole)
       : whole;
-    const open = Object.entries(target?.properties ?? {}).filter(([name]) => !(name in this.given));
+    const open = Object.entries(target?.properties ?? {})
+      .filter(([name]) => !(name in this.given))
+      .map(([name, each]) => [name, timed(each, each.description)]);
     return {
       ...target,
       $defs: whole.$defs,

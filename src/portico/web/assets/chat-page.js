@@ -1,6 +1,7 @@
 // The front page: the conversation, what was asked before, and how it all looks. Without this the page is still a page.
 
 import { clear, el, icon, said, stored, store, themeButton, time } from "./dom.js";
+import { local } from "./cards.js";
 import { Chat } from "./chat.js";
 import { written } from "./chat-history.js";
 import { direction, LANGUAGES, words } from "./words.js";
@@ -118,7 +119,7 @@ function showHistory() {
           "span",
           { class: "grow" },
           said(each.title, { class: "clamp" }),
-          el("small", { class: "faint" }, time(each.at, language), ` · ${each.turns.length}`),
+          el("small", { class: "faint" }, time(each.at, local(language)), ` · ${each.turns.length}`),
         ),
       ),
       only("download", say("export"), () =>
@@ -186,12 +187,12 @@ document.getElementById("tools").append(
 document.body.append(shelf);
 shelf.addEventListener("click", (event) => event.target === shelf && shelf.close());
 
-// A link may bring a question along.
+// A link may bring a question along. Whoever made the link has asked it, so nothing is done for it.
 const question = (asked.get("q") ?? "").trim().slice(0, 4000);
 const earlier = question ? null : remembered();
 if (question) {
   history.replaceState(null, "", location.pathname);
-  chat.ask(question);
+  chat.ask(question, { linked: true });
 } else if (earlier) {
   chat.open(earlier);
 } else if (matchMedia("(hover: hover)").matches) {

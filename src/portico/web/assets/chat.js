@@ -5,7 +5,7 @@ import { act } from "./chat-forms.js";
 import { History } from "./chat-history.js";
 import { newTurn, Turn } from "./chat-turn.js";
 import { Wire } from "./chat-wire.js";
-import { isGreeting } from "./words.js";
+import { courtesy } from "./words.js";
 
 const HOUR_MS = 55 * 60 * 1000; // that a session is good for
 const PREVIOUS = 5; // questions that are told to a site that has forgotten them
@@ -192,13 +192,14 @@ export class Chat {
     this.log.append(turn.element);
     this.#show();
     this.#reveal(turn);
-    if (!answers && isGreeting(text)) return this.#greet(turn);
+    const word = answers ? "" : courtesy(text);
+    if (word) return this.#greet(turn, word);
     await this.#run(turn, (signal) => this.wire.ask(asked, (...event) => turn.apply(...event), signal));
   }
 
-  // A greeting is no question: nobody has to look for an answer.
-  #greet(turn) {
-    Object.assign(turn.data, { greeting: true, text: this.say("greeting") });
+  // A greeting is no question, and thanks are none: nobody has to look for an answer.
+  #greet(turn, word) {
+    Object.assign(turn.data, { greeting: true, text: this.say(word) });
     turn.finish();
     this.keep();
   }

@@ -528,11 +528,22 @@ const TYPES = {
 function text(schema, value) {
   const isLong = schema.format === undefined && ((schema.maxLength ?? 0) > 400 || String(value ?? "").length > 120);
   const input = isLong ? el("textarea", { rows: 3 }) : el("input", { type: TYPES[schema.format] ?? "text" });
-  Object.assign(input, { value: value ?? "", dir: "auto", autocomplete: "off" });
+  const isMoment = schema.format === "date-time";
+  Object.assign(input, { value: isMoment ? local(value) : (value ?? ""), dir: "auto", autocomplete: "off" });
+  const written = () => (isMoment && !schema.isLocal ? new Date(input.value).toISOString() : input.value);
   return {
     input,
-    read: (isRequired, words) => (input.value ? texted(schema, input.value, words) : empty(isRequired, words)),
+    read: (isRequired, words) => (input.value ? texted(schema, written(), words) : empty(isRequired, words)),
   };
+}
+
+// A moment as its input takes it: by the clock of whoever looks, and without the seconds.
+function local(value) {
+  const said = String(value ?? "");
+  if (!/(Z|[+-]\d\d:?\d\d)$/i.test(said)) return said.slice(0, 16);
+  const moment = new Date(said);
+  if (Number.isNaN(moment.getTime())) return "";
+  return new Date(moment.getTime() - moment.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
 }
 
 function texted(schema, written, words) {

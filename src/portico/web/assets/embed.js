@@ -7,7 +7,7 @@
   if (!source || customElements.get("portico-chat")) return;
   const origin = new URL(source).origin;
   const asset = (name) => `${origin}/assets/${name}`;
-  const sheets = ["portico.css", "chat.css"];
+  const colours = ["sea", "on-sea", "wash", "sand", "paper", "rise", "ink", "faint", "line", "edge"];
 
   class PorticoChat extends HTMLElement {
     #chat = null;
@@ -18,11 +18,15 @@
       const box = document.createElement("div");
       box.className = "embedded";
       box.hidden = true;
-      root.append(...sheets.map(sheet), box);
+      const ours = sheet("portico.css");
+      ours.media = "print"; // loaded, but of no effect before the colours of the page are known
+      root.append(ours, sheet("chat.css"), box);
       const begun = import(asset("chat.js"));
       const { direction, spoken, words } = await import(asset("words.js"));
       const language = spoken(this.getAttribute("language"), document.documentElement.lang, navigator.languages ?? []);
       const [{ Chat }, say] = await Promise.all([begun, words(language)]);
+      if (!this.hasAttribute("theme") && isColoured(this)) this.setAttribute("theme", "light");
+      ours.media = "all";
       box.dir = direction(say.language);
       this.#chat = new Chat(box, {
         origin,
@@ -53,6 +57,12 @@
   // The one collection that the page names, so that it is the one that is asked.
   function narrowed(name) {
     return name ? [{ name, title: name }] : [];
+  }
+
+  // Whether the page gives colours of its own. They are made for the light: beside those of the dark nothing can be read.
+  function isColoured(element) {
+    const [own, around] = [element, element.parentElement ?? document.body].map((each) => getComputedStyle(each));
+    return colours.some((each) => own.getPropertyValue(`--${each}`) !== around.getPropertyValue(`--${each}`));
   }
 
   function sheet(name) {

@@ -22,7 +22,7 @@ const ENGLISH = {
   yes: "Yes", no: "No", free: "Free",
   longText: "Show all", inStock: "In stock", soldOut: "Sold out",
   enterHint: "Enter asks, Shift and Enter makes a new line, Escape stops.",
-  greeting: "Hello! What would you like to know?",
+  greeting: "Hello! What would you like to know?", welcome: "You are welcome.",
   notKept: "There is no room left in this browser to keep this conversation.", price: "Price",
 };
 
@@ -40,7 +40,7 @@ export function spoken(...wanted) {
   return known.find((each) => each in LANGUAGES) ?? "en";
 }
 
-// As a site greets back.
+// As a site greets back, and is thanked.
 const GREETINGS =
   "good morning|good afternoon|good evening|hello there|hi there|hey there|hello|hi|hey|greetings|" +
   "guten morgen|guten tag|guten abend|hallo zusammen|hallo|servus|moin|grüß gott|grüezi|" +
@@ -48,10 +48,16 @@ const GREETINGS =
   "السلام عليكم|صباح الخير|مساء الخير|مرحبا|مرحبًا|أهلا|أهلًا|" +
   "こんにちは|こんばんは|おはようございます|おはよう|はじめまして|早上好|下午好|晚上好|你好|您好|大家好";
 
-/** Whether somebody says hello, in any language, and nothing else. */
-export function isGreeting(text) {
+const THANKS =
+  "thank you very much|thank you|thanks a lot|many thanks|thanks|cheers|vielen dank|danke schön|dankeschön|danke|" +
+  "muchas gracias|gracias|merci beaucoup|merci bien|merci|شكرًا جزيلًا|شكرا جزيلا|شكرًا|شكرا|" +
+  "ありがとうございます|ありがとう|非常感谢|谢谢你|谢谢";
+
+/** The word to say back to somebody who says hello or thanks, in any language, and nothing else. */
+export function courtesy(text) {
   const said = text.toLowerCase().replace(/[^\p{L}\p{M}]+/gu, " ").trim();
-  return GREETINGS.split("|").includes(said);
+  if (GREETINGS.split("|").includes(said)) return "greeting";
+  return THANKS.split("|").includes(said) ? "welcome" : "";
 }
 
 /** What to say in a language: `say("results", {count: 3})`. In English if its words do not come. */
