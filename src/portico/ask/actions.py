@@ -1,10 +1,9 @@
 """What can be done with an item: operations that take one of its kind. Knows no protocol."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from portico.ask.deeds import shape_of
+from portico.ask.deeds import parameter_for, shape_of, suits
 from portico.ask.events import Action
 from portico.catalog import Collection, Operation
 from portico.items import Item
@@ -35,7 +34,7 @@ class Actions:
             collection.name: tuple(
                 Offer(operation, param, tuple(name for name in required if name != param))
                 for operation, properties, required in known
-                if (param := _param_for(properties, collection.one))
+                if (param := parameter_for(properties, collection.one))
             )
             for collection in collections
         }
@@ -45,7 +44,7 @@ class Actions:
         return tuple(
             Action(o.operation.name, o.operation.summary, {o.param: item.id}, o.missing, action_type(o.operation))
             for o in self._offers.get(item.collection, ())
-            if may(o.operation)
+            if may(o.operation) and suits(o.operation, item)
         )
 
 
@@ -60,7 +59,3 @@ def _is_offered(operation: Operation) -> bool:
     """What every collection gets is no news, and nobody who has just found a thing wants to undo something."""
     undoes = action_type(operation) in {"DeleteAction", "CancelAction"}
     return not operation.collection and not operation.open and not undoes
-
-
-def _param_for(properties: Mapping[str, Any], kind: str) -> str:
-    return next((name for name in (kind, f"{kind}_id", f"{kind}Id") if name in properties), "")

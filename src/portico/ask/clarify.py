@@ -1,11 +1,15 @@
 """What to ask back, and when: typed questions whose options come from the data."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from portico.ask.events import Clarify, Question
-from portico.ask.fields import Fields, called
+from portico.ask.fields import Fields, called, key_of
+from portico.ask.kinds import ASKING
 from portico.ask.phrases import Phrases
+from portico.ask.sayings import folded
 from portico.ask.understand import Meaning, Target
+from portico.index.text import fold, words
+from portico.items import Item, title_of
 
 ENOUGH = 2  # things that a question says, for it to be answered where the site file asks for details
 MAX_ROUNDS = 2  # times that one question is asked back
@@ -108,3 +112,85 @@ def _nice(value: float) -> float:
 def _which_collection(targets: Sequence[Target], phrases: Phrases) -> Question:
     titles = tuple(target.fields.collection.title or target.name for target in targets)[:MAX_OPTIONS]
     return Question("collection", phrases.which_collection, "single_select", titles)
+
+
+# Items that are named
+
+
+def named_by(said: str, items: Sequence[Item]) -> list[Item]:
+    """The items that an answer may mean: the one it was offered as, or those whose names have what was said."""
+    wanted, stems = fold(said.strip()), _stems(said)
+    return (
+        [item for item, label in zip(items, labels(items), strict=True) if fold(label) == wanted]
+        or [item for item in items if fold(title_of(item.data)) == wanted]
+        or named_in(said, items)
+        or [item for item in items if stems and stems <= _stems(title_of(item.data))]
+    )
+
+
+def named_in(text: str, items: Sequence[Item]) -> list[Item]:
+    """The items whose whole name stands in a text; the longest name counts."""
+    said = frozenset(key_of(text))
+    named = [(stems, item) for item in items if (stems := _stems(title_of(item.data))) and stems <= said]
+    longest = max((len(stems) for stems, _ in named), default=0)
+    return [item for stems, item in named if len(stems) == longest]
+
+
+def hinted_at(hint: str, items: Sequence[Item]) -> list[Item]:
+    """The items whose names share words with a hint, the ones that share most first."""
+    stems = _stems(hint)
+    shared = {item.id: len(stems & _stems(title_of(item.data))) for item in items}
+    return sorted((item for item in items if shared[item.id]), key=lambda item: -shared[item.id])
+
+
+def labels(items: Sequence[Item]) -> tuple[str, ...]:
+    """What items are called where they are to choose from; the id tells those apart that have one name."""
+    titles = [title_of(item.data) or item.id for item in items]
+    return tuple(
+        f"{title} ({item.id})" if titles.count(title) > 1 else title for item, title in zip(items, titles, strict=True)
+    )
+
+
+def _stems(name: str) -> frozenset[str]:
+    stems = frozenset(key_of(name))
+    return stems - _ARTICLES or stems
+
+
+_ARTICLES = folded("the a an der die das ein eine el la los las un una le les une")
+
+
+# What people say while something is asked
+
+
+def gives_up(text: str) -> bool:
+    """Whether somebody wants nothing more of what is asked back."""
+    said = fold(" ".join(words(text)))
+    return said.removesuffix(" please").removesuffix(" thanks") in _GIVEN_UP
+
+
+def is_an_answer(text: str, collections: Iterable[str]) -> bool:
+    """Whether words may answer what was asked for a command: few, that neither ask nor name what the site has."""
+    said = [word.lower() for word in words(text)]
+    if not said or len(said) > MAX_ANSWER_WORDS or "?" in text or "؟" in text or "？" in text:
+        return False
+    return said[0] not in ASKING and said[0] not in _LOOKING and not set(collections).intersection(said)
+
+
+MAX_ANSWER_WORDS = 8
+_LOOKING = frozenset(
+    """show find list search tell give recommend suggest best zeig zeige finde suche empfiehl muestra busca recomienda
+    montre cherche trouve recommande""".split()  # noqa: SIM905 - a list of words is read as words
+)
+_GIVEN_UP = frozenset(
+    fold(" ".join(words(saying)))
+    for language in (
+        "never mind|nevermind|cancel|cancel that|cancel it|cancel this|forget it|forget that|forget about it|stop|quit",
+        "no thanks|no thank you|leave it|drop it|not now",
+        "vergiss es|vergessen Sie es|abbrechen|egal|schon gut|lass es|lassen Sie es|nein danke|stopp|doch nicht",
+        "olvídalo|olvídelo|olvida|cancela|cancelar|cancélalo|déjalo|déjelo|no importa|da igual|no gracias",
+        "laisse tomber|laissez tomber|annule|annuler|annulez|oublie|oubliez|oublie ça|peu importe|tant pis|non merci",
+        "لا يهم|انس الأمر|إلغاء|ألغ ذلك|توقف|لا شكرا",
+        "算了|取消|不用了|不要了|没关系|やめる|やめて|やめます|キャンセル|もういい|結構です|取り消し",
+    )
+    for saying in language.split("|")
+)

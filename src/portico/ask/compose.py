@@ -137,16 +137,25 @@ class Candidate:
 
 
 def summarize(
-    question: str, items: Sequence[Item], phrases: Phrases, total: int | None = None, *, is_counted: bool = True
+    question: str,
+    items: Sequence[Item],
+    phrases: Phrases,
+    total: int | None = None,
+    *,
+    is_counted: bool = True,
+    kind: str = "",
 ) -> tuple[Sentence, ...]:
-    """How many fit, if that is known; the best with its facts, the next by name, and the spans over all shown."""
+    """How many fit, if that is known; the best with its facts, the next by name, and the spans over all shown.
+
+    The kind is that of all that fit, where these are more than the items.
+    """
     if not items:
         return (Sentence(phrases.nothing, ()),)
     count = max(total or 0, len(items)) if is_counted else 0
     facts = _facts(question, items[0], phrases)
     if count == 1:
         return (Sentence(phrases.only(phrases.name(_name(items[0])), facts), (items[0].id,)),)
-    fit = phrases.fit(count, phrases.noun(_kind(items, phrases), count))
+    fit = phrases.fit(count, phrases.noun(kind or kind_of(items, phrases), count))
     said = [
         *([Sentence(fit, tuple(item.id for item in items))] if is_counted else ()),
         Sentence(phrases.best(phrases.name(_name(items[0])), facts), (items[0].id,)),
@@ -159,7 +168,13 @@ def summarize(
 
 
 def answer(
-    question: str, items: Sequence[Item], phrases: Phrases, total: int | None = None, *, is_counted: bool = True
+    question: str,
+    items: Sequence[Item],
+    phrases: Phrases,
+    total: int | None = None,
+    *,
+    is_counted: bool = True,
+    kind: str = "",
 ) -> tuple[Sentence, ...]:
     """The sentences of the items that answer the question best, word for word; a summary if none speaks of it."""
     languages = _languages(items, phrases)
@@ -168,7 +183,7 @@ def answer(
     if known:
         return known
     candidates = [each for rank, item in enumerate(items[:MAX_ITEMS]) for each in _candidates(item, rank, languages)]
-    return _best(terms, candidates) or summarize(question, items, phrases, total, is_counted=is_counted)
+    return _best(terms, candidates) or summarize(question, items, phrases, total, is_counted=is_counted, kind=kind)
 
 
 def compare(question: str, items: Sequence[Item], phrases: Phrases) -> tuple[Sentence, ...]:
@@ -230,7 +245,7 @@ def _name(item: Item) -> str:
     return (_text(item.data, *TITLES) or _bounded(plain(item.id), MAX_NAME)).rstrip(".。")
 
 
-def _kind(items: Sequence[Item], phrases: Phrases) -> str:
+def kind_of(items: Sequence[Item], phrases: Phrases) -> str:
     """The type that the items have in common, or that their collection is named after, if there is a word for it."""
     kinds = {_type(item.data) for item in items}
     named = {singular(item.collection.lower()).capitalize() for item in items}

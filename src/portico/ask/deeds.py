@@ -6,7 +6,7 @@ object follows, and nothing denies, quotes or asks about it.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any, cast
 
@@ -17,6 +17,7 @@ from portico.ask.phrases import Phrases
 from portico.ask.reading import Finding, Quantity, When, read
 from portico.catalog import Danger, Kind, Operation
 from portico.index.text import words
+from portico.items import Item, title_of
 from portico.operations import schema_of
 
 # Verbs that have anything made or done, whatever its name.
@@ -67,6 +68,37 @@ class Deed:
     operation: Operation
     params: Mapping[str, Any]
     missing: tuple[str, ...]
+    names: Mapping[str, str] = field(default_factory=dict[str, str])  # of items that parameters stand for
+    offers: Mapping[str, "Offer"] = field(default_factory=dict[str, "Offer"])  # for parameters that stand for items
+
+    def with_item(self, name: str, item: Item) -> "Deed":
+        return replace(
+            self,
+            params={**self.params, name: item.id},
+            missing=tuple(each for each in self.missing if each != name),
+            names={**self.names, name: title_of(item.data) or item.id},
+        )
+
+    def asking(self, name: str, offer: "Offer") -> "Deed":
+        """Without a parameter that stands for no item, or for which there are several."""
+        params = {each: value for each, value in self.params.items() if each != name}
+        _, required = shape_of(self.operation)
+        missing = tuple(each for each in required if each not in params)
+        wanted = missing if name in missing else (*missing, name)
+        return replace(self, params=params, missing=wanted, offers={**self.offers, name: offer})
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The parameters as people know them."""
+        return {**self.params, **self.names}
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Items to choose from, by their names, and why what was said is none of them."""
+
+    options: tuple[str, ...]
+    why: str = ""
 
 
 def wanted_operation(text: str, operations: Iterable[Operation], may: Callable[[Operation], bool]) -> Operation | None:
@@ -154,6 +186,45 @@ def needs_confirmation(operation: Operation) -> bool:
     return operation.danger > Danger.SAFE and not operation.long
 
 
+def parameter_for(properties: Iterable[str], kind: str) -> str:
+    """The parameter that takes the id of an item of a kind; empty if there is none."""
+    known = frozenset(properties)
+    return next((name for name in (kind, f"{kind}_id", f"{kind}Id") if name in known), "")
+
+
+def suits(operation: Operation, item: Item) -> bool:
+    """Whether an operation can be done with an item, as far as the item says so itself."""
+    is_booked = operation.name.partition("_")[0] in {"book", "reserve"}
+    return not is_booked or str(item.data.get("acceptsReservations", True)).lower() not in {"false", "no"}
+
+
+def unsuited(item: Item, language: str) -> str:
+    """Why it cannot be done with an item that was named."""
+    return _NOT_BOOKED.get(language, _NOT_BOOKED["en"]).format(title_of(item.data) or item.id)
+
+
+_NOT_BOOKED = {
+    "en": "{} takes no reservations.",
+    "de": "{} nimmt keine Reservierungen an.",
+    "es": "{} no acepta reservas.",
+    "fr": "{} ne prend pas de réservations.",
+    "ar": "{}: لا تُقبل الحجوزات.",
+    "zh": "{}不接受预订。",
+    "ja": "{}は予約を受け付けていません。",
+}
+
+
+def hint_of(text: str, operation: Operation, today: date, language: str) -> str:
+    """What a command says of the thing it is about: "soup bowls" of "add two soup bowls to my cart"."""
+    verb = operation.name.partition("_")[0]
+    of_command = {*MAKING, *_LINKS, *ALSO_CALLED.get(verb, ()), *operation.name.split("_"), *_NUMBER_WORDS}
+    stems = {_stem(word) for word in of_command | _parameter_words(operation)}
+    while found := _POLITE.match(text):
+        text = text[found.end() :]
+    bare = _unclocked(_undated(text, read(text, today, language)))
+    return " ".join(word for word in words(bare) if not word.isdecimal() and _stem(word.lower()) not in stems)
+
+
 # Parameters
 
 
@@ -163,7 +234,8 @@ def read_deed(operation: Operation, text: str, given: Mapping[str, Any], today: 
     findings = read(text, today, language)
     params: dict[str, Any] = {}
     for name, schema in properties.items():
-        value = _fitted(given[name], schema) if name in given else _said(name, schema, text, findings, properties)
+        said = _said(name, schema, text, findings, properties) if name not in given else None
+        value = _answered(name, schema, text, given[name], today, language) if name in given else said
         if value is not None:
             params[name] = value
     params.update(_left_over(text, findings, properties, params))
@@ -175,7 +247,7 @@ def _left_over(
 ) -> dict[str, Any]:
     """The one number that is left, for the one parameter that counts something: "add 3 kettles", "a table for four"."""
     counting = [name for name in properties if name in _COUNTING and name not in known]
-    bare = _CLOCK.sub(" ", _undated(text, findings))
+    bare = _unclocked(_undated(text, findings))
     numbers = [_number_word(word) for word in words(bare)]
     left = [number for number in numbers if number is not None]
     return {counting[0]: left[0]} if len(counting) == 1 and len(left) == 1 else {}
@@ -200,7 +272,17 @@ _NUMBER_WORDS = {
     )
     for number, word in enumerate(words_of.split(), 1)
 }
-_CLOCK = re.compile(r"\b(?:at|um|à|a las)\s+\d{1,2}(?::\d{2})?\s*(?:am|pm|uhr|h)?\b", re.IGNORECASE)
+# An hour is one by what stands before it, by its minutes or by what follows: a number alone counts something.
+_CLOCK = re.compile(
+    r"\b(?:at|um|à|a las)\s+(\d{1,2})(?::(\d{2}))?\s*(am|pm|uhr|h)?\b"
+    r"|(?<![\d:.])(\d{1,2}):(\d{2})\s*(am|pm|uhr)?(?![\w:])"
+    r"|(?<![\d:.])(\d{1,2})()(?:\s*(am|pm|uhr)|h)\b",
+    re.IGNORECASE,
+)
+
+
+def _unclocked(text: str) -> str:
+    return _CLOCK.sub(" ", text)
 
 
 def shape_of(operation: Operation) -> tuple[dict[str, Mapping[str, Any]], tuple[str, ...]]:
@@ -257,26 +339,56 @@ def _number(name: str, schema: Mapping[str, Any], text: str, findings: Sequence[
 
 
 def _text(name: str, schema: Mapping[str, Any], text: str, findings: Sequence[Finding]) -> str | None:
-    described = f"{spoken(name)} {schema.get('description', '')}".lower()
-    when = next((each for each in findings if isinstance(each, When) and each.start_at), None)
-    if when and when.start_at and re.search(r"\b(date|day|time|when)\b", described):
-        if not re.search(r"\btime\b", described):
-            return f"{when.start_at:%Y-%m-%d}"
-        clock = _clock(text[when.end :]) or _clock(text[: when.start])
-        return f"{when.start_at:%Y-%m-%d}T{clock}" if clock else None
+    if _is_dated(name, schema) and any(isinstance(each, When) and each.start_at for each in findings):
+        return _moment(name, schema, text, findings)
     found = re.search(rf"\b{re.escape(name)}\b\s*(?:=|:|is)\s*[\"“]?([^\s\"”,]+)", text, re.IGNORECASE)
     return found[1] if found else None
 
 
+def _described(name: str, schema: Mapping[str, Any]) -> str:
+    return f"{spoken(name)} {schema.get('description', '')} {str(schema.get('format', '')).replace('-', ' ')}".lower()
+
+
+def _is_dated(name: str, schema: Mapping[str, Any]) -> bool:
+    return bool(re.search(r"\b(date|day|time|when)\b", _described(name, schema)))
+
+
+def _moment(name: str, schema: Mapping[str, Any], text: str, findings: Sequence[Finding]) -> str | None:
+    """The day that a text names, with the hour where the parameter has one."""
+    when = next((each for each in findings if isinstance(each, When) and each.start_at), None)
+    if when is None or when.start_at is None:
+        return None
+    if not re.search(r"\btime\b", _described(name, schema)):
+        return f"{when.start_at:%Y-%m-%d}"
+    clock = _clock(text[when.end :]) or _clock(text[: when.start])
+    return f"{when.start_at:%Y-%m-%d}T{clock}" if clock else None
+
+
 def _clock(text: str) -> str | None:
-    found = re.search(r"\bat\s+(\d{1,2})(?::(\d{2}))?\s*(am|pm)?\b", text, re.IGNORECASE)
+    found = _CLOCK.search(text)
     if not found:
         return None
-    if int(found[1]) > 24 or int(found[2] or 0) > 59:
+    said, minutes, half = (next((each for each in found.groups()[place::3] if each), "") for place in range(3))
+    if int(said) > 24 or int(minutes or 0) > 59:
         return None
-    half = (found[3] or "").lower()
-    hour = int(found[1]) % (12 if half else 24) + (12 if half == "pm" else 0)
-    return f"{hour:02}:{found[2] or '00'}"
+    half = half.lower() if half.lower() in {"am", "pm"} else ""
+    hour = int(said) % (12 if half else 24) + (12 if half == "pm" else 0)
+    return f"{hour:02}:{minutes or '00'}"
+
+
+_WRITTEN = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}.{0,30})?\Z")
+
+
+def _answered(name: str, schema: Mapping[str, Any], text: str, value: Any, today: date, language: str) -> Any:
+    """An answer as the parameter takes it. A day or an hour is read as in a command, which may have said the other."""
+    is_said = isinstance(value, str) and schema.get("type") == "string" and "enum" not in schema
+    if not is_said or not _is_dated(name, schema) or _WRITTEN.match(value.strip()):
+        return _fitted(value, schema)
+    alone = read(value, today, language)
+    together = f"{value}, {text}"
+    found = _moment(name, schema, value, alone) or _moment(name, schema, together, read(together, today, language))
+    is_half = _clock(value) or any(isinstance(each, When) for each in alone)
+    return found or (None if is_half else value)
 
 
 def _fitted(value: Any, schema: Mapping[str, Any]) -> Any:
@@ -302,11 +414,22 @@ CONFIRM = "confirm"
 def questions_for(deed: Deed, phrases: Phrases, *, confirm: bool) -> tuple[Question, ...]:
     """One typed question for each parameter that is missing, and whether it is meant at all."""
     properties, _ = shape_of(deed.operation)
-    asked = tuple(_question(name, properties.get(name, {}), phrases) for name in deed.missing)
+    asked = tuple(_asked(name, properties.get(name, {}), deed.offers.get(name), phrases) for name in deed.missing)
     defaults = {name: schema["default"] for name, schema in properties.items() if schema.get("default")}
-    given = ", ".join(f"{spoken(name)} {value}" for name, value in {**defaults, **deed.params}.items())[:300]
+    known = {**defaults, **deed.shown}
+    given = ", ".join(f"{spoken(name)} {known[name]}" for name in properties if name in known)[:300]
     what = f"{spoken(deed.operation.name)} ({given})" if given else spoken(deed.operation.name)
     return (*asked, Question(CONFIRM, phrases.confirm(what), "boolean")) if confirm else asked
+
+
+def _asked(name: str, schema: Mapping[str, Any], offer: Offer | None, phrases: Phrases) -> Question:
+    question = _question(name, schema, phrases)
+    if offer is None:
+        return question
+    if not offer.options:
+        return replace(question, text=f"{offer.why} {question.text}".strip())
+    text = str(schema.get("description") or "") or phrases.which(spoken(name))
+    return Question(name, f"{offer.why} {text}".strip(), "single_select", offer.options)
 
 
 def _question(name: str, schema: Mapping[str, Any], phrases: Phrases) -> Question:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
+from portico.ask.kinds import ASIDE, WHAT
 from portico.ask.languages import SPEECHES, known
 from portico.ask.speech import Opening, Speech
 from portico.index.text import fold, stemmer
@@ -30,6 +31,7 @@ MAX_LEANING = 24  # words of a question that leans on others
 MAX_BASE = 240  # characters of earlier text that are carried whole; of a longer text only the subject is
 MAX_SUBJECT = 6  # words that stand for a long question
 MAX_KIND = 3  # words before "ones"
+MIN_WHOLE = 4  # words of a question that may be about something else
 MAX_NAMED = 4  # words of content in a question whose pronoun is explained
 # How many words of content a question may have that only adds to the one before. With more it is a topic of its own.
 MAX_ADDED = {Opening.NONE: 3, Opening.JOIN: 4, Opening.SHIFT: 2, Opening.CORRECT: 3}
@@ -442,9 +444,22 @@ def _complete(turn: Turn, thread: Thread) -> Lean | None:
     goes_on = (
         len(content) == 1
         and not _introduces(turn)
-        and (turn.asks or not thread.named or len(thread.subject.content) > 2)
+        and not _turns_away(turn, thread)
+        and (turn.asks or not thread.named or len(_things(thread.subject)) > 2)
     )
     return Lean(f"{thread.subject.source}: {turn.said}") if relates or goes_on else None
+
+
+def _things(subject: Turn) -> list[Word]:
+    """The words of content beside limits and orders."""
+    return [word for word in subject.content if not _is_number(word) and word.plain not in subject.speech.comparing]
+
+
+def _turns_away(turn: Turn, thread: Thread) -> bool:
+    """Who looked for things within a limit, and asks a whole question, wants something else: "where can I park?"."""
+    is_chosen = len(_things(thread.subject)) < len(thread.subject.content) and not _base(thread, turn.speech).asks
+    is_dated = turn.at(0) in WHAT and all(word.plain in turn.speech.calendar for word in turn.content)
+    return is_chosen and len(turn.words) >= MIN_WHOLE and (is_dated or turn.at(0) in ASIDE)
 
 
 def _introduces(turn: Turn) -> bool:

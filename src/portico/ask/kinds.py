@@ -178,17 +178,39 @@ CHEAP = frozenset(
     {"cheap", "inexpensive", "affordable", "budget", "günstig", "günstige", "günstiges", "billig", "preiswert",
      "barato", "barata", "baratos", "económico", "abordable"}
 )  # fmt: skip
+# Words around "how many" that say nothing of what is counted.
+COUNTED = frozenset(
+    """many total altogether listed there here site gibt habt haben hier insgesamt hay tienen tienes tenéis aquí total
+    avez ici catalogue catalog database list""".split()  # noqa: SIM905 - words are read as words
+)
+# Words that pick from what is in an order: "compare the two cheapest".
+PICKING = frozenset(
+    """compare show list two three four five top vergleiche zeige zwei drei vier fünf compara muestra dos tres cuatro
+    cinco comparez montre deux trois quatre cinq""".split()  # noqa: SIM905 - words are read as words
+)
+# Orders by date that begin today; without accents.
+SOON = frozenset(
+    {"next", "soonest", "nachste", "nachsten", "nachster", "nachstes", "proximo", "proxima", "proximos", "proximas",
+     "prochain", "prochaine", "prochains", "prochaines"}
+)  # fmt: skip
+# Words that ask whether something is open, on a day when nothing need take place; without accents.
+HOURS = frozenset({"hours", "offnungszeiten", "horario", "horarios", "horaires"})
+OPENING = HOURS | frozenset(
+    {"open", "opens", "closed", "closes", "shut", "offen", "geoffnet", "offnet", "geschlossen", "abierto", "abierta",
+     "abiertos", "abiertas", "abre", "abren", "cerrado", "cerrada", "cierra", "ouvert", "ouverte", "ouverts",
+     "ouvertes", "ouvre", "ouvrent", "ferme", "fermee", "fermes"}
+)  # fmt: skip
 # What is called otherwise in data that is in English, or among friends.
 ALSO: dict[str, tuple[str, ...]] = {
-    "dinner": ("supper", "main course", "abendessen", "hauptgericht", "cena", "dîner"),
-    "lunch": ("mittagessen", "almuerzo", "déjeuner"),
-    "breakfast": ("frühstück", "desayuno", "petit déjeuner"),
-    "dessert": ("pudding", "nachtisch", "nachspeise", "postre"),
-    "soup": ("suppe", "sopa", "soupe", "potage"),
-    "drink": ("beverage", "getränk", "bebida", "boisson"),
-    "snack": ("imbiss", "tentempié", "en-cas"),
-    "side": ("side dish", "beilage", "guarnición", "accompagnement"),
-    "salad": ("salat", "ensalada", "salade"),
+    "dinner": ("supper", "main course", "abendessen", "hauptgericht", "hauptgerichte", "cena", "cenas", "dîner"),
+    "lunch": ("mittagessen", "almuerzo", "almuerzos", "déjeuner"),
+    "breakfast": ("frühstück", "desayuno", "desayunos", "petit déjeuner"),
+    "dessert": ("pudding", "nachtisch", "nachtische", "nachspeise", "nachspeisen", "postre", "postres"),
+    "soup": ("suppe", "suppen", "sopa", "sopas", "soupe", "soupes", "potage"),
+    "drink": ("beverage", "getränk", "getränke", "bebida", "bebidas", "boisson", "boissons"),
+    "snack": ("imbiss", "imbisse", "tentempié", "tentempiés", "en-cas"),
+    "side": ("side dish", "beilage", "beilagen", "guarnición", "guarniciones", "accompagnement"),
+    "salad": ("salat", "salate", "ensalada", "ensaladas", "salade", "salades"),
 }
 DESCRIBING = frozenset({"with", "containing", "mit", "con", "avec"})  # what follows says which one
 COOKING = frozenset(
@@ -196,6 +218,12 @@ COOKING = frozenset(
      "cocinar", "cenar", "comer", "cuisiner", "manger", "dîner"}
 )  # fmt: skip
 DOERS = frozenset({"i", "we", "you", "they", "he", "she", "it", "to", "can", "could", "should", "must", "would"})
+# Question words that ask for no thing; without accents.
+ASIDE = frozenset(
+    {"who", "where", "when", "why", "how", "wer", "wo", "wann", "warum", "wie", "quien", "donde", "cuando", "como",
+     "qui", "ou", "quand", "pourquoi", "comment"}
+)  # fmt: skip
+WHAT = frozenset({"what", "what's", "was", "que", "qu'est-ce"})
 ASKING = frozenset(
     {"who", "what", "why", "how", "when", "where", "which", "is", "are", "was", "were", "do", "does", "did", "can",
      "could", "should", "will", "would", "has", "have", "had", "wer", "warum", "wie", "wann", "wo", "welche",

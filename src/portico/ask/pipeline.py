@@ -10,10 +10,23 @@ from typing import TypeAlias
 
 from portico.ask.actions import Actions
 from portico.ask.attributes import is_no, is_yes, shown_value
-from portico.ask.clarify import clarify
+from portico.ask.clarify import MAX_OPTIONS, clarify, hinted_at, labels, named_by, named_in
 from portico.ask.comparison import Contest, contests_in, led_by, meant
-from portico.ask.compose import Sentence, answer, compare, summarize
-from portico.ask.deeds import CONFIRM, Deed, needs_confirmation, questions_for, read_deed, wanted_operation
+from portico.ask.compose import Sentence, answer, compare, kind_of, summarize
+from portico.ask.deeds import (
+    CONFIRM,
+    Deed,
+    Offer,
+    hint_of,
+    needs_confirmation,
+    parameter_for,
+    questions_for,
+    read_deed,
+    shape_of,
+    suits,
+    unsuited,
+    wanted_operation,
+)
 from portico.ask.events import (
     Clarify,
     Constraint,
@@ -44,6 +57,8 @@ from portico.search import Finder, Wish
 
 DEPTH = 60  # hits that are ranked
 NAMED_DEPTH = 20  # hits that might be what a command calls by its name
+FEW_ITEMS = 24  # that a command may be about are all offered
+LOOKED_AT = 100  # items among which there may be few that a command can be about
 SORTED_DEPTH = 1000  # hits that another order than relevance is given to
 READ_CHARACTERS = 2000  # of a question; who writes more has said what it is about
 CONTEXT_CHARACTERS = 2000  # of earlier questions and what is known of the person
@@ -105,7 +120,11 @@ class _Turn:
     @property
     def depth(self) -> int:
         """How many hits are ranked."""
-        return SORTED_DEPTH if self.meaning.sort else max(DEPTH, self.ask.start + self.ask.limit + 10)
+        return (
+            SORTED_DEPTH
+            if self.meaning.sort or self.meaning.is_counting
+            else max(DEPTH, self.ask.start + self.ask.limit + 10)
+        )
 
     @property
     def key(self) -> str:
@@ -237,17 +256,18 @@ class Pipeline:
             return
         given = {**ask.filters, **ask.answers}
         deed = read_deed(operation, ask.text, given, datetime.now(UTC).date(), speech.language)
-        deed = await self._with_items(deed, ask.text, asker)
+        deed = await self._with_items(deed, ask.text, asker, speech)
         confirmed = ask.answers.get(CONFIRM)
-        unsure = needs_confirmation(operation) and not is_yes(confirmed) and not is_no(confirmed)
-        if (deed.missing or unsure) and not ask.may_clarify:
+        unsure = needs_confirmation(operation) and not is_yes(confirmed)
+        is_open = (bool(deed.missing) or unsure) and not is_no(confirmed)
+        if is_open and not ask.may_clarify:
             return
         said = tuple(
-            Constraint(name, f"{spoken(name)}: {shown_value(value)}", "") for name, value in deed.params.items()
+            Constraint(name, f"{spoken(name)}: {shown_value(value)}", "") for name, value in deed.shown.items()
         )
         ignored = tuple(f"query.{name[:100]}" for name in ask.filters if name not in deed.params)
         yield Understood(ask.text, (), said, ignored, speech.language)
-        if deed.missing or unsure:
+        if is_open:
             # What is missing comes first: nobody confirms half a thing.
             yield Clarify(speech.tell_more, questions_for(deed, speech, confirm=not deed.missing))
             return
@@ -260,22 +280,61 @@ class Pipeline:
             yield Did(outcome.operation, outcome.result)
             yield Finished(1)
 
-    async def _with_items(self, deed: Deed, text: str, asker: Asker) -> Deed:
-        """With the ids of items that the command calls by their names: a parameter is named after their kind."""
-        found: dict[str, str] = {}
+    async def _with_items(self, deed: Deed, text: str, asker: Asker, speech: Phrases) -> Deed:
+        """With the ids of items that the command or an answer names: a parameter is named after their kind."""
+        properties, _ = shape_of(deed.operation)
         for collection in (self._catalog().collections[name] for name in asker.collections):
-            if collection.one in deed.missing:
-                id = await self._called(collection.name, text, asker.seen)
-                found.update({collection.one: id} if id else {})
-        missing = tuple(name for name in deed.missing if name not in found)
-        return replace(deed, params={**deed.params, **found}, missing=missing)
+            name = parameter_for(properties, collection.one)
+            if name and isinstance(said := deed.params.get(name), str) and said:
+                deed = await self._with_answer(deed, name, collection.name, asker.seen, speech)
+            elif name in deed.missing:
+                deed = await self._with_item(deed, name, collection.name, text, asker.seen, speech)
+        return deed
 
-    async def _called(self, collection: str, text: str, seen: int) -> str | None:
-        """The id of the item whose whole name stands in a text; the longest name counts."""
+    async def _with_answer(self, deed: Deed, name: str, collection: str, seen: int, speech: Phrases) -> Deed:
+        """With the item that an answer names, by its id or by its name."""
+        said = str(deed.params[name])[:READ_CHARACTERS]
+        known = await self._finder.store.get(collection, said) if said.isprintable() else None
+        near = [] if known else await self._near(collection, said, seen)
+        meant = [known] if known else named_by(said, near)
+        why = "" if meant else speech.nothing_for(said[:200])
+        return await self._settled(deed, name, collection, meant, near, why, speech)
+
+    async def _with_item(self, deed: Deed, name: str, collection: str, text: str, seen: int, speech: Phrases) -> Deed:
+        """With the item whose whole name a command has; those that it hints at are offered."""
+        meant = named_in(text, await self._near(collection, text, seen))
+        hint = "" if meant else hint_of(text, deed.operation, datetime.now(UTC).date(), speech.language)
+        near = hinted_at(hint, await self._near(collection, hint, seen)) if hint else []
+        return await self._settled(deed, name, collection, meant, near, "", speech)
+
+    async def _settled(
+        self,
+        deed: Deed,
+        name: str,
+        collection: str,
+        meant: Sequence[Item],
+        near: Sequence[Item],
+        why: str,
+        speech: Phrases,
+    ) -> Deed:
+        """With the one item that is meant and can be taken; otherwise asking, with the best to choose from."""
+        operation = deed.operation
+        fitting = [item for item in meant if suits(operation, item)]
+        if len(fitting) == 1:
+            return deed.with_item(name, fitting[0])
+        if meant and not fitting:
+            why = unsuited(meant[0], speech.language)
+        offered = fitting or [item for item in near if suits(operation, item)]
+        if not offered:
+            page = await self._finder.find(Query(collection, limit=LOOKED_AT))
+            offered = [item for item in page.items if suits(operation, item)]
+            is_few = len(page.items) < LOOKED_AT and len(offered) <= FEW_ITEMS
+            return deed.asking(name, Offer(labels(offered) if is_few else (), why))
+        return deed.asking(name, Offer(labels(offered)[:MAX_OPTIONS], why))
+
+    async def _near(self, collection: str, text: str, seen: int) -> list[Item]:
         hits, _ = await self._finder.find_across([Wish(collection)], text, NAMED_DEPTH, seen)
-        said = frozenset(key_of(text))
-        names = [(key_of(title_of(hit.item.data)), hit.item.id) for hit in hits]
-        return max((pair for pair in names if pair[0] and said.issuperset(pair[0])), default=((), None))[1]
+        return [hit.item for hit in hits]
 
     # What the question compares
 
@@ -336,13 +395,23 @@ class Pipeline:
                 shown.append(each)
         # More than were looked at may fit: then nobody knows how many.
         total = len(shown) if len(scored) < turn.depth else None
+        if turn.meaning.is_counting:
+            total = await self._counted(turn) or total
+        kind = kind_of([each.item for each in shown], turn.phrases)
         shown = shown[ask.start : ask.start + ask.limit]
-        async with aclosing(self._said(turn, shown, total)) as pieces:
+        async with aclosing(self._said(turn, shown, total, kind)) as pieces:
             async for piece in pieces:
                 yield piece
         if not shown and not ask.attached:
             turn.notes.append(_nothing(turn))
         yield Finished(len(shown), tuple(turn.notes), turn.bill.cost)
+
+    async def _counted(self, turn: _Turn) -> int | None:
+        """How many there are, where filters alone decide: the store knows them all, and counts what is there twice."""
+        targets = turn.meaning.targets
+        if any(target.without for target in targets):
+            return None
+        return sum([await self._finder.store.count(target.name, target.where) for target in targets])
 
     async def _ordered(self, turn: _Turn, scored: list[Scored]) -> AsyncGenerator[Scored | Promised]:
         if self._judge is None or not scored or turn.meaning.sort or turn.compared:
@@ -366,7 +435,7 @@ class Pipeline:
         if not scored and meaning.categories:
             scored = await self._search(turn, [(target, target.relaxed) for target in meaning.targets])
             turn.notes += [turn.phrases.left_out(each) for each in meaning.categories if scored]
-        if not scored and meaning.constraints and meaning.text:
+        if not scored and meaning.is_limited and meaning.text:
             turn.meaning = replace(meaning, text="", content=())
             scored = await self._search(turn, [(target, target.where) for target in meaning.targets])
             turn.notes += [turn.phrases.left_out(meaning.text)] if scored else []
@@ -380,13 +449,13 @@ class Pipeline:
             first = [] if turn.meaning.text else await self._first(turn, sort)
             turn.notes += [] if first else [turn.phrases.among(SORTED_DEPTH)]
             scored = first or scored
-        return sorted_by(scored, sort, turn.fields) or scored
+        return sorted_by(scored, sort, {each.name: each.fields for each in turn.meaning.targets}) or scored
 
     async def _first(self, turn: _Turn, sort: Sort) -> list[Scored]:
         """The first of very many by a field, where nothing else decides: the store knows them all."""
         found: list[Scored] = []
         for target in turn.meaning.targets:
-            path = target.fields.sortable(sort.role)
+            path = turn.meaning.sorted_by(target)
             if path is None or target.without or not target.fields.collection.field(path).is_typed:
                 return []
             order = (Order(path, sort.descending),)
@@ -417,6 +486,7 @@ class Pipeline:
             meaning.hints,
             frozenset(stem for word in meaning.content for stem in key_of(word)),
             bool(meaning.constraints),
+            meaning.is_strict,
         )
         return ranked(hits, wished)
 
@@ -464,7 +534,7 @@ class Pipeline:
 
     # Composing
 
-    async def _said(self, turn: _Turn, shown: Sequence[Scored], total: int | None) -> AsyncGenerator[Said]:
+    async def _said(self, turn: _Turn, shown: Sequence[Scored], total: int | None, kind: str) -> AsyncGenerator[Said]:
         mode = next((mode for mode in ("generate", "summarize") if mode in turn.ask.modes), None)
         attached = turn.ask.attached
         if mode is None or not (shown or attached):
@@ -484,10 +554,10 @@ class Pipeline:
                 return
             turn.give_up_model()
         question, speech = turn.meaning.question, turn.phrases
-        compose = answer if mode == "generate" else summarize
+        compose = answer if mode == "generate" and not turn.meaning.is_counting else summarize
         is_counted = total is not None and not attached and not compared
         apart = compare(question, compared, speech) if compared and not attached else ()
-        for sentence in apart or compose(question, items, speech, total, is_counted=is_counted):
+        for sentence in apart or compose(question, items, speech, total, is_counted=is_counted, kind=kind):
             yield _piece(sentence)
 
 
@@ -531,6 +601,6 @@ def _covers(findings: Sequence[Finding]) -> int:
 
 def _nothing(turn: _Turn) -> str:
     limits = [each.says for each in turn.meaning.constraints]
-    if limits:
+    if limits and turn.meaning.is_limited:
         return turn.phrases.nothing_within(limits)
     return turn.phrases.nothing_for(turn.meaning.question[:200])

@@ -30,6 +30,9 @@ TITLED = 0.20  # for what has everything the question is about in its name
 ASKED_ALREADY = 0.5  # for a question that is answered there, word for word
 HINTED = 0.20  # for what is of a wide kind that the question names: "places"
 FITTING = 0.5
+NAMED_SHARE = 0.5  # of the best score, for what is put in another order than relevance
+MEANT_SHARE = 0.8  # the same where nothing says the words, and what they mean is all there is
+NAMED_WORDS = 0.8  # of the words that the best of a collection has
 ALIKE = 0.9  # of the words that two texts have in common, for them to be the same
 
 
@@ -53,13 +56,17 @@ class Wishes:
     hints: frozenset[str]  # collections that the question may mean
     content: frozenset[str]  # stems of what the question is about, beyond what filters test
     is_bounded: bool  # filters say what is wanted: the best of what they let through is an answer
+    is_strict: bool = False  # what is named has to be what is found: another order will hide which fits best
 
 
 def ranked(hits: Sequence[Hit], wishes: Wishes) -> list[Scored]:
     """Best first; what does not answer the question is left out, and what is there twice is merged."""
-    fitting = (_relevant(hits) if wishes.content else list(hits)) or (list(hits) if wishes.is_bounded else [])
+    fitting = (_relevant(hits) if wishes.content else list(hits)) or (
+        list(hits) if wishes.is_bounded and not wishes.is_strict else []
+    )
     if not fitting:
         return []
+    fitting = _named(fitting, wishes.content) if wishes.is_strict and wishes.content else fitting
     sure = max(map(_certainty, fitting)) if wishes.content else 1.0
     tests = {name: _tests(filters, wishes.fields[name]) for name, filters in wishes.favours.items() if filters}
     moved = [
@@ -86,6 +93,24 @@ def _relevant(hits: Sequence[Hit]) -> list[Hit]:
         return []
     best = max(hit.score for hit in hits)
     return [hit for hit in hits if hit.score >= KEPT_SHARE * best]
+
+
+def _named(hits: Sequence[Hit], content: frozenset[str]) -> list[Hit]:
+    """What matches the words well. If something is called by them, it is looked for only where such things are."""
+    titled = {hit.item.collection for hit in hits if content <= frozenset(_name(hit.item))}
+    near = [hit for hit in hits if not titled or hit.item.collection in titled]
+    most: dict[str, float] = {}
+    for hit in near:
+        most[hit.item.collection] = max(hit.covered, most.get(hit.item.collection, 0.0))
+    is_said = any(most.values())
+    least = (NAMED_SHARE if is_said else MEANT_SHARE) * max(hit.score for hit in near)
+    return [
+        hit
+        for hit in near
+        if hit.score >= least
+        and hit.covered >= NAMED_WORDS * most[hit.item.collection]
+        and (hit.covered > 0 or not is_said)
+    ]
 
 
 def _is_evidence(hit: Hit) -> bool:
@@ -166,7 +191,9 @@ def is_same(a: Item, b: Item) -> bool:
 
 def sorted_by(scored: Sequence[Scored], sort: Sort, fields: Mapping[str, Fields]) -> list[Scored] | None:
     """The same items by a field, those without it last; None if none of them has it. Scores follow the order."""
-    values = [(each, _value(each.item, sort, fields[each.item.collection])) for each in scored]
+    paths = {name: sorting_path(each, sort, fields.values()) for name, each in fields.items()}
+    found = [(each, fields[each.item.collection], paths[each.item.collection]) for each in scored]
+    values = [(each, _value(each.item, sort, known, path) if path else None) for each, known, path in found]
     having = [(value, each) for each, value in values if value is not None]
     if not having:
         return None
@@ -176,10 +203,13 @@ def sorted_by(scored: Sequence[Scored], sort: Sort, fields: Mapping[str, Fields]
     return [replace(each, score=score) for each, score in zip(order, falling, strict=True)]
 
 
-def _value(item: Item, sort: Sort, fields: Fields) -> float | None:
-    path = fields.sortable(sort.role)
-    if path is None:
-        return None
+def sorting_path(fields: Fields, sort: Sort, asked: Iterable[Fields]) -> str | None:
+    """The path to sort by: the length of a text stands for time only where none of those asked takes any."""
+    path = fields.path(sort.role)
+    return path if path or any(each.path(sort.role) for each in asked) else fields.sortable(sort.role)
+
+
+def _value(item: Item, sort: Sort, fields: Fields, path: str) -> float | None:
     known: Field = fields.collection.field(path)
     found = [known.typed_value(item.data)] if known.is_typed else reached(item.data, segments(path))
     flat = [each for value in found for each in (cast("list[Any]", value) if isinstance(value, list) else [value])]

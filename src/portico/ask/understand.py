@@ -3,19 +3,48 @@
 Every collection says for itself what a clue means to it (`Fields`), and those that can tell most are asked.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
+from datetime import UTC, date, datetime, time
 from typing import Any
 
 from portico.ask.attributes import LOCATIONS, MAX_SEVERAL, attribute_clues, name_of, remembered_clues, texts_in
-from portico.ask.clues import Clue, Made, being, diet_clues, grams, is_factual, placed, said_clues, spans_of, tokens_of
+from portico.ask.clues import (
+    Clue,
+    Made,
+    being,
+    dated,
+    diet_clues,
+    grams,
+    is_factual,
+    placed,
+    said_clues,
+    spans_of,
+    tokens_of,
+)
 from portico.ask.events import Constraint
-from portico.ask.fields import Fields, Key, called, key_of, spoken
+from portico.ask.fields import DATED, Fields, Key, called, key_of, spoken
 from portico.ask.followup import stand_alone
-from portico.ask.kinds import CALLED, CHEAP, COOKING, DESCRIBING, DOERS, OPEN, VAGUE, WIDE, is_kind
+from portico.ask.kinds import (
+    CALLED,
+    CHEAP,
+    COOKING,
+    COUNTED,
+    DESCRIBING,
+    DOERS,
+    HOURS,
+    OPEN,
+    OPENING,
+    PICKING,
+    SOON,
+    VAGUE,
+    WIDE,
+    is_kind,
+)
 from portico.ask.phrasebook import Phrases
-from portico.ask.reading import Finding, In, Near, Sort, read
+from portico.ask.rank import sorting_path
+from portico.ask.reading import Finding, In, Near, Sort, When, read
 from portico.calls import Ask
 from portico.index.text import STOPWORDS, fold, words
 from portico.items import TITLES
@@ -74,6 +103,8 @@ class Meaning:
     kind: str = ""  # the collection that the question names
     hints: frozenset[str] = frozenset()  # collections of a wide kind that it names: "places"
     is_open: bool = False  # "something", "ideas": it leaves the choice to us
+    is_counting: bool = False  # "how many": of everything that the filters let through
+    is_strict: bool = False  # what is put in order has to be what the words name
     place: Place | None = None  # to be found before anything else
     favours: Mapping[str, tuple[Filter, ...]] = field(default_factory=dict[str, tuple[Filter, ...]])
 
@@ -85,13 +116,22 @@ class Meaning:
         return tuple(dict.fromkeys((*made, *self._order(), *self.found_out)))
 
     def _order(self) -> tuple[Constraint, ...]:
-        if self.sort is None:
-            return ()
-        paths = [path for target in self.targets if (path := target.fields.sortable(self.sort.role))]
+        if self.sort is None or self.sort.start == self.sort.end:
+            return ()  # an order that goes without saying
+        paths = [path for target in self.targets if (path := self.sorted_by(target))]
         limits, said = self.speech.limits, self.question[self.sort.start : self.sort.end]
         ends = (limits.oldest, limits.newest) if self.sort.role == "date" else (limits.lowest, limits.highest)
         end = ends[self.sort.descending]
         return tuple(Constraint(path, being(called(path), end)(self.speech), said) for path in paths)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether it says what is wanted in more than words. An order alone does not, unless it is of one kind."""
+        return bool(self.found_out or any(target.told for target in self.targets) or (self.sort and self.kind))
+
+    def sorted_by(self, target: Target) -> str | None:
+        """The path that the order goes by in a collection."""
+        return sorting_path(target.fields, self.sort, [each.fields for each in self.targets]) if self.sort else None
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -116,7 +156,7 @@ class Meaning:
         ]
         text = " ".join(names)
         kept = replace(self, text=text, content=tuple(words(text)), targets=tuple(targets))
-        return replace(kept, sort=None, place=None, found_out=(), favours={})
+        return replace(kept, sort=None, is_strict=False, place=None, found_out=(), favours={})
 
     def naming(self, place: Place) -> tuple[Target, ...]:
         """The targets whose items name a place themselves, kept to those that do."""
@@ -143,37 +183,48 @@ class Meaning:
         """How much the question says: a limit says more than a word."""
         clues = {each.clue.slot: each.clue for target in self.targets for each in target.told}
         describes = any(word.lower() in DESCRIBING for word in words(self.question))
-        return len(self.content) + sum(2 if clue.strict else 1 for clue in clues.values()) + int(describes)
+        said = len(self.content) + sum(2 if clue.strict else 1 for clue in clues.values()) + int(describes)
+        return said + 2 * self.is_counting
 
 
 def understand(ask: Ask, site: Sequence[Fields], language: str, today: date, speech: Phrases) -> Meaning:
     """What a question in a language means to these collections, to be said in words of perhaps another one."""
-    turn = stand_alone(ask.text, ask.previous, language)
+    sure = _counted(ask.text, site)
+    turn = stand_alone(ask.text, () if sure else ask.previous, language)
     if turn.depends:
         ask = replace(ask, answers={**ask.settled, **ask.answers})
     findings = read(turn.text, today, language)
     attributes, ignored = attribute_clues(ask, today, language)
     calls = _called(turn.text, site)
-    chosen, named, wrong = _chosen(ask, site, calls)
-    said = [clue for clue in said_clues(findings, turn.text) if clue.slot != "date" or not _is_about_cooking(turn.text)]
+    chosen, named, wrong = _chosen(ask, site, calls, sure)
+    said = [clue for clue in said_clues(findings, turn.text) if clue.slot != "date" or _takes_place(turn.text, chosen)]
     clues = _latest([*remembered_clues(ask, today, language), *said, *attributes])
     clues += diet_clues(turn.text, language)
     targets, lost = _targets(clues, chosen, ask.where)
     place = _place(ask, findings, turn.text, targets)
     rest = _cut(turn.text, targets, findings)
     is_open = _is_open(turn.text)
-    sort = next((each for each in reversed(findings) if isinstance(each, Sort)), None) or _modest(turn.text)
+    sort = _asked_order(findings, read(ask.text, today, language)) or _modest(turn.text)
+    rest = _without_words(rest, PICKING) if sort else rest
     facets = _categories(rest, targets, turn.text)
     says_more = any(target.told for target in targets) or named or is_open or sort
     if not says_more and not any(each.path == "@type" for each in facets):
         facets = []  # one word says too little to look nowhere else
     rest = _without_names(rest, [each for each in chosen if each.collection.name == named])
     text_words = _content(rest, language, facets)
+    is_counting = bool(named and _HOW_MANY.match(turn.text)) and not _beyond(
+        COUNTED, _content(_HOW_MANY.sub("", rest), language, facets)
+    )
+    text_words = () if is_counting else text_words
+    heads = _heads(rest, language, facets) if sort else []
     if facets:
         targets = _narrowed(targets, facets, alone=not text_words)
+    if heads and sort:
+        targets = _in_order([each for each in targets if each.name in heads] or targets, sort)
+    sort, targets = _in_time(sort, targets, turn.text, findings, today)
     return Meaning(
         question=turn.text,
-        text=_without_filler(rest) if text_words else "",
+        text=_without_words(rest, OPEN) if text_words else "",
         targets=targets,
         speech=speech,
         ignored=tuple(dict.fromkeys([*ignored, *wrong, *(_unheard(lost, place) if chosen else ())])),
@@ -183,6 +234,8 @@ def understand(ask: Ask, site: Sequence[Fields], language: str, today: date, spe
         kind=named,
         hints=calls,
         is_open=is_open,
+        is_counting=is_counting,
+        is_strict=_is_strict(sort, targets) and not (turn.refers and heads),
         place=place,
         favours=_favours(rest, targets),
     )
@@ -191,8 +244,13 @@ def understand(ask: Ask, site: Sequence[Fields], language: str, today: date, spe
 # Which collections
 
 
-def _chosen(ask: Ask, site: Sequence[Fields], calls: frozenset[str]) -> tuple[list[Fields], str, list[str]]:
-    """The collections a question is put to, the one it names, and what it asks for that is not there."""
+def _chosen(
+    ask: Ask, site: Sequence[Fields], calls: frozenset[str], sure: frozenset[str]
+) -> tuple[list[Fields], str, list[str]]:
+    """The collections a question is put to, the one it names, and what it asks for that is not there.
+
+    A wide kind that is named says little of where to look, unless it is surely that one.
+    """
     chosen, wrong = list(site), list[str]()
     given = {**ask.filters, **ask.answers}
     for name in ("site", "collection"):
@@ -202,8 +260,8 @@ def _chosen(ask: Ask, site: Sequence[Fields], calls: frozenset[str]) -> tuple[li
     kinds = [ask.filters[name] for name in ("itemType", "item_type", "@type") if name in ask.filters]
     for kind in kinds:
         chosen = [each for each in chosen if any(_has_kind(each, one) for one in texts_in(kind)[:MAX_SEVERAL])]
-    named = next((each for each in chosen if each.collection.name in calls), None)
-    if named and not kinds and len(chosen) > 1 and named.collection.type not in WIDE:
+    named = next((each for each in chosen if each.collection.name in (sure or calls)), None)
+    if named and not kinds and len(chosen) > 1 and (sure or named.collection.type not in WIDE):
         return [named], named.collection.name, wrong
     return chosen, chosen[0].collection.name if len(chosen) == 1 else "", wrong
 
@@ -232,6 +290,12 @@ def _called(text: str, site: Sequence[Fields]) -> frozenset[str]:
         for each in site
         if any(_within(name, said[language]) for language in READ_IN for name in _names(each, language))
     )
+
+
+def _counted(text: str, site: Sequence[Fields]) -> frozenset[str]:
+    """The collections whose things a question asks the number of, right behind "how many"."""
+    found = _HOW_MANY.match(text)
+    return _called(" ".join(words(text[found.end() :])[:2]), site) if found else frozenset()
 
 
 def _names(fields: Fields, language: str) -> frozenset[Key]:
@@ -405,15 +469,92 @@ def _content(text: str, language: str, facets: Sequence[Facet]) -> tuple[str, ..
     )
 
 
-def _without_filler(text: str) -> str:
-    """The text without words that wish and name nothing: they stand in many items, and mean none."""
-    return " ".join(word for word in text.split() if word.strip(".,;:!?").lower() not in OPEN)
+def _without_words(text: str, empty: frozenset[str]) -> str:
+    """The text without words that wish or pick and name nothing: they stand in many items, and mean none."""
+    return " ".join(word for word in text.split() if word.strip(".,;:!?").lower() not in empty)
+
+
+def _beyond(empty: frozenset[str], content: Iterable[str]) -> list[str]:
+    return [word for word in content if word.lower() not in empty]
+
+
+_HOW_MANY = re.compile(
+    r"\W*(?:(?:and|und|y|et) )?(?:how many|wie ?viele|cu[aá]nt[ao]s|combien (?:de\b|d['’]))", re.IGNORECASE
+)
+
+
+def _heads(text: str, language: str, facets: Sequence[Facet]) -> list[str]:
+    """The collections of the category that says what is wanted: "soup" in "lentil soup", and not in "soup bowl"."""
+    stop, phrase = STOPWORDS.get(language, frozenset[str]()) | STOPWORDS["en"], list[str]()
+    for word in words(text.lower()):
+        if word not in stop:
+            phrase.append(word)
+        elif phrase:
+            break
+    said = " ".join(phrase)
+    return [each.collection for each in facets if said and f" {said}".endswith(f" {each.words.lower()}")]
+
+
+def _is_strict(sort: Sort | None, targets: Sequence[Target]) -> bool:
+    """Whether things will stand in another order than that of their relevance."""
+    asked = [each.fields for each in targets]
+    return sort is not None and any(sorting_path(each, sort, asked) for each in asked)
+
+
+def _in_order(targets: Sequence[Target], sort: Sort) -> tuple[Target, ...]:
+    """Those that can be put in an order; all, if none can."""
+    return tuple(each for each in targets if each.fields.path(sort.role)) or tuple(targets)
 
 
 def _modest(text: str) -> Sort | None:
     """ "Cheap" asks for an order, not for a price."""
     found = next((word for word in words(text) if word.lower() in CHEAP), None)
     return Sort("price", False, text.find(found), text.find(found) + len(found)) if found else None
+
+
+def _asked_order(findings: Sequence[Finding], latest: Sequence[Finding]) -> Sort | None:
+    """The order that was asked for last, wherever it stands in the question."""
+    orders = [each for each in findings if isinstance(each, Sort)]
+    now = {(each.role, each.descending) for each in latest if isinstance(each, Sort)}
+    return next((each for each in reversed(orders) if (each.role, each.descending) in now), (orders or [None])[-1])
+
+
+def _in_time(
+    sort: Sort | None, targets: tuple[Target, ...], text: str, findings: Sequence[Finding], today: date
+) -> tuple[Sort | None, tuple[Target, ...]]:
+    """What is still to come in its order, though nobody says so; and the next of what takes place is none that is over.
+
+    What does not take place has no next.
+    """
+    dated_ones, begins = tuple(each for each in targets if _is_dated(each.fields)), datetime.combine(today, time(), UTC)
+    if sort and fold(text[sort.start : sort.end]) in SOON:
+        only = dated_ones if len(dated_ones) == len(targets) else ()
+        coming = When(begins, None, text[sort.start : sort.end], sort.start, sort.end)
+        return (sort, tuple(_from_then(each, coming) for each in only)) if only else (None, targets)
+    is_to_come = any(isinstance(each, When) and (each.start_at, each.end_at) == (begins, None) for each in findings)
+    return (Sort("date", False, 0, 0), dated_ones) if is_to_come and dated_ones and not sort else (sort, targets)
+
+
+def _from_then(target: Target, when: When) -> Target:
+    clue = Clue("date", when.words, dated(when))
+    made = clue.make(target.fields)
+    if made is None or any(each.clue.slot == "date" for each in target.told):
+        return target
+    where, relaxed = (And((each, made.where)) for each in (target.where, target.relaxed))
+    return replace(target, where=where, relaxed=relaxed, told=(*target.told, Telling(clue, made)))
+
+
+def _is_dated(fields: Fields) -> bool:
+    return (fields.path("date") or "").rpartition(".")[2] in DATED
+
+
+def _takes_place(text: str, chosen: Sequence[Fields]) -> bool:
+    """Whether a day in a question is that of an event: not when somebody cooks, and not when a place is open."""
+    if _is_about_cooking(text):
+        return False
+    is_named = len(chosen) == 1 and _is_dated(chosen[0])
+    said = {fold(word) for word in words(text)}
+    return is_named or said.isdisjoint(OPENING if is_factual(text) else HOURS)
 
 
 def _is_about_cooking(text: str) -> bool:

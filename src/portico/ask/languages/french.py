@@ -135,7 +135,8 @@ LEXICON = Lexicon(
             COSTLY: "plus cher|plus chère|plus chers|plus chères",
             QUICK: "plus rapide|plus rapides|plus court|plus courte|plus courts|plus courtes",
             LONG: "plus long|plus longue|plus longs|plus longues",
-            LIKED: "mieux noté|mieux notée|mieux notés|mieux notées|plus populaire|plus populaires",
+            LIKED: "mieux noté|mieux notée|mieux notés|mieux notées|plus populaire|plus populaires"
+            "|meilleure note|meilleures notes|avec la meilleure note|avec les meilleures notes",
             DISLIKED: "moins bien noté|moins bien notée|moins bien notés|moins bien notées",
             NEW: "plus récent|plus récente|plus récents|plus récentes|dernières|derniers",
             OLD: "plus ancien|plus ancienne|plus anciens|plus anciennes|prochain|prochaine|prochains|prochaines",

@@ -150,7 +150,8 @@ LEXICON = Lexicon(
             COSTLY: "am teuersten",
             QUICK: "am schnellsten|am kürzesten|schneller|kürzer",
             LONG: "am längsten|länger",
-            LIKED: "am besten bewertet|bestbewertet|am beliebtesten",
+            LIKED: "am besten bewertet|bestbewertet|am beliebtesten|beste bewertung|besten bewertungen"
+            "|mit der besten bewertung|mit den besten bewertungen|mit bester bewertung",
             DISLIKED: "am schlechtesten bewertet",
             NEW: "am neuesten|neuer",
             OLD: "am ältesten",

@@ -140,7 +140,8 @@ LEXICON = Lexicon(
             QUICK: "más rápido|más rápida|más rápidos|más rápidas|más corto|más corta|más cortos|más cortas",
             LONG: "más largo|más larga|más largos|más largas",
             LIKED: "mejor valorado|mejor valorada|mejor valorados|mejor valoradas|mejor puntuado|más popular"
-            "|más populares",
+            "|más populares|mejor valoración|mejores valoraciones|con mejor valoración|con mejores valoraciones"
+            "|con la mejor valoración|mejor puntuación|con mejor puntuación|mejor calificados",
             DISLIKED: "peor valorado|peor valorada|peor valorados|peor valoradas",
             NEW: "más nuevo|más nueva|más nuevos|más nuevas|más reciente|más recientes|último|última|últimos|últimas",
             OLD: "más antiguo|más antigua|más antiguos|más antiguas|próximo|próxima|próximos|próximas",
