@@ -20,17 +20,14 @@ import msgspec
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright, expect
-from tests.faces.conftest import listening
+from tests.faces.conftest import serving
 
 from portico.calls import Call, Caller
 from portico.catalog import Danger
 from portico.cli import demo_config
-from portico.config import Config, Safety, Search, StoreSettings
+from portico.config import Safety, Search, StoreSettings
 from portico.identity import Credentials, make_key
-from portico.ingest import load_sources
-from portico.observe import nowhere
-from portico.server import Parts, opened_site
-from portico.store import open_store
+from portico.server import Parts
 
 NEEDED = "PORTICO_NEED_BROWSER"  # set where a session without a browser is a failure
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -226,18 +223,6 @@ async def open_town(folder: Path) -> AsyncIterator[Town]:
     )
     async with serving(config) as (parts, base):
         yield Town(parts, base, await key_of(parts, "ada", "approve"))
-
-
-@asynccontextmanager
-async def serving(config: Config) -> AsyncIterator[tuple[Parts, str]]:
-    """A site with everything of its sources, and its address."""
-    loading = await open_store(config.store_url)
-    await load_sources(config, loading, nowhere)
-    await loading.close()
-    async with opened_site(config) as parts:
-        await parts.index.sync(await parts.store.head())
-        async with listening(parts) as port:
-            yield parts, f"http://127.0.0.1:{port}"
 
 
 async def employ(parts: Parts, name: str) -> Agent:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
-from tests.browser.conftest import NARROW, Visitor, answered, employ, is_too_wide, key_of, serving, sign_in
-from tests.faces.conftest import listening, scripted, telling
+from tests.browser.conftest import NARROW, Visitor, answered, employ, is_too_wide, key_of, sign_in
+from tests.faces.conftest import listening, scripted, serving, telling
 
 from portico.ask.events import Action, Clarify, Did, Finished, Found, Question, Said, Understood
 from portico.config import parse_config

@@ -15,12 +15,14 @@ from tests.ports import free_port
 
 from portico.ask.events import Event
 from portico.calls import Ask, Caller
-from portico.config import parse_config
+from portico.config import Config, parse_config
 from portico.http import application, server_settings
 from portico.identity import make_key
+from portico.ingest import load_sources
+from portico.observe import nowhere
 from portico.server import Parts, opened_site
 from portico.site import Site
-from portico.store import Put
+from portico.store import Put, open_store
 
 ROOMS: dict[str, dict[str, Any]] = {
     "attic": {"@type": "HotelRoom", "name": "The attic", "beds": 2, "price": 60.0, "url": "/rooms/attic"},
@@ -148,6 +150,18 @@ async def listening(app: ASGIApp | Parts) -> AsyncIterator[int]:
     finally:
         server.should_exit = True
         await serving
+
+
+@asynccontextmanager
+async def serving(config: Config) -> AsyncIterator[tuple[Parts, str]]:
+    """A site with everything of its sources, and its address."""
+    loading = await open_store(config.store_url)
+    await load_sources(config, loading, nowhere)
+    await loading.close()
+    async with opened_site(config) as parts:
+        await parts.index.sync(await parts.store.head())
+        async with listening(parts) as port:
+            yield parts, f"http://127.0.0.1:{port}"
 
 
 def frames_of(text: str) -> list[tuple[str, str]]:

@@ -16,14 +16,11 @@ from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import A2AError
 from google.protobuf.json_format import MessageToDict, ParseDict
 from tests.faces.a2a.conftest import hearing
-from tests.faces.conftest import key_of, listening
+from tests.faces.conftest import key_of, serving
 
 from portico.cli import demo_config
 from portico.config import Search, StoreSettings
-from portico.ingest import load_sources
-from portico.observe import nowhere
-from portico.server import Parts, opened_site
-from portico.store import open_store
+from portico.server import Parts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -58,13 +55,8 @@ async def town(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Town]:
     config = msgspec.structs.replace(
         demo_config(), store=store, search=Search(embedder="none:"), allow_hosts=["127.0.0.1"]
     )
-    loading = await open_store(config.store_url)
-    await load_sources(config, loading, nowhere)
-    await loading.close()
-    async with opened_site(config) as parts:
-        await parts.index.sync(await parts.store.head())
-        async with listening(parts) as port:
-            yield Town(parts, f"http://127.0.0.1:{port}")
+    async with serving(config) as (parts, base):
+        yield Town(parts, base)
 
 
 def message(said: str | Mapping[str, Any], **more: Any) -> pb.SendMessageRequest:
