@@ -15,8 +15,9 @@ from portico.calls import Call, Caller, Retrieval, Task, TaskState
 from portico.catalog import Collection, Field, FieldType
 from portico.errors import InvalidCursor, UnknownCollection, UnknownField, Unsupported
 from portico.index.memory import MemoryIndex
+from portico.pages import MAX_PAGE_BYTES, MAX_PAGE_ITEMS
 from portico.query import Aggregate, Aggregation, Condition, Near, Order, Page, Query, parse_filter
-from portico.search import MAX_PAGE_BYTES, MAX_PAGE_ITEMS, Finder, Wish
+from portico.search import Finder, Wish
 from portico.store import Merge, Put, Remove, Store, Write, open_store
 
 NOW = datetime(2024, 5, 1, tzinfo=UTC)

@@ -2,25 +2,23 @@
 
 import asyncio
 import contextlib
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from portico.calls import Retrieval
-from portico.catalog import ID, Collection, Field, scalar_at
+from portico.catalog import ID, Collection
 from portico.errors import InvalidCursor, Unavailable, UnknownCollection, UnknownField, Unsupported
 from portico.index import DEPTH, TEXT_SHARE, Index, Ranked, Search
 from portico.items import Item
 from portico.models import Embedder
 from portico.nearness import DIGITS
+from portico.pages import Pages, in_order
 from portico.query import (
-    ABSENT,
     EVERYTHING,
     Filter,
     Near,
@@ -31,7 +29,6 @@ from portico.query import (
     matcher,
     project,
     read_cursor,
-    sort_key,
 )
 from portico.store import Store
 
@@ -40,10 +37,6 @@ Vector: TypeAlias = NDArray[np.float32]
 SPARE = 8  # candidates beyond a page, in case some have changed since they were indexed
 MAX_ORDERED = 1000  # best matches among which another order than relevance is given
 FRESH_SECONDS = 0.25  # that a search waits for what other processes wrote; under a heavy load it answers without
-MAX_PAGES = 2000  # kept in memory
-MAX_PAGE_ITEMS = 200  # of one that is kept: to learn that a long one is too large takes long
-MAX_PAGE_BYTES = 256_000  # as JSON
-MAX_PAGES_BYTES = 8_000_000  # of all; in memory it is several times that
 
 
 class Rank(Protocol):
@@ -73,81 +66,12 @@ class Hit:
     in_context: float = 0.0  # the same of what the question is part of
 
 
-class Shelf:
-    """The pages of one state of the store; those that nobody has asked for longest go first."""
-
-    def __init__(self, head: int = -1, schema: Mapping[str, Collection] | None = None) -> None:
-        self._head = head
-        self._schema = schema
-        self._pages: OrderedDict[Query, tuple[Page, int]] = OrderedDict()
-        self._bytes = 0
-
-    def shows(self, head: int, schema: Mapping[str, Collection]) -> bool:
-        return head == self._head and schema is self._schema
-
-    def get(self, query: Query) -> Page | None:
-        found = self._pages.get(query)
-        if found is None:
-            return None
-        self._pages.move_to_end(query)
-        return found[0]
-
-    def put(self, query: Query, page: Page) -> None:
-        if len(page.items) + len(page.rows) > MAX_PAGE_ITEMS or query in self._pages:
-            return
-        size = len(repr(query)) + len(msgspec.json.encode(page))
-        if size > MAX_PAGE_BYTES:
-            return
-        self._pages[query] = page, size
-        self._bytes += size
-        while len(self._pages) > MAX_PAGES or self._bytes > MAX_PAGES_BYTES:
-            _, (_, freed) = self._pages.popitem(last=False)
-            self._bytes -= freed
-
-
-class Pages:
-    """Pages of queries without text, kept until an item or the shape of a collection changes, whoever changes it."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._shelf = Shelf()
-        self._stamp = -1  # when the shelf was last known to show the store as it is
-        self._looking = asyncio.Lock()
-
-    async def find(self, query: Query) -> Page:
-        # The stamp comes first: what is written after it makes the next one look again.
-        stamp = self._store.stamp()
-        if stamp is None:
-            return await self._store.find(query)
-        if stamp > self._stamp:
-            await self._look(stamp)
-        # A page goes where it was looked for. If that has been replaced meanwhile, it is forgotten with the rest.
-        shelf = self._shelf
-        page = shelf.get(query)
-        if page is None:
-            page = await self._store.find(query)
-            shelf.put(query, page)
-        return page
-
-    async def _look(self, stamp: int) -> None:
-        """Bring the shelf up to a stamp. Tasks, keys and notes are written too, and change no page."""
-        async with self._looking:
-            if stamp <= self._stamp:
-                return
-            # Those who wait here are served by one look, if it is at the newest.
-            newest = self._store.stamp() or stamp
-            schema, head = await self._store.refresh(), await self._store.head()
-            if not self._shelf.shows(head, schema):
-                self._shelf = Shelf(head, schema)
-            self._stamp = newest
-
-
 class Finder:
     def __init__(self, store: Store, index: Index | None = None, embedder: Embedder | None = None) -> None:
         self.store = store
         self.index = index
         self.embedder = embedder
-        self._pages = Pages(store)
+        self._pages = Pages(store, index)
 
     async def find(self, query: Query, seen: int = 0) -> Page:
         """A page of items. `seen` is a change the caller knows of and must find reflected."""
@@ -268,7 +192,9 @@ class Finder:
         ranked = await rank(MAX_ORDERED)
         found = await self._still_matching(query.collection, ranked.ids, query.where)
         scores = dict(zip(ranked.ids, ranked.scores, strict=True))
-        items = _sorted(sorted(found.values(), key=lambda item: item.id), query, self._collection(query.collection))
+        items = in_order(
+            sorted(found.values(), key=lambda item: item.id), query.order, self._collection(query.collection)
+        )
         start = 0
         if query.cursor:
             last = read_cursor(query, self.store.secret)[0]
@@ -358,20 +284,3 @@ def _position(query: Query, secret: bytes) -> tuple[float, str] | None:
         return None
     score, id = read_cursor(query, secret)
     return float(score), str(id)
-
-
-def _sorted(items: list[Item], query: Query, collection: Collection) -> list[Item]:
-    for key in reversed(query.order):
-        field = collection.field(key.field)
-        values = {item.id: sort_key(_value(item, field)) for item in items}
-        present = [item for item in items if values[item.id][0] < ABSENT]
-        absent = [item for item in items if values[item.id][0] == ABSENT]
-        present.sort(key=lambda item: values[item.id], reverse=key.descending)
-        items = absent + present if key.absent_first else present + absent
-    return items
-
-
-def _value(item: Item, field: Field) -> Any:
-    if field.name == ID:
-        return item.id
-    return field.typed_value(item.data) if field.is_typed else scalar_at(item.data, field.where)

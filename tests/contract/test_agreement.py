@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,13 @@ from tests.contract.shelf import all_ids, walk
 
 from portico.catalog import ID, Collection, Field, FieldType, scalar_at, segments, type_of
 from portico.errors import UnknownField
+from portico.index.columns import NeedsStore
 from portico.index.segment import Vocabulary, build_segment, dump_segment, load_segment, merge_segments
 from portico.index.snapshot import Snapshot
 from portico.items import Item
+from portico.pages import in_order
 from portico.query import (
+    EVERYTHING,
     OPERATORS,
     And,
     Condition,
@@ -24,6 +28,7 @@ from portico.query import (
     Or,
     Order,
     Query,
+    checked,
     condition,
     matches,
     reached,
@@ -338,3 +343,38 @@ async def test_the_store_orders_as_the_rules_say_and_walks_the_same_way(
 
     assert [item.id for item in whole.items] == expected, f"{order} on {shelf}"
     assert all_ids(pages) == expected
+    if all(key.field == ID or collection.field(key.field).is_typed for key in order):
+        for page in pages[:-1]:
+            query = Query(collection.name, order=tuple(order), limit=limit)
+            made = await backend.find(replace(query, cursor=backend.cursor(query, page.items[-1])))
+            told = await backend.find(replace(query, cursor=page.cursor))
+            assert made == told, f"{order} on {shelf}"
+
+
+@RELAXED
+@given(
+    cases(),
+    st.lists(st.builds(Order, st.sampled_from(PATHS), st.booleans(), st.booleans()), max_size=3),
+    st.integers(1, 7),
+)
+async def test_the_index_arranges_as_the_store_does(
+    backend: Store, case: tuple[list[dict[str, Any]], list[Filter]], order: list[Order], limit: int
+) -> None:
+    collection, items = await shelve(backend, case[0])
+    data = {item.id: item for item in items}
+    for where in [EVERYTHING, *case[1]]:
+        try:
+            asked = checked(
+                Query(collection.name, where=where, order=tuple(order), limit=limit, count=True), collection
+            )
+        except UnknownField:
+            continue
+        page = await backend.find(asked)
+        for way, snapshot in segmented(items, collection).items():
+            try:
+                found = snapshot.arranged(where, asked.order, limit)
+            except NeedsStore:
+                continue
+            first = in_order((data[place.id] for run in found.runs for place in run), asked.order, collection)
+            told = [item.id for item in first[:limit]], found.total
+            assert told == ([item.id for item in page.items], page.total), f"{way}: {asked} on {case[0]}"

@@ -4,14 +4,15 @@
 stand in its place.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from numpy import float32
 from numpy.typing import NDArray
 
-from portico.query import EVERYTHING, Condition, Filter, Near
+from portico.catalog import Collection
+from portico.query import EVERYTHING, Condition, Filter, Near, Order
 
 TEXT_SHARE = 0.5  # of a fused score; the rest is nearness of meaning
 DEPTH = 200  # neighbours by meaning that join the matches by word
@@ -47,6 +48,22 @@ class Ranked:
     by_meaning: list[float]  # cosine; -1 where there is no vector
     covered: list[float] = field(default_factory=list[float])  # how much of the question they say, if to be explained
     in_context: list[float] = field(default_factory=list[float])  # the same of the context
+
+
+class Place(NamedTuple):
+    """Where an index keeps an item as it is now: once the item has changed, it is kept elsewhere."""
+
+    part: int
+    number: int
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Arranged:
+    """What comes first in an order, in each part of an index, and how many items match in all."""
+
+    runs: list[list[Place]]
+    total: int
 
 
 class Held(dict[Any, int]):
@@ -89,6 +106,17 @@ class Index(Protocol):
         ...
 
     def rank(self, collection: str, search: Search, limit: int, after: tuple[float, str] | None = None) -> Ranked: ...
+
+    def arranged(self, collection: Collection, where: Filter, order: Sequence[Order], limit: int) -> Arranged | None:
+        """The first items that match, by their fields and then by id; None if it takes the store to tell, or less time.
+
+        The collection is as the caller knows it, which may be newer than what was indexed.
+        """
+        ...
+
+    def size(self, collection: str) -> int:
+        """How many items there are to look through."""
+        ...
 
     def revision(self, collection: str) -> int:
         """The newest change of a collection that can be found."""

@@ -1,8 +1,9 @@
-"""Fields of many items as arrays, so that a filter is a mask. Knows values and arrays; never a store."""
+"""Fields of many items as arrays: a filter is a mask, an order a list of places. Knows no store."""
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from portico.query import (
     Filter,
     Not,
     Or,
+    Order,
     compare,
     compiled,
     operand,
@@ -24,7 +26,11 @@ from portico.query import (
 
 MAX_TEXT = 200  # longer texts stay in the store; conditions on them are asked there
 MAX_DEPTH = 4
+MAX_MASKS = 64  # that are kept, of each set of items
+MAX_ORDERS = 8
+WALKED = 4096  # places of an order that are looked at in one go
 Mask: TypeAlias = NDArray[np.bool_]
+Ints: TypeAlias = NDArray[np.int32]
 _EXACT = 2**53  # integers beyond this are not exact as float64
 _SCALE: dict[str, Callable[[Any, Any], Mask]] = {
     "eq": np.equal,
@@ -34,6 +40,8 @@ _SCALE: dict[str, Callable[[Any, Any], Mask]] = {
     "gte": np.greater_equal,
 }
 
+K = TypeVar("K")
+V = TypeVar("V")
 Entry: TypeAlias = tuple[type, Any, bool]
 Leaf: TypeAlias = tuple[str, Any, bool]  # path, value, whether it stood in an array
 
@@ -56,8 +64,8 @@ class Column:
         self,
         values: list[Any],
         in_array: NDArray[np.bool_],
-        docs: NDArray[np.int32],
-        entries: NDArray[np.int32],
+        docs: Ints,
+        entries: Ints,
         partial: bool,
         kind: FieldType,
     ) -> None:
@@ -89,6 +97,24 @@ class Column:
             whole = not isinstance(value, str) or len(value) < MAX_TEXT
             if count and whole and value is not None and value is not PRESENT:
                 yield value, count
+
+    def ranks(self, count: int) -> Ints:
+        """Where the value of each of `count` items stands among all values of a typed field; -1 for those without."""
+        if self.partial:
+            raise NeedsStore
+        try:
+            ordered = sorted(range(len(self.values)), key=self.values.__getitem__)
+        except TypeError:  # the field has changed its type, and some values are from before
+            raise NeedsStore from None
+        places = np.zeros(len(self.values), np.int32)
+        rank, before = -1, None
+        for place in ordered:
+            rank += self.values[place] != before  # 1 and 1.0 are two entries of one rank
+            before = self.values[place]
+            places[place] = rank
+        ranks = np.full(count, -1, np.int32)
+        ranks[self.docs] = places[self.entries]
+        return ranks
 
     def _having(self, count: int, hits: Mask) -> Mask:
         mask = np.zeros(count, bool)
@@ -190,11 +216,11 @@ class ColumnBuilder:
         )
 
 
-def merge_columns(parts: Sequence[tuple[Column | None, NDArray[np.int32]]]) -> Column:
+def merge_columns(parts: Sequence[tuple[Column | None, Ints]]) -> Column:
     """One column out of several. `renumber` gives each old item its new number, or -1 if it is gone."""
     known: dict[Entry, int] = {}
-    docs: list[NDArray[np.int32]] = []
-    entries: list[NDArray[np.int32]] = []
+    docs: list[Ints] = []
+    entries: list[Ints] = []
     present = [column for column, _ in parts if column]
     for column, renumber in parts:
         if column is None:
@@ -253,6 +279,9 @@ class Columns:
         self.ids = ids
         self.columns = columns
         self._masks: dict[tuple[Condition, FieldType], Mask] = {}
+        self._orders: dict[tuple[tuple[Order, FieldType], ...], Ints] = {}
+        self._ranks: Ints | None = None  # of the ids
+        self._lock = threading.Lock()  # held to change what is kept
 
     def mask(self, where: Filter, collection: Collection, resolved: Mapping[Condition, frozenset[str]]) -> Mask:
         match where:
@@ -280,10 +309,62 @@ class Columns:
         if mask is None:
             value = operand(known, op, condition.value) if known.is_typed else condition.value
             mask = self._test(known.name if known.is_typed else known.where, known.type, op, value)
-            if len(self._masks) >= 64:
-                self._masks.pop(next(iter(self._masks)), None)
-            self._masks[key] = mask
+            self._keep(self._masks, key, mask, MAX_MASKS)
         return ~mask if negated else mask
+
+    def first(self, mask: Mask, order: Sequence[Order], collection: Collection, limit: int) -> list[int]:
+        """The items of a mask that come first in an order, ties by id; raises NeedsStore where it cannot be told."""
+        places = self._arranged(order, collection)
+        found: list[int] = []
+        for begin in range(0, len(places), WALKED):
+            walked = places[begin : begin + WALKED]
+            found += walked[mask[walked]][: limit - len(found)].tolist()
+            if len(found) == limit:
+                break
+        return found
+
+    def _arranged(self, order: Sequence[Order], collection: Collection) -> Ints:
+        """All items in an order."""
+        key = tuple((each, collection.field(each.field).type) for each in order)
+        places = self._orders.get(key)
+        if places is None:
+            keys = [self._key(each, collection) for each in order]
+            if not order or order[-1].field != ID:
+                keys.append(self._key(Order(ID), collection))
+            places = np.lexsort(keys[::-1]).astype(np.int32)
+            self._keep(self._orders, key, places, MAX_ORDERS)
+        return places
+
+    def _key(self, order: Order, collection: Collection) -> Ints:
+        """A number for each item that grows in an order."""
+        known = collection.field(order.field)
+        count = len(self.ids)
+        if known.name == ID:
+            return -self._places_of_ids() if order.descending else self._places_of_ids()
+        if not known.is_typed:
+            raise NeedsStore
+        column = self.columns.get(known.name)
+        if column is None:
+            return np.zeros(count, np.int32)
+        if _storage(column.type) != _storage(known.type):
+            raise NeedsStore
+        ranks = column.ranks(count)
+        keys = -ranks if order.descending else ranks.copy()
+        keys[ranks < 0] = -count - 1 if order.absent_first else count + 1
+        return keys
+
+    def _places_of_ids(self) -> Ints:
+        if self._ranks is None:
+            ranks = np.zeros(len(self.ids), np.int32)
+            ranks[sorted(range(len(self.ids)), key=self.ids.__getitem__)] = np.arange(len(self.ids), dtype=np.int32)
+            self._ranks = ranks
+        return self._ranks
+
+    def _keep(self, kept: dict[K, V], key: K, value: V, most: int) -> None:
+        with self._lock:
+            if len(kept) >= most:
+                del kept[next(iter(kept))]
+            kept[key] = value
 
     def _test(self, name: str, kind: FieldType, op: str, wanted: Any) -> Mask:
         count = len(self.ids)
@@ -297,6 +378,17 @@ class Columns:
         if _storage(column.type) != _storage(kind):
             raise NeedsStore
         return column.test(count, op, wanted)
+
+
+def is_quick(condition: Condition, known: Field) -> bool:
+    """Whether columns test a condition as a whole, and not value after value."""
+    if known.name == ID:
+        return False
+    op = NEGATIONS.get(condition.op, condition.op)
+    if op in {"eq", "in", "exists"}:
+        return True
+    ends = condition.value if op == "between" else (condition.value,)
+    return op not in TEXTUAL and ((known.is_typed and known.type != FieldType.STRING) or all(map(_is_number, ends)))
 
 
 def _holds_for_nothing(op: str, wanted: Any) -> bool:

@@ -11,9 +11,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from portico.catalog import Collection, Field, FieldType
+from portico.catalog import ID, Collection, Field, FieldType
 from portico.errors import FeedExpired, SiteError, Unavailable, UnknownCollection
-from portico.index import Held, Progress, Ranked, Search
+from portico.index import Arranged, Held, Progress, Ranked, Search
+from portico.index.columns import NeedsStore, is_quick
 from portico.index.segment import (
     Segment,
     SegmentBuilder,
@@ -29,8 +30,9 @@ from portico.index.vectors import Vectors
 from portico.items import Change, Item
 from portico.models import Embedder
 from portico.observe import Broke, Observe, nowhere
-from portico.query import Condition, Filter
+from portico.query import Condition, Filter, Order, conditions
 from portico.store import Store
+from portico.store.tables import needs_filling
 
 BATCH = 1000
 VECTOR_BATCH = 20_000
@@ -49,6 +51,7 @@ class CollectionIndex:
     """The parts a snapshot is made of. Changed by one task at a time; snapshots already given out stay as they are."""
 
     def __init__(self, collection: Collection, fields: Sequence[tuple[str, int]]) -> None:
+        self.read_as = collection.fields  # what the columns were made of; later fields came with their first values
         self.vocabulary = Vocabulary()
         self.segments: list[Segment] = []
         self.live: list[NDArray[np.bool_]] = []
@@ -61,6 +64,10 @@ class CollectionIndex:
         self.touched = 1  # grows as items come and change
         self.settled = 0  # where `touched` stood when every item had its vector
         self.snapshot = Snapshot(collection, self.vocabulary, vectors=dict(self.vectors))
+
+    def reads(self, known: Field) -> bool:
+        """Whether columns hold a field as the collection now has it."""
+        return known.name == ID or not needs_filling(self.read_as.get(known.name), known)
 
     def publish(self, collection: Collection, seq: int) -> None:
         self.snapshot = Snapshot(
@@ -274,6 +281,24 @@ class MemoryIndex:
 
     def rank(self, collection: str, search: Search, limit: int, after: tuple[float, str] | None = None) -> Ranked:
         return self._snapshot(collection).rank(search, limit, after)
+
+    def arranged(self, collection: Collection, where: Filter, order: Sequence[Order], limit: int) -> Arranged | None:
+        part = self._parts.get(collection.name)
+        if part is None or part.snapshot.collection is not collection:
+            return None
+        asked = list(conditions(where))
+        if not all(is_quick(each, collection.field(each.field)) for each in asked):
+            return None
+        if not all(part.reads(collection.field(each.field)) for each in (*asked, *order)):
+            return None
+        try:
+            return part.snapshot.arranged(where, order, limit)
+        except NeedsStore:
+            return None
+
+    def size(self, collection: str) -> int:
+        part = self._parts.get(collection)
+        return part.snapshot.count if part else 0
 
     def holds(self, collection: str, field: str) -> bool:
         return field in self._snapshot(collection).vectors

@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 
 from portico.catalog import Collection
 from portico.errors import InvalidQuery
-from portico.index import DEPTH, TEXT_SHARE, Held, Ranked, Search
+from portico.index import DEPTH, TEXT_SHARE, Arranged, Held, Place, Ranked, Search
 from portico.index.columns import NeedsStore
 from portico.index.segment import Segment, Vocabulary
 from portico.index.text import Term, Wanted, terms_of, wanted
 from portico.index.vectors import Vectors, nearest_of
 from portico.nearness import DIGITS
-from portico.query import And, Condition, Filter, Near, conditions
+from portico.query import EVERYTHING, And, Condition, Filter, Near, Order, conditions
 
 K1 = 1.2
 B = 0.75
@@ -77,6 +77,17 @@ class Snapshot:
         if search.near or search.neighbours or search.vector is None or vectors is None:
             return ranked
         return replace(ranked, by_meaning=self._exactly(vectors, docs, search.vector))
+
+    def arranged(self, where: Filter, order: Sequence[Order], limit: int) -> Arranged:
+        """What comes first in an order; raises NeedsStore where the columns cannot tell."""
+        runs: list[list[Place]] = []
+        total = 0
+        for segment, live in zip(self.segments, self.live, strict=True):
+            mask = live if where == EVERYTHING else live & segment.columns.mask(where, self.collection, {})
+            docs = segment.columns.first(mask, order, self.collection, limit)
+            runs.append([Place(segment.serial, doc, segment.ids[doc]) for doc in docs])
+            total += int(np.count_nonzero(mask))
+        return Arranged([run for run in runs if run], total)
 
     def _exactly(self, vectors: Vectors, docs: Sequence[int], vector: Floats) -> list[float]:
         """The cosines of a few items; -1 where there is no vector."""

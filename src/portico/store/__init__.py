@@ -184,6 +184,10 @@ class Store(Protocol):
         """A page of a query without text."""
         ...
 
+    def cursor(self, query: Query, last: Item) -> str:
+        """The cursor of a page of `find` that ends with this item; the order is of typed fields and the id alone."""
+        ...
+
     async def count(self, collection: str, where: Filter) -> int: ...
 
     async def matching(self, collection: str, where: Filter) -> list[str]:

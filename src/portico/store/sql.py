@@ -12,6 +12,7 @@ from typing import Any, Protocol, cast
 
 from portico.catalog import ID, Collection, Field, FieldType, segments, storable
 from portico.errors import InvalidQuery, TooLarge
+from portico.items import Item
 from portico.query import (
     NEGATIONS,
     TEXT_BEHIND,
@@ -224,6 +225,15 @@ class Statement:
         known = (self.collection.field(key.field) for key in order)
         numbers = {FieldType.INTEGER, FieldType.NUMBER}
         return " ".join("number" if f.type in numbers else f.type for f in known)
+
+    def position(self, order: Sequence[Order], item: Item) -> list[Any]:
+        """Where an item stands among the terms of an order of typed fields."""
+        found: list[Any] = []
+        for key in order:
+            known = self.collection.field(key.field)
+            value = item.id if known.name == ID else known.typed_value(item.data)
+            found += [value] if known.name == ID else [value is None, value]
+        return found if order and order[-1].field == ID else [*found, item.id]
 
     def _terms(self, key: Order) -> list["SortTerm"]:
         known = self.collection.field(key.field)

@@ -207,6 +207,10 @@ class PostgresStore(PostgresLedger):
             return await self._near(query, query.near, where, db)
         return await self._page(query, where, db)
 
+    def cursor(self, query: Query, last: Item) -> str:
+        sql = _statement(self._known.table(query.collection))
+        return make_cursor(query, (sql.kinds(query.order), *sql.position(query.order, last)), self._secret)
+
     async def _page(self, query: Query, where: Filter, db: Connection | None) -> Page:
         asked = query
         kinds = ""

@@ -1,0 +1,200 @@
+"""Pages that memory answers: the same as the store's, never older, and the store is not asked."""
+
+import random
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from portico import pages
+from portico.catalog import Collection, Field, FieldType
+from portico.index.memory import MemoryIndex
+from portico.pages import MAX_PAGE_ITEMS, Pages
+from portico.query import Aggregate, Aggregation, Condition, Order, Page, Query, parse_filter
+from portico.store import Merge, Put, Remove, Store, open_store
+
+BY_PRICE = Query("lamps", where=parse_filter({"colour": "red", "price": {"$lt": 70}}), order=(Order("price"),), limit=5)
+QUERIES = [
+    Query("lamps", limit=7),
+    Query("lamps", limit=7, count=True, fields=("price", "size.width")),
+    BY_PRICE,
+    replace(BY_PRICE, order=(Order("price", descending=True), Order("id", descending=True)), count=True),
+    Query("lamps", order=(Order("sold", descending=True), Order("price")), limit=9),
+    Query("lamps", order=(Order("sold", absent_first=True), Order("colour", descending=True)), limit=9),
+    Query("lamps", where=parse_filter({"sold": {"$gte": "2024-03-01"}}), order=(Order("sold"),), limit=3, count=True),
+    Query("lamps", where=parse_filter({"$or": [{"size.width": {"$gt": 5}}, {"tags": {"$in": ["new"]}}]}), limit=9),
+    Query("lamps", where=parse_filter({"colour": {"$ne": "red"}, "sold": {"$exists": False}}), order=(Order("price"),)),
+    Query("lamps", where=parse_filter({"price": {"$gt": 1000}}), count=True),
+]
+FOR_THE_STORE = [
+    Query("lamps", aggregate=Aggregate((Aggregation("count", "lamps"),))),
+    Query("lamps", where=parse_filter({"id": "lamp-003"})),
+    Query("lamps", where=parse_filter({"colour": {"$contains": "e"}})),
+    Query("lamps", where=parse_filter({"colour": {"$lt": "m"}})),
+    Query("lamps", order=(Order("size.width"),)),
+    Query("lamps", order=(Order("story"),)),
+    Query("lamps", limit=MAX_PAGE_ITEMS + 1),
+]
+
+
+def lamp(number: int) -> dict[str, Any]:
+    chance = random.Random(number)
+    data: dict[str, Any] = {
+        "colour": chance.choice(["red", "green", "blue", "Rot", "Ärger"]),
+        "price": chance.choice([10, 10.0, 12.5, 60, 99]),
+        "size": {"width": chance.randrange(10)},
+        "tags": chance.sample(["new", "old", "odd"], 2),
+        "story": "long " * 60 + str(number),
+    }
+    return data | ({"sold": f"2024-0{chance.randrange(1, 7)}-01"} if chance.random() < 0.7 else {})
+
+
+class Asked:
+    """A store that counts what is asked of it."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.pages = 0
+        self.items = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    async def find(self, query: Query) -> Page:
+        self.pages += 1
+        return await self.store.find(query)
+
+    async def get_many(self, collection: str, ids: list[str]) -> Any:
+        self.items += len(ids)
+        return await self.store.get_many(collection, ids)
+
+
+class Shop:
+    def __init__(self, store: Store, index: MemoryIndex) -> None:
+        self.asked = Asked(store)
+        self.store: Any = self.asked
+        self.index = index
+        self.pages = Pages(self.store, index)
+
+    async def write(self, *writes: Any) -> None:
+        await self.index.sync((await self.store.write("lamps", writes))[-1].seq)
+
+    async def check(self, query: Query, *, from_memory: bool = True) -> None:
+        """A page is that of the store, to the last cursor, and of the same walk."""
+        before = self.asked.pages
+        page = await self.pages.find(query)
+        assert (self.asked.pages == before) == from_memory, query
+        while True:
+            told = await self.asked.store.find(query)
+            assert (page.items, page.total, bool(page.cursor)) == (told.items, told.total, bool(told.cursor)), query
+            if not page.cursor:
+                break
+            query = replace(query, cursor=page.cursor)
+            page = await self.pages.find(query)
+
+
+async def opened(url: str) -> Shop:
+    store = await open_store(url)
+    await store.declare(Collection("lamps"))
+    index = MemoryIndex(store, None)
+    await index.start()
+    return Shop(store, index)
+
+
+@pytest.fixture
+async def shops(tmp_path: Path) -> AsyncIterator[list[Shop]]:
+    """Two processes on one store."""
+    url = f"sqlite:///{tmp_path / 'site.db'}"
+    found = [await opened(url), await opened(url)]
+    await found[0].write(*(Put(f"lamp-{number:03}", lamp(number)) for number in range(250)))
+    await found[1].index.sync(await found[1].store.head())
+    yield found
+    for each in found:
+        await each.index.close()
+        await each.store.close()
+
+
+@pytest.fixture
+def shop(shops: list[Shop]) -> Shop:
+    return shops[0]
+
+
+@pytest.mark.parametrize("query", QUERIES)
+async def test_a_page_from_memory_is_that_of_the_store(shop: Shop, query: Query) -> None:
+    await shop.check(query)
+
+
+@pytest.mark.parametrize("query", FOR_THE_STORE)
+async def test_what_the_index_does_not_tell_or_not_quickly_the_store_is_asked(shop: Shop, query: Query) -> None:
+    await shop.check(query, from_memory=False)
+
+
+@pytest.mark.parametrize("query", QUERIES)
+async def test_writes_of_all_kinds_are_on_the_very_next_page(shops: list[Shop], query: Query) -> None:
+    here, there = shops
+    for step in range(4):
+        await there.store.write("lamps", [Put(f"lamp-{n:03}", lamp(n + 1000 * step)) for n in range(step, 240, 17)])
+        await there.store.write("lamps", [Remove(f"lamp-{240 + step}"), Merge("lamp-007", {"price": step})])
+        await here.check(query, from_memory=False)  # the index has not read of it yet
+
+        await here.index.sync(await here.store.head())
+        await here.check(replace(query, limit=query.limit + 1))
+
+
+async def test_an_item_is_read_once_and_again_when_it_changes(shop: Shop) -> None:
+    await shop.pages.find(BY_PRICE)
+    read = shop.asked.items
+    await shop.pages.find(replace(BY_PRICE, where=parse_filter({"colour": "red", "price": {"$lt": 70.5}})))
+    assert shop.asked.items == read
+
+    first = (await shop.pages.find(BY_PRICE)).items[0]
+    await shop.write(Merge(first.id, {"price": first.data["price"], "name": "Vega"}))
+    assert [item.data.get("name") for item in (await shop.pages.find(BY_PRICE)).items].count("Vega") == 1
+    assert read < shop.asked.items <= read + 2  # one more stands behind the page
+
+
+async def test_a_field_that_lies_elsewhere_now_is_the_stores(shops: list[Shop]) -> None:
+    here, there = shops
+    query = Query("lamps", where=Condition("width", "gte", 5), order=(Order("width"),))
+    await there.store.declare(
+        Collection("lamps", {"width": Field("width", FieldType.INTEGER, "size.width", declared=True)})
+    )
+    await here.check(query, from_memory=False)
+    assert (await here.pages.find(query)).items
+
+
+async def test_a_large_collection_is_looked_through_in_a_thread(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "AT_ONCE", 100)
+    for query in QUERIES:
+        await shop.check(query)
+
+
+async def test_what_is_written_while_items_are_read_is_not_mixed_with_them(shop: Shop) -> None:
+    plain = shop.asked.get_many
+
+    async def late(collection: str, ids: list[str]) -> Any:
+        await shop.store.write("lamps", [Merge(ids[0], {"price": 1})])
+        return await plain(collection, ids)
+
+    shop.asked.get_many = late  # type: ignore[method-assign]
+    page = await shop.pages.find(BY_PRICE)
+    assert shop.asked.pages == 1
+    assert page.items == (await shop.asked.store.find(BY_PRICE)).items
+
+
+async def test_items_are_kept_as_far_as_there_is_room(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "MAX_ITEMS_BYTES", 5_000)
+    for query in QUERIES:
+        await shop.check(query)
+
+    await shop.pages.find(Query("lamps", limit=100))
+    read = shop.asked.items
+    await shop.pages.find(Query("lamps", limit=101))
+    assert shop.asked.items >= read + 80
+
+
+async def test_without_an_index_everything_is_the_stores(shop: Shop) -> None:
+    shop.pages = Pages(shop.store, None)
+    await shop.check(Query("lamps"), from_memory=False)
