@@ -186,6 +186,7 @@ async def test_what_is_written_while_items_are_read_is_not_mixed_with_them(shop:
 
 async def test_items_are_kept_as_far_as_there_is_room(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "MAX_ITEMS_BYTES", 5_000)
+    shop.pages = Pages(shop.store, shop.index)
     for query in QUERIES:
         await shop.check(query)
 

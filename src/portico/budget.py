@@ -99,8 +99,13 @@ class Cost:
 def cost(encoded: bytes, counter: Tokenizer | None) -> Cost:
     """Of the compact UTF-8 JSON of the records, in whichever form they travel. What is very long is estimated."""
     if counter is None or len(encoded) > MAX_COUNTED:
-        return Cost(math.ceil(len(encoded) / BYTES_PER_TOKEN))
+        return estimate(len(encoded))
     return _charged(counter.count(encoded.decode()), counter)
+
+
+def estimate(size: int) -> Cost:
+    """Of so many bytes of compact JSON."""
+    return Cost(math.ceil(size / BYTES_PER_TOKEN))
 
 
 def _charged(own: int, counter: Tokenizer) -> Cost:

@@ -1,9 +1,8 @@
 """Pages of queries without text: from memory as far as it goes, else from the store. Never older than the question."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -12,6 +11,7 @@ from portico.errors import SiteError
 from portico.index import Arranged, Index, Place
 from portico.items import Item
 from portico.query import ABSENT, Order, Page, Query, checked, conditions, project, sort_key
+from portico.recent import Recent
 from portico.store import Store
 
 MAX_PAGES = 2000  # kept in memory
@@ -19,65 +19,34 @@ MAX_PAGE_ITEMS = 200  # of one that is kept: to learn that a long one is too lar
 MAX_PAGE_BYTES = 256_000  # as JSON
 MAX_PAGES_BYTES = 8_000_000  # of all; in memory it is several times that
 MAX_ITEMS_BYTES = 8_000_000  # of items that are kept, as JSON
+MAX_ITEMS = 20_000
 AT_ONCE = 10_000  # tests of single items that hold up nobody; more of them are made in a thread
+
+Sized: TypeAlias = tuple[Item, int]  # with its size as JSON
 
 
 class Shelf:
-    """The pages of one state of the store; those that nobody has asked for longest go first."""
+    """The pages of one state of the store."""
 
     def __init__(self, head: int = -1, schema: Mapping[str, Collection] | None = None) -> None:
         self.head = head
-        self.schema = schema or {}
-        self._pages: OrderedDict[Query, tuple[Page, int]] = OrderedDict()
-        self._bytes = 0
+        self.schema: Mapping[str, Collection] = {} if schema is None else schema
+        self._pages: Recent[Page] = Recent(MAX_PAGES, MAX_PAGES_BYTES)
 
     def shows(self, head: int, schema: Mapping[str, Collection]) -> bool:
         return head == self.head and schema is self.schema
 
     def get(self, query: Query) -> Page | None:
-        found = self._pages.get(query)
-        if found is None:
-            return None
-        self._pages.move_to_end(query)
-        return found[0]
+        return self._pages.get(query)
 
     def put(self, query: Query, page: Page, size: int | None = None) -> None:
         """Keep a page, unless it is too large. Its size as JSON is found out if it is not known."""
-        if len(page.items) + len(page.rows) > MAX_PAGE_ITEMS or query in self._pages:
+        if len(page.items) + len(page.rows) > MAX_PAGE_ITEMS:
             return
         size = len(msgspec.json.encode(page)) if size is None else size
-        size += len(repr(query))
-        if size > MAX_PAGE_BYTES:
-            return
-        self._pages[query] = page, size
-        self._bytes += size
-        while len(self._pages) > MAX_PAGES or self._bytes > MAX_PAGES_BYTES:
-            _, (_, freed) = self._pages.popitem(last=False)
-            self._bytes -= freed
-
-
-class Kept:
-    """Items by their place in the index, where none ever changes; those that nobody has asked for longest go first."""
-
-    def __init__(self) -> None:
-        self._items: OrderedDict[Place, tuple[Item, int]] = OrderedDict()
-        self._bytes = 0
-
-    def get(self, place: Place) -> tuple[Item, int] | None:
-        """An item and its size as JSON."""
-        found = self._items.get(place)
-        if found is not None:
-            self._items.move_to_end(place)
-        return found
-
-    def put(self, place: Place, item: Item) -> tuple[Item, int]:
-        found = item, len(msgspec.json.encode(item.data))
-        self._bytes += found[1] - (self._items[place][1] if place in self._items else 0)
-        self._items[place] = found
-        while self._bytes > MAX_ITEMS_BYTES:
-            _, (_, freed) = self._items.popitem(last=False)
-            self._bytes -= freed
-        return found
+        size += sum(len(repr(each.value)) for each in conditions(query.where))
+        if size <= MAX_PAGE_BYTES:
+            self._pages.put(query, page, size)
 
 
 class Pages:
@@ -87,7 +56,7 @@ class Pages:
         self._store = store
         self._index = index
         self._shelf = Shelf()
-        self._kept = Kept()
+        self._kept: Recent[Sized] = Recent(MAX_ITEMS, MAX_ITEMS_BYTES)  # none changes at its place
         self._stamp = -1  # when the shelf was last known to show the store as it is
         self._looking = asyncio.Lock()
 
@@ -139,7 +108,9 @@ class Pages:
         shown = await self._items(found, asked, collection, stamp) if found else None
         if found is None or shown is None:
             return None
-        items = [project(item, asked.fields, collection) for item, _ in shown[: asked.limit]]
+        items = [item for item, _ in shown[: asked.limit]]
+        if asked.fields:
+            items = [project(item, asked.fields, collection) for item in items]
         more = len(shown) > asked.limit
         cursor = self._store.cursor(asked, shown[asked.limit - 1][0]) if more else ""
         page = Page(tuple(items), total=found.total if asked.count else None, cursor=cursor)
@@ -147,27 +118,30 @@ class Pages:
 
     async def _found(self, index: Index, asked: Query, collection: Collection) -> Arranged | None:
         given = collection, asked.where, asked.order, asked.limit + 1
-        tests = index.size(collection.name) * (1 + sum(1 for _ in conditions(asked.where)))
+        tests = index.size(collection.name) * (1 + len(conditions(asked.where)))
         return index.arranged(*given) if tests <= AT_ONCE else await asyncio.to_thread(index.arranged, *given)
 
-    async def _items(
-        self, found: Arranged, asked: Query, collection: Collection, stamp: int
-    ) -> list[tuple[Item, int]] | None:
+    async def _items(self, found: Arranged, asked: Query, collection: Collection, stamp: int) -> list[Sized] | None:
         """What stands at these places, with sizes, in the order of the whole; None if somebody wrote meanwhile."""
         places = [place for run in found.runs for place in run]
-        kept = {place: self._kept.get(place) for place in places}
+        kept = dict(zip(places, self._kept.several(places), strict=True))
         missing = [place for place, item in kept.items() if item is None]
         if missing:
-            read = await self._store.get_many(collection.name, [place.id for place in missing])
+            read = await self._store.get_many(collection.name, [id for _, _, id in missing])
             if self._store.stamp() != stamp or len(read) < len(missing):
                 return None
-            kept.update({place: self._kept.put(place, read[place.id]) for place in missing})
+            kept.update({place: self._keep(place, read[place[2]]) for place in missing})
         shown = [each for each in kept.values() if each]
         if len(found.runs) <= 1:
             return shown
         sizes = {item.id: size for item, size in shown}
         ordered = in_order((item for item, _ in shown), asked.order, collection)
         return [(item, sizes[item.id]) for item in ordered[: asked.limit + 1]]
+
+    def _keep(self, place: Place, item: Item) -> Sized:
+        size = len(msgspec.json.encode(item.data))
+        found = item, size
+        return self._kept.put(place, found, size) if size <= MAX_PAGE_BYTES else found
 
 
 def in_order(items: Iterable[Item], order: Sequence[Order], collection: Collection) -> list[Item]:

@@ -579,7 +579,8 @@ def checked(query: Query, collection: Collection) -> Query:
         _check_near(query.near, collection)
         if query.text:
             raise InvalidQuery("A search is by text or by vector, not by both", hint="Leave one of them out.")
-    return replace(query, limit=min(query.limit or DEFAULT_LIMIT, MAX_LIMIT))
+    limit = min(query.limit or DEFAULT_LIMIT, MAX_LIMIT)
+    return query if limit == query.limit else replace(query, limit=limit)
 
 
 def _check_filter_fields(where: Filter, collection: Collection) -> None:
@@ -587,20 +588,24 @@ def _check_filter_fields(where: Filter, collection: Collection) -> None:
         collection.field(each.field)
 
 
-def conditions(where: Filter) -> Iterator[Condition]:
-    match where:
-        case And(parts) | Or(parts):
-            for part in parts:
-                yield from conditions(part)
-        case Not(part):
-            yield from conditions(part)
-        case Condition():
-            yield where
+def conditions(where: Filter) -> list[Condition]:
+    """All conditions of a filter, from left to right."""
+    found: list[Condition] = []
+    waiting = [where]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Condition):
+            found.append(part)
+        elif isinstance(part, Not):
+            waiting.append(part.part)
+        else:
+            waiting.extend(reversed(part.parts))
+    return found
 
 
 def check_bounds(where: Filter) -> None:
     """Refuse a filter that costs more to test than one question may."""
-    found = list(conditions(where))
+    found = conditions(where)
     values: list[Any] = [one for each in found for one in _values(each)]
     long = any(isinstance(one, str) and len(one) > MAX_VALUE for one in values)
     if len(found) > MAX_CONDITIONS or len(values) > MAX_VALUES or _nodes(where) > MAX_NODES or long:
@@ -641,7 +646,7 @@ def _check_aggregate(query: Query, aggregate: Aggregate, collection: Collection)
         raise InvalidAggregate("An aggregate needs at least one operation")
     if max(len(aggregate.operations), len(aggregate.group_by)) > MAX_KEYS:
         raise TooLarge(f"At most {MAX_KEYS} columns of each kind in an aggregate", limit=MAX_KEYS)
-    if sum(1 for _ in conditions(aggregate.having)) > MAX_HAVING:
+    if len(conditions(aggregate.having)) > MAX_HAVING:
         raise TooLarge(f"At most {MAX_HAVING} conditions in having", limit=MAX_HAVING)
     check_bounds(aggregate.having)
     if query.text or query.near:

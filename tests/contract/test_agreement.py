@@ -375,6 +375,6 @@ async def test_the_index_arranges_as_the_store_does(
                 found = snapshot.arranged(where, asked.order, limit)
             except NeedsStore:
                 continue
-            first = in_order((data[place.id] for run in found.runs for place in run), asked.order, collection)
+            first = in_order((data[id] for run in found.runs for _, _, id in run), asked.order, collection)
             told = [item.id for item in first[:limit]], found.total
             assert told == ([item.id for item in page.items], page.total), f"{way}: {asked} on {case[0]}"

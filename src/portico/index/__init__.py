@@ -6,7 +6,7 @@ stand in its place.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from numpy import float32
 from numpy.typing import NDArray
@@ -50,12 +50,8 @@ class Ranked:
     in_context: list[float] = field(default_factory=list[float])  # the same of the context
 
 
-class Place(NamedTuple):
-    """Where an index keeps an item as it is now: once the item has changed, it is kept elsewhere."""
-
-    part: int
-    number: int
-    id: str
+# Where an index keeps an item as it is now: a part, a number in it, the id. Once it has changed it is kept elsewhere.
+Place: TypeAlias = tuple[int, int, str]
 
 
 @dataclass(frozen=True, slots=True)

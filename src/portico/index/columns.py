@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -27,6 +28,7 @@ from portico.query import (
 MAX_TEXT = 200  # longer texts stay in the store; conditions on them are asked there
 MAX_DEPTH = 4
 MAX_MASKS = 64  # that are kept, of each set of items
+MAX_PARTS = 16  # of a condition whose mask is kept
 MAX_ORDERS = 8
 WALKED = 4096  # places of an order that are looked at in one go
 Mask: TypeAlias = NDArray[np.bool_]
@@ -76,7 +78,9 @@ class Column:
         self.partial = partial  # some texts were too long to keep whole
         self.type = kind
         self._numbers = np.fromiter((_as_number(value) for value in values), np.float64, len(values))
+        self._has_others = bool(np.isnan(self._numbers).any())  # values that are no numbers
         self._nulls = np.fromiter((value is None for value in values), bool, len(values))
+        self._is_whole: bool | None = None
         self._positions: dict[Entry, int] | None = None
 
     def test(self, count: int, op: str, wanted: Any) -> Mask:
@@ -117,9 +121,17 @@ class Column:
         return ranks
 
     def _having(self, count: int, hits: Mask) -> Mask:
+        if self._has_one_each(count):
+            return hits[self.entries]
         mask = np.zeros(count, bool)
         mask[self.docs[hits[self.entries]]] = True
         return mask
+
+    def _has_one_each(self, count: int) -> bool:
+        """Whether every item has exactly one value, so that values stand beside items."""
+        if self._is_whole is None:
+            self._is_whole = len(self.docs) == count and bool((self.docs == np.arange(count)).all())
+        return self._is_whole
 
     def _hits(self, op: str, wanted: Any) -> Mask:
         match op:
@@ -143,6 +155,8 @@ class Column:
     def _numeric_hits(self, op: str, wanted: float) -> Mask:
         if abs(wanted) >= _EXACT:
             raise NeedsStore
+        if not self._has_others:
+            return _SCALE[op](self._numbers, wanted)
         with np.errstate(invalid="ignore"):
             return _SCALE[op](self._numbers, wanted)
 
@@ -172,6 +186,12 @@ class Column:
                     yield pattern is not None and isinstance(value, str) and bool(pattern.search(value))
             case _:
                 yield from (compare(op, value, wanted) for value in self.values)
+
+
+def _is_short(wanted: Any) -> bool:
+    """Whether what a condition asks for is worth keeping beside its mask."""
+    parts = cast("tuple[Any, ...]", wanted) if isinstance(wanted, tuple) else (wanted,)
+    return len(parts) <= MAX_PARTS and all(not isinstance(each, str) or len(each) <= MAX_TEXT for each in parts)
 
 
 def _is_number(value: Any) -> bool:
@@ -287,10 +307,10 @@ class Columns:
         match where:
             case And(parts):
                 masks = [self.mask(part, collection, resolved) for part in parts]
-                return np.logical_and.reduce(masks) if masks else np.ones(len(self.ids), bool)
+                return reduce(np.logical_and, masks) if masks else np.ones(len(self.ids), bool)
             case Or(parts):
                 masks = [self.mask(part, collection, resolved) for part in parts]
-                return np.logical_or.reduce(masks) if masks else np.zeros(len(self.ids), bool)
+                return reduce(np.logical_or, masks) if masks else np.zeros(len(self.ids), bool)
             case Not(part):
                 return ~self.mask(part, collection, resolved)
             case Condition() if where in resolved:
@@ -304,12 +324,13 @@ class Columns:
         known = collection.field(condition.field)
         negated = condition.op in NEGATIONS
         op = NEGATIONS.get(condition.op, condition.op)
-        key = (Condition(condition.field, op, condition.value), known.type)
+        key = (Condition(condition.field, op, condition.value) if negated else condition, known.type)
         mask = self._masks.get(key)
         if mask is None:
             value = operand(known, op, condition.value) if known.is_typed else condition.value
             mask = self._test(known.name if known.is_typed else known.where, known.type, op, value)
-            self._keep(self._masks, key, mask, MAX_MASKS)
+            if _is_short(condition.value):
+                self._keep(self._masks, key, mask, MAX_MASKS)
         return ~mask if negated else mask
 
     def first(self, mask: Mask, order: Sequence[Order], collection: Collection, limit: int) -> list[int]:

@@ -286,10 +286,11 @@ class MemoryIndex:
         part = self._parts.get(collection.name)
         if part is None or part.snapshot.collection is not collection:
             return None
-        asked = list(conditions(where))
-        if not all(is_quick(each, collection.field(each.field)) for each in asked):
-            return None
-        if not all(part.reads(collection.field(each.field)) for each in (*asked, *order)):
+        for each in conditions(where):
+            known = collection.field(each.field)
+            if not is_quick(each, known) or not part.reads(known):
+                return None
+        if not all(part.reads(collection.field(key.field)) for key in order):
             return None
         try:
             return part.snapshot.arranged(where, order, limit)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,7 +86,7 @@ class Snapshot:
         for segment, live in zip(self.segments, self.live, strict=True):
             mask = live if where == EVERYTHING else live & segment.columns.mask(where, self.collection, {})
             docs = segment.columns.first(mask, order, self.collection, limit)
-            runs.append([Place(segment.serial, doc, segment.ids[doc]) for doc in docs])
+            runs.append(list(zip(repeat(segment.serial), docs, map(segment.ids.__getitem__, docs), strict=False)))
             total += int(np.count_nonzero(mask))
         return Arranged([run for run in runs if run], total)
 

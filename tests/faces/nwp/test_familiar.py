@@ -9,7 +9,7 @@ from starlette.types import Message
 from tests.faces.conftest import Inn, asking, key_of
 
 from portico.connections import WHOLE
-from portico.faces.nwp.familiar import Ids, first_of, is_anybodys
+from portico.faces.nwp.familiar import Ids, first_of, is_anybodys, short_body
 from portico.faces.nwp.familiar import key_of as words_of
 from portico.http import application
 from portico.server import Parts
@@ -108,9 +108,12 @@ async def test_only_short_whole_questions_of_nobody_in_particular_are_known() ->
     for arrived in (scope, {**scope, "extensions": {WHOLE: {}}}):
         message, again = await first_of(arrived, receive)
         assert message is whole is await again()
-    assert words_of(scope, whole) == ("/nwp/rooms/query", "http", "127.0.0.1", b"{}", (b"host", b"a"))
-    assert words_of(scope, {**whole, "more_body": True}) is None
-    assert words_of(scope, {**whole, "body": b" " * 3000}) is None
+    assert words_of(scope, b"{}") == ("/nwp/rooms/query", "http", "127.0.0.1", b"{}", (b"host", b"a"))
+    assert words_of(scope, None) is None
+    assert (short_body(whole, 2), short_body(whole, 1)) == (b"{}", None)
+    assert short_body({**whole, "more_body": True}, 9000) is None
+    assert short_body({**whole, "body": b" " * 3000}, 9000) is None
+    assert short_body({"type": "http.disconnect"}, 9000) is None
     assert is_anybodys(scope)
     for name in (b"authorization", b"x-api-key", b"x-nwp-agent", b"x-nwp-ident", b"x-nwp-budget", b"origin"):
         assert not is_anybodys({**scope, "headers": [(name, b"x")]})

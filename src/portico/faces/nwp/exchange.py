@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from portico.budget import Cost, Tokenizer, Trimmed, cost, tokenizer, trim
+from portico.budget import Cost, Tokenizer, Trimmed, cost, estimate, tokenizer, trim
 from portico.callbacks import Callbacks
 from portico.calls import Caller
 from portico.config import Config
@@ -25,10 +25,11 @@ from portico.faces.nwp.failures import DepthExceeded, StreamLimit, StreamUnsuppo
 from portico.faces.nwp.frames import CapsFrame, QueryFrame, StreamFrame, Tier, encode_value
 from portico.faces.nwp.graph import Graph
 from portico.faces.nwp.nodes import MAX_DEPTH, QUERY, Node, Nodes
-from portico.faces.nwp.queries import AGGREGATE_REF, Reading, records
-from portico.faces.nwp.recent import Recent
+from portico.faces.nwp.queries import AGGREGATE_REF, Reading, record, records
 from portico.faces.nwp.warrants import Warrants
+from portico.items import Item
 from portico.query import MAX_LIMIT, Page, Query
+from portico.recent import Recent
 from portico.site import Site
 
 CURSOR_SECONDS: Final = 3600.0
@@ -37,6 +38,9 @@ CURSOR_BYTES: Final = 400  # of a cursor that an envelope has room for; one that
 STREAM_BYTES: Final = 32_000  # of the records in one part of a stream: clients read it in one go
 RENDERED: Final = 256  # pages that are kept as they were sent
 RENDERED_BYTES: Final = 100_000  # of one of them, so that all together take little
+PIECES: Final = 10_000  # records that are kept as they were sent
+PIECES_BYTES: Final = 8_000_000  # of all of them
+PIECE_BYTES: Final = 32_000  # of one
 READ: Final = 512  # frames of which is kept what they mean
 SAME_SECONDS: Final = 60.0
 TRIES: Final = 4  # to make a page small enough, while others write
@@ -92,6 +96,15 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
+class Piece:
+    """A record as it is sent."""
+
+    item: Item
+    data: msgspec.Raw
+    size: int  # as JSON
+
+
+@dataclass(frozen=True, slots=True)
 class Understood:
     """What a frame means on a node as it is."""
 
@@ -127,6 +140,7 @@ class Exchange:
         self.graph = Graph(self, callbacks or Callbacks(config.allow_hosts))
         self._streams: Counter[str] = Counter()
         self._rendered: Recent[tuple[Page, Written]] = Recent(RENDERED)
+        self._pieces: Recent[Piece] = Recent(PIECES, PIECES_BYTES)
         self._read: Recent[Understood] = Recent(READ)
         self._cursors: Recent[tuple[str, float]] = Recent(RENDERED)
         self._told: Recent[Told] = Recent(RENDERED)
@@ -273,10 +287,30 @@ class Exchange:
         found = self._rendered.get(key)
         if found and found[0] is page and (room is None or found[1].sizes or len(found[1].data) <= room):
             return found[1], True
-        written = _write(records(page, query), asking.tier, None, None, room)
+        written = self._pieced(page, asking.tier) if _shows_items(query) else None
+        if written is None or (room is not None and len(written.data) > room):
+            written = _write(records(page, query), asking.tier, None, None, room)
         if len(written.data) <= RENDERED_BYTES:
             self._rendered.put(key, (page, written))
         return written, False
+
+    def _pieced(self, page: Page, tier: Tier) -> Written:
+        """A page put together from records that were sent before, in other company."""
+        kept = self._pieces.several([(id(item), tier) for item in page.items])
+        pieces = [
+            piece if piece and piece.item is item else self._piece(item, tier)
+            for item, piece in zip(page.items, kept, strict=True)
+        ]
+        data = encode_value([piece.data for piece in pieces], tier)
+        size = sum(piece.size for piece in pieces) + max(len(pieces) + 1, 2)  # brackets, and commas between them
+        return Written(data, len(pieces), estimate(size))
+
+    def _piece(self, item: Item, tier: Tier) -> "Piece":
+        shown = record(item)
+        data = encode_value(shown, tier)
+        size = len(data) if tier == Tier.JSON else len(encode_value(shown, Tier.JSON))
+        piece = Piece(item, msgspec.Raw(data), size)
+        return self._pieces.put((id(item), tier), piece, len(data)) if len(data) <= PIECE_BYTES else piece
 
     # Streams
 
@@ -397,6 +431,11 @@ def _with_loss(written: Written, records: int) -> Written:
 
 def _length(page: Page) -> int:
     return len(page.items) + len(page.rows)
+
+
+def _shows_items(query: Query) -> bool:
+    """Whether records are items as they are."""
+    return not query.fields and query.near is None and query.aggregate is None
 
 
 def _groups(query: Query) -> tuple[str, ...]:

@@ -62,12 +62,20 @@ async def first_of(scope: Scope, receive: Receive) -> tuple[Message | None, Rece
     return message, again
 
 
-def key_of(scope: Scope, message: Message | None) -> Hashable | None:
+def short_body(message: Message | None, most: int) -> bytes | None:
+    """The body of a request that came whole with its first message and is worth keeping, else None."""
+    if message is None or message["type"] != "http.request" or message.get("more_body"):
+        return None
+    body = message.get("body", b"")
+    return body if len(body) <= min(SHORT, most) else None
+
+
+def key_of(scope: Scope, body: bytes | None) -> Hashable | None:
     """What tells a question from others; None if it is not worth keeping. Whose it is the headers tell, too."""
-    if message is None or message.get("more_body") or len(message.get("body", b"")) > SHORT:
+    if body is None:
         return None
     client = scope.get("client")
-    return scope["path"], scope["scheme"], client[0] if client else "", message.get("body", b""), *scope["headers"]
+    return scope["path"], scope["scheme"], client[0] if client else "", body, *scope["headers"]
 
 
 def is_anybodys(scope: Scope) -> bool:

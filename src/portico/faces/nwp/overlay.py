@@ -35,7 +35,7 @@ from portico.faces.nwp.failures import (
     code_of,
     failure,
 )
-from portico.faces.nwp.familiar import Familiar, Head, Ids, first_of, is_anybodys, key_of
+from portico.faces.nwp.familiar import Familiar, Head, Ids, first_of, is_anybodys, key_of, short_body
 from portico.faces.nwp.feeds import Feed, Feeds
 from portico.faces.nwp.forms import BARE, CAPSULE, Form, read_frame
 from portico.faces.nwp.frames import (
@@ -51,10 +51,10 @@ from portico.faces.nwp.frames import (
     encode_value,
 )
 from portico.faces.nwp.nodes import INVOKE, MANIFEST, PREFIX, SITE, Node
-from portico.faces.nwp.recent import Recent
 from portico.faces.nwp.versions import is_older
 from portico.faces.wire import BEARER, EventStream, base_of, begin, body_of, credentials, is_from_elsewhere
 from portico.observe import Broke, Observe
+from portico.recent import Recent
 from portico.web.node import PAGE_HEADERS, Neighbour, Shown, node_page
 
 ERROR: Final = "application/nwp-error+json"
@@ -114,6 +114,7 @@ class Arrived:
     id: str  # as the caller calls it, or made up
     base: str
     key: Hashable | None = None  # what tells the question from others, if it may be kept
+    body: bytes | None = None  # where it was there from the beginning
 
     @property
     def request(self) -> Request:
@@ -171,14 +172,17 @@ class Overlay:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         key: Hashable | None = None
+        body: bytes | None = None
         if scope["method"] == "POST" and scope["path"].endswith("/query"):
-            first, receive = await first_of(scope, receive)
-            key = key_of(scope, first)
+            first, again = await first_of(scope, receive)
+            body = short_body(first, self._site.limits.payload_bytes)
+            receive = again if body is None else receive
+            key = key_of(scope, body)
             known = self._familiar.get(key) if key else None
             if known and self._exchange.nodes.all.get(known.asking.node.name) is known.asking.node:
                 await self._answer_again(known, scope, receive, send)
                 return
-        await self._answer(replace(self._arrived(scope, receive, send), key=key))
+        await self._answer(self._arrived(scope, receive, send, key, body))
 
     async def _answer_again(self, known: Familiar, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a question that is familiar. Whether its caller may ask on is asked by the way."""
@@ -209,16 +213,18 @@ class Overlay:
 
     # Reading
 
-    def _arrived(self, scope: Scope, receive: Receive, send: Send) -> Arrived:
+    def _arrived(
+        self, scope: Scope, receive: Receive, send: Send, key: Hashable | None = None, body: bytes | None = None
+    ) -> Arrived:
         headers = {name.decode("latin-1"): value.decode("latin-1").strip() for name, value in scope["headers"]}
         _, _, name, below, *_ = (*scope["path"].split("/", 3), "", "")
         below = below.removesuffix("/")
         task = below.removeprefix(TASKS) if below.startswith(TASKS) else ""
-        id = _uuid(headers.get("x-nwp-request-id")) or str(uuid.uuid4())
+        id = _uuid(headers.get("x-nwp-request-id")) or self._ids.next()
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         base = self._base(scope, headers)
         wanted = STATUS if task else below
-        return Arrived(scope, receive, send, headers, method, name or SITE, wanted, task, id, base)
+        return Arrived(scope, receive, send, headers, method, name or SITE, wanted, task, id, base, key, body)
 
     def _base(self, scope: Scope, headers: Headers) -> str:
         key = scope["scheme"], headers.get("host", "")
@@ -265,7 +271,9 @@ class Overlay:
     async def _parsed(self, arrived: Arrived, kind: type[T]) -> tuple[T, Form]:
         for name in NUMBERS:
             _natural(arrived.headers, name)
-        body = await body_of(arrived.receive, arrived.headers, self._site.limits.payload_bytes)
+        body = arrived.body
+        if body is None:
+            body = await body_of(arrived.receive, arrived.headers, self._site.limits.payload_bytes)
         # The same question is the same bytes, and then the same frame: what follows from it is known by it. Of others
         # nothing is kept: an operation may change what it is given.
         is_kept = kind is QueryFrame and len(body) <= SHORT

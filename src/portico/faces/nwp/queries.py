@@ -40,6 +40,7 @@ MAX_PARTS: Final = 2 * MAX_VALUES  # of a filter or an aggregate; one that is le
 MAX_LEVELS: Final = 64  # of objects and lists in one another; a filter that is let through has far fewer
 OWN_VECTORS: Final = ("", "embedding", "_embedding")  # names for the vectors that the site made of its items
 
+_PLAIN: Final = frozenset({str, int, bool, type(None)})
 _NAME = re.compile(r"[A-Za-z0-9_.]{1,128}\Z")
 _METRICS: Final[Mapping[str, Metric]] = {
     "cosine": "cosine",
@@ -186,7 +187,7 @@ def check_plain(value: Any) -> None:
         seen += len(parts)
         if seen > MAX_PARTS:
             raise TooLarge(f"A filter or an aggregate has at most {MAX_PARTS} parts", limit=MAX_PARTS)
-        waiting.extend((each, levels - 1) for each in parts)
+        waiting.extend((each, levels - 1) for each in parts if type(each) not in _PLAIN)
 
 
 def _parts(value: Any) -> Several[Any]:

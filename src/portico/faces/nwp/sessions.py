@@ -56,9 +56,9 @@ from portico.faces.nwp.frames import (
 )
 from portico.faces.nwp.handshake import Agreed, Offer, welcome
 from portico.faces.nwp.nodes import GATEWAY, INVOKE, QUERY, SITE, Node
-from portico.faces.nwp.recent import Recent
 from portico.identity import Credentials
 from portico.observe import Broke, Observe
+from portico.recent import Recent
 
 HEADER_BYTES: Final = 8  # at most
 RUNNING: Final = 32  # requests of one session at once, besides its streams

@@ -1,0 +1,42 @@
+"""What was made lately and is likely to be wanted again."""
+
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
+
+
+class Recent(Generic[V]):
+    """So many values, of so many bytes in all; the one that nobody has asked for longest goes first."""
+
+    def __init__(self, most: int, most_bytes: int | None = None) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._values: OrderedDict[Hashable, tuple[V, int]] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, key: Hashable) -> V | None:
+        found = self._values.get(key)
+        if found is None:
+            return None
+        self._values.move_to_end(key)
+        return found[0]
+
+    def several(self, keys: Sequence[Hashable]) -> list[V | None]:
+        """What there is for each of these."""
+        values, later = self._values, self._values.move_to_end
+        found = [values.get(key) for key in keys]
+        for key, there in zip(keys, found, strict=True):
+            if there is not None:
+                later(key)
+        return [there and there[0] for there in found]
+
+    def put(self, key: Hashable, value: V, size: int = 0) -> V:
+        before = self._values.pop(key, None)
+        self._bytes += size - (before[1] if before else 0)
+        self._values[key] = value, size
+        while len(self._values) > self._most or (self._most_bytes is not None and self._bytes > self._most_bytes):
+            _, (_, freed) = self._values.popitem(last=False)
+            self._bytes -= freed
+        return value
