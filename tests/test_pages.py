@@ -10,6 +10,7 @@ import pytest
 
 from portico import pages
 from portico.catalog import Collection, Field, FieldType
+from portico.index import columns
 from portico.index.memory import MemoryIndex
 from portico.pages import MAX_PAGE_ITEMS, Pages
 from portico.query import Aggregate, Aggregation, Condition, Order, Page, Query, parse_filter
@@ -199,3 +200,10 @@ async def test_items_are_kept_as_far_as_there_is_room(shop: Shop, monkeypatch: p
 async def test_without_an_index_everything_is_the_stores(shop: Shop) -> None:
     shop.pages = Pages(shop.store, None)
     await shop.check(Query("lamps"), from_memory=False)
+
+
+async def test_a_long_collection_is_sorted_in_runs(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "SORTED", 17)
+    monkeypatch.setattr(columns, "WALKED", 13)
+    for query in QUERIES:
+        await shop.check(query)

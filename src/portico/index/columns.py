@@ -1,5 +1,6 @@
 """Fields of many items as arrays: a filter is a mask, an order a list of places. Knows no store."""
 
+import heapq
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ MAX_DEPTH = 4
 MAX_MASKS = 64  # that are kept, of each set of items
 MAX_PARTS = 16  # of a condition whose mask is kept
 MAX_ORDERS = 8
+SORTED = 10_000  # values in one go
 WALKED = 4096  # places of an order that are looked at in one go
 Mask: TypeAlias = NDArray[np.bool_]
 Ints: TypeAlias = NDArray[np.int32]
@@ -81,6 +83,7 @@ class Column:
         self._has_others = bool(np.isnan(self._numbers).any())  # values that are no numbers
         self._nulls = np.fromiter((value is None for value in values), bool, len(values))
         self._is_whole: bool | None = None
+        self._ranks: Ints | None = None  # beside values
         self._positions: dict[Entry, int] | None = None
 
     def test(self, count: int, op: str, wanted: Any) -> Mask:
@@ -106,18 +109,26 @@ class Column:
         """Where the value of each of `count` items stands among all values of a typed field; -1 for those without."""
         if self.partial:
             raise NeedsStore
+        if self._ranks is None:
+            self._ranks = self._ranked()
+        ranks = np.full(count, -1, np.int32)
+        ranks[self.docs] = self._ranks[self.entries]
+        return ranks
+
+    def _ranked(self) -> Ints:
+        """A rank for each value. 1 and 1.0 are two values of one rank."""
+        if not self._has_others and (np.abs(self._numbers) < _EXACT).all():
+            return np.unique(self._numbers, return_inverse=True)[1].astype(np.int32)
         try:
-            ordered = sorted(range(len(self.values)), key=self.values.__getitem__)
+            ordered = places_in_order(self.values)
         except TypeError:  # the field has changed its type, and some values are from before
             raise NeedsStore from None
-        places = np.zeros(len(self.values), np.int32)
+        ranks = np.zeros(len(self.values), np.int32)
         rank, before = -1, None
         for place in ordered:
-            rank += self.values[place] != before  # 1 and 1.0 are two entries of one rank
+            rank += self.values[place] != before
             before = self.values[place]
-            places[place] = rank
-        ranks = np.full(count, -1, np.int32)
-        ranks[self.docs] = places[self.entries]
+            ranks[place] = rank
         return ranks
 
     def _having(self, count: int, hits: Mask) -> Mask:
@@ -186,6 +197,14 @@ class Column:
                     yield pattern is not None and isinstance(value, str) and bool(pattern.search(value))
             case _:
                 yield from (compare(op, value, wanted) for value in self.values)
+
+
+def places_in_order(values: Sequence[Any]) -> list[int]:
+    """The places of values from the least to the greatest."""
+    places = range(len(values))
+    # One long sort would hold up every other thread, so that shorter ones are merged.
+    runs = [sorted(places[begin : begin + SORTED], key=values.__getitem__) for begin in range(0, len(places), SORTED)]
+    return runs[0] if len(runs) == 1 else list(heapq.merge(*runs, key=values.__getitem__))
 
 
 def _is_short(wanted: Any) -> bool:
@@ -377,7 +396,7 @@ class Columns:
     def _places_of_ids(self) -> Ints:
         if self._ranks is None:
             ranks = np.zeros(len(self.ids), np.int32)
-            ranks[sorted(range(len(self.ids)), key=self.ids.__getitem__)] = np.arange(len(self.ids), dtype=np.int32)
+            ranks[places_in_order(self.ids)] = np.arange(len(self.ids), dtype=np.int32)
             self._ranks = ranks
         return self._ranks
 
