@@ -220,7 +220,7 @@ class Overlay:
         _, _, name, below, *_ = (*scope["path"].split("/", 3), "", "")
         below = below.removesuffix("/")
         task = below.removeprefix(TASKS) if below.startswith(TASKS) else ""
-        id = _uuid(headers.get("x-nwp-request-id")) or self._ids.next()
+        id = _uuid(headers.get("x-nwp-request-id")) or str(uuid.uuid4())  # streams are stopped by it
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         base = self._base(scope, headers)
         wanted = STATUS if task else below
