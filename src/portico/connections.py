@@ -1,14 +1,24 @@
-"""Connections as they come in from the network: a request's head has a bounded size, and arrives in time."""
+"""Connections as they come in from the network: a request's head has a bounded size, and arrives in time.
+
+A question whose answer is at hand is answered here: the way through an application takes longer than its answer.
+"""
 
 import asyncio
-from typing import Any, cast
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_BYTES = 64 << 10  # of a request line and its headers; what arrives in one piece may be a little more
 HEAD_SECONDS = 20.0  # for them to arrive
 GATHERED_BYTES = 64 << 10  # that are not kept waiting for more
+ASKED = b"/query"  # how addresses end where an answer may be at hand
+FOUND = b"HTTP/1.1 200 OK\r\n"
 WHOLE = "portico.whole"  # the extension of a request's scope that says that its body is there to its end
+
+Header: TypeAlias = tuple[bytes, bytes]
+# Of a path, a scheme, the address of a client, headers and a body: head and body of the answer, if it is at hand.
+AtHand: TypeAlias = Callable[[str, str, str, Iterable[Header], bytes], tuple[bytes, bytes] | None]
 
 
 class Gathered:
@@ -36,6 +46,13 @@ class Gathered:
         if self._bytes > GATHERED_BYTES:
             self.flush()
 
+    def send(self, data: bytes) -> None:
+        """Write what is whole already."""
+        if self._waiting:
+            self.write(data)
+        else:
+            self._transport.write(data)
+
     def flush(self) -> None:
         if self._waiting:
             self._transport.write(b"".join(self._waiting))
@@ -55,6 +72,8 @@ class Connection(HttpToolsProtocol):
         self._head = 0  # bytes that arrived of a head that is not whole
         self._in_head = True
         self._deadline: asyncio.TimerHandle | None = None
+        self._at_hand: AtHand | None = getattr(self.config.app, "at_hand", None)
+        self._held: bytearray | None = None  # the body of a request that the application was not told of yet
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         super().connection_made(cast("asyncio.Transport", Gathered(transport, self.loop)))
@@ -66,6 +85,7 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        self._let_go()
         self._head = self._head + len(data) if self._in_head else 0
         # Most heads arrive in one piece, and need no deadline.
         if self._in_head and self._deadline is None:
@@ -80,11 +100,63 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._expect_no_more()
-        super().on_headers_complete()
+        if self._may_be_at_hand():
+            self._held = bytearray()
+        else:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if self._held is None:
+            super().on_body(body)
+        else:
+            self._held += body
 
     def on_message_complete(self) -> None:
+        if self._held is not None and self._answered(bytes(self._held)):
+            self._held = None
+            return
+        self._let_go()
         super().on_message_complete()
         self.scope["extensions"] = {WHOLE: {}}
+
+    def _may_be_at_hand(self) -> bool:
+        """Whether a request is of the plainest kind, and its turn has come."""
+        if self._at_hand is None or not self.url.endswith(ASKED) or b"%" in self.url or not self.url.isascii():
+            return False
+        parser, before = cast("Any", self.parser), cast("Any", self.cycle)
+        is_plain = (
+            parser.get_method() == b"POST"
+            and parser.get_http_version() == "1.1"
+            and parser.should_keep_alive()
+            and not parser.should_upgrade()
+            and not self.expect_100_continue
+            and not self.root_path
+        )
+        is_next = before is None or before.response_complete
+        has_room = self.limit_concurrency is None or len(self.connections) < self.limit_concurrency
+        return is_plain and is_next and has_room and not self.flow.write_paused and not self.transport.is_closing()
+
+    def _answered(self, body: bytes) -> bool:
+        """Answer a request if that takes no waiting."""
+        client = self.client[0] if self.client else ""
+        if self._at_hand is None:
+            return False
+        found = self._at_hand(self.url.decode("ascii"), self.scheme or "", client, self.headers, body)
+        if found is None:
+            return False
+        said = b"".join([b"%b: %b\r\n" % pair for pair in self.server_state.default_headers])
+        cast("Gathered", self.transport).send(b"".join((FOUND, said, found[0], b"\r\n", found[1])))
+        self.on_response_complete()
+        return True
+
+    def _let_go(self) -> None:
+        """Tell the application of a request that was held back."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        super().on_headers_complete()
+        if held:
+            super().on_body(bytes(held))
 
     def _expect(self) -> None:
         self._deadline = self.loop.call_later(HEAD_SECONDS, self._give_up)

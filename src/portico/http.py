@@ -28,7 +28,7 @@ from portico import __version__
 from portico.callbacks import Callbacks
 from portico.catalog import OPERATIONS
 from portico.config import Config, tls_of
-from portico.connections import Connection
+from portico.connections import AtHand, Connection
 from portico.errors import ConfigError, SiteError, Unavailable
 from portico.faces import desk, inspect, items, operations
 from portico.faces.a2a import routes as a2a
@@ -53,10 +53,11 @@ from portico.workers import Work, Workers
 PING_SECONDS = 20.0  # between signs of life on a WebSocket
 GARBAGE = 20_000  # objects made and not yet freed, before some are looked through
 CLIENT_LEFT = 499  # nobody sees it: the client closed the connection
+FIRST_SECONDS = 10.0  # of a server, in which only what is asked for is made
 
 
 class Application:
-    """The HTTP side of a site. Faces that are slow to make are made when they are first needed, or in `begin`."""
+    """The HTTP side of a site. Faces that are slow to make are made when they are first needed, or after `begin`."""
 
     def __init__(
         self,
@@ -65,25 +66,35 @@ class Application:
         answering: Answering,
         notices: Callable[[], Notices],
         callbacks: Callbacks,
+        at_hand: AtHand,
     ) -> None:
         self.answering = answering  # what answers the frames of NWP
+        self.at_hand = at_hand  # answers that need not be waited for
         self._app = app
         self._late = late
         self._made = notices
         self._callbacks = callbacks
         self._notices: Notices | None = None
+        self._making: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)
 
     def begin(self) -> None:
-        """Begin to make every face, before somebody waits for it."""
+        """Begin what goes on between requests. A little later every face is made, before somebody waits for it."""
         self._notices = self._made()
+        self._making = asyncio.create_task(self._make_all())
+
+    async def _make_all(self) -> None:
+        # Loading them takes seconds of a processor: the first answers of a server need them more, a stop waits for it.
+        await asyncio.sleep(FIRST_SECONDS)
         for each in self._late:
             each.begin()
 
     async def close(self) -> None:
         """End what faces keep open between requests, so that nobody waits for it to end by itself."""
+        if self._making:
+            self._making.cancel()
         await self.answering.exchange.site.close_subscriptions()
         if self._notices:
             await self._notices.close()
@@ -150,7 +161,8 @@ def application(parts: Parts) -> Application:
     app = Starlette(routes=routes, exception_handlers=_handlers(parts.config, parts.observe))
     actions = Actions(exchange, callbacks, delegation(parts.observe))
     answering = Answering(exchange, actions, Feeds(exchange))
-    front = Front(app, Overlay(exchange, actions, answering.feeds, parts.config), parts.observe)
+    overlay = Overlay(exchange, actions, answering.feeds, parts.config)
+    front = Front(app, overlay, parts.observe)
 
     def notices() -> Notices:
         sign = partial(_signed, own_authority)
@@ -158,7 +170,7 @@ def application(parts: Parts) -> Application:
 
     # Outside of everything, so that a page elsewhere can read what went wrong, too.
     cors = Cors(Challenges(front, parts.config), parts.config.server.origins)
-    return Application(cors, (mcp_face, a2a_face), answering, notices, callbacks)
+    return Application(cors, (mcp_face, a2a_face), answering, notices, callbacks, overlay.at_hand)
 
 
 def _signed(authority: Callable[[], Any], body: bytes) -> str:

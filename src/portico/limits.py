@@ -93,6 +93,14 @@ class Rates:
         tokens = lease.behind + lease.left
         return Allowance(limit, int(tokens), (limit - tokens) * 60 / limit)
 
+    def spend_at_hand(self, key: str) -> bool:
+        """Take one request out of what this process was given of a caller's allowance; False if nothing is left."""
+        lease = self._leases.get(key)
+        if lease is None or not self._lasts(lease):
+            return False
+        lease.left -= 1
+        return True
+
     def left(self, key: str, *, anonymous: bool) -> Allowance:
         """What a caller has left, as far as this process knows."""
         limit = self._limits.anonymous_per_minute if anonymous else self._limits.keys_per_minute

@@ -73,6 +73,10 @@ class Finder:
         self.embedder = embedder
         self._pages = Pages(store, index)
 
+    def known(self, query: Query) -> Page | None:
+        """The page of a query without text, if it is in memory and the store has not been written to since."""
+        return None if query.text or query.near else self._pages.known(query)
+
     async def find(self, query: Query, seen: int = 0) -> Page:
         """A page of items. `seen` is a change the caller knows of and must find reflected."""
         if not query.text and query.near is None:

@@ -344,6 +344,17 @@ class Site:
         self._observe(Queried(query.collection, _since(started), shown, caller.id))
         return page
 
+    def shows_still(self, page: Page, query: Query, caller: Caller) -> bool:
+        """Whether a query has the page that it had, for a caller who may ask now; it costs what the query costs.
+
+        False if that is not known without waiting, and then nothing was asked.
+        """
+        started = time.perf_counter()
+        if self.finder.known(query) is not page or not self.gate.admits_at_once(query, caller):
+            return False
+        self._observe(Queried(query.collection, _since(started), len(page.items) + len(page.rows), caller.id))
+        return True
+
     async def pages(self, query: Query, caller: Caller) -> AsyncGenerator[Page]:
         """Page after page of what a query finds, to its end. All of them together cost what one costs."""
         page = await self.query(query, caller)

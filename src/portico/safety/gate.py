@@ -112,6 +112,14 @@ class Gate:
             self._observe(Refused(type(request).__name__, caller.id, type(error).__name__))
             raise
 
+    def admits_at_once(self, query: Query, caller: Caller) -> bool:
+        """Admit a query if nobody has to be asked for it. If not, nothing was taken from the caller."""
+        try:
+            self._checked(query, caller)
+        except SiteError:
+            return False
+        return self._rates.spend_at_hand(caller.rate_key)
+
     async def clear(self, permit: Permit) -> Permit:
         """A Permit to run a call whose parameters were found to fit, or the reason why not now."""
         call, operation = permit.request, permit.operation

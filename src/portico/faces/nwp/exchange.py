@@ -163,6 +163,13 @@ class Exchange:
             self._told.put(_key(frame, asking), Told(understood, page, answer, until))
         return answer
 
+    def answer_at_hand(self, frame: QueryFrame, asking: Asking) -> Answer | None:
+        """What was answered before, if that is the answer still and the caller may have it; None if it takes longer."""
+        told = self._told_before(frame, asking.with_frame(frame))
+        if told and self.site.shows_still(told.page, told.understood.query, asking.caller):
+            return told.answer
+        return None
+
     def _told_before(self, frame: QueryFrame, asking: Asking) -> Told | None:
         told = self._told.get(_key(frame, asking)) if self._is_plain(frame, asking) else None
         return told if told and told.holds(frame, asking.node) else None

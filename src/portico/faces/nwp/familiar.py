@@ -6,7 +6,7 @@ What decides whether there is an answer, and whether it is still the same, is as
 import asyncio
 import itertools
 import secrets
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -35,6 +35,7 @@ class Familiar:
     answer: Answer
     head: Head
     body: bytes
+    lines: bytes = b""  # the head as it is sent, once that is wanted
 
     @property
     def caller(self) -> Caller:
@@ -42,6 +43,14 @@ class Familiar:
 
     def is_same(self, answer: Answer) -> bool:
         return answer is self.answer
+
+    def renew(self, answer: Answer, head: Head, body: bytes) -> None:
+        self.answer, self.head, self.body, self.lines = answer, head, body, b""
+
+
+def written(head: Head) -> bytes:
+    """Headers as HTTP/1.1 has them."""
+    return b"".join([b"%b: %b\r\n" % pair for pair in head])
 
 
 async def first_of(scope: Scope, receive: Receive) -> tuple[Message | None, Receive]:
@@ -75,7 +84,11 @@ def key_of(scope: Scope, body: bytes | None) -> Hashable | None:
     if body is None:
         return None
     client = scope.get("client")
-    return scope["path"], scope["scheme"], client[0] if client else "", body, *scope["headers"]
+    return key_for(scope["path"], scope["scheme"], client[0] if client else "", scope["headers"], body)
+
+
+def key_for(path: str, scheme: str, client: str, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> Hashable:
+    return path, scheme, client, body, *headers
 
 
 def is_anybodys(scope: Scope) -> bool:

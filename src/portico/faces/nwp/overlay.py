@@ -8,7 +8,7 @@ import base64
 import re
 import time
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from math import ceil
@@ -35,7 +35,17 @@ from portico.faces.nwp.failures import (
     code_of,
     failure,
 )
-from portico.faces.nwp.familiar import Familiar, Head, Ids, first_of, is_anybodys, key_of, short_body
+from portico.faces.nwp.familiar import (
+    Familiar,
+    Head,
+    Ids,
+    first_of,
+    is_anybodys,
+    key_for,
+    key_of,
+    short_body,
+    written,
+)
 from portico.faces.nwp.feeds import Feed, Feeds
 from portico.faces.nwp.forms import BARE, CAPSULE, Form, read_frame
 from portico.faces.nwp.frames import (
@@ -184,6 +194,24 @@ class Overlay:
                 return
         await self._answer(self._arrived(scope, receive, send, key, body))
 
+    def at_hand(
+        self, path: str, scheme: str, client: str, headers: Iterable[tuple[bytes, bytes]], body: bytes
+    ) -> tuple[bytes, bytes] | None:
+        """Head and body for a question that is familiar and has its answer still; None if it takes longer to tell."""
+        if self._config.server.origins:  # answers then tell pages elsewhere that they may read them
+            return None
+        known = self._familiar.get(key_for(path, scheme, client, headers, body))
+        if known is None or self._exchange.nodes.all.get(known.asking.node.name) is not known.asking.node:
+            return None
+        answer = self._exchange.answer_at_hand(known.frame, known.asking)
+        if answer is None:
+            return None
+        if not known.is_same(answer):
+            known.renew(answer, *self._capsule(answer, known.asking, known.form))
+        known.lines = known.lines or written(known.head)
+        own = written([*self._metered(known.caller), (b"x-nwp-request-id", self._ids.next().encode())])
+        return known.lines + own, known.body
+
     async def _answer_again(self, known: Familiar, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a question that is familiar. Whether its caller may ask on is asked by the way."""
         try:
@@ -192,7 +220,7 @@ class Overlay:
             await self._refuse(self._arrived(scope, receive, send), known.asking.node, known.caller, error)
             return
         if not known.is_same(answer):
-            known.answer, (known.head, known.body) = answer, self._capsule(answer, known.asking, known.form)
+            known.renew(answer, *self._capsule(answer, known.asking, known.form))
         headers = [*known.head, *self._metered(known.caller), (b"x-nwp-request-id", self._ids.next().encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": known.body})

@@ -1,0 +1,225 @@
+"""Questions that are asked again on a connection are answered there: in the same words, in turn, and to nobody else."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from starlette.types import Receive, Scope, Send
+from tests.faces.conftest import Inn, listening
+
+from portico.faces.nwp.overlay import Overlay
+from portico.server import Parts
+from portico.store import Merge
+
+QUESTION = b'{"order": [{"field": "price"}], "limit": 2}'
+VARYING = frozenset({"date", "x-nwp-request-id", "x-nwp-rate-remaining", "x-nwp-rate-reset"})
+
+
+def post(body: bytes = QUESTION, *headers: str, version: str = "1.1") -> bytes:
+    lines = [f"POST /nwp/rooms/query HTTP/{version}", "host: inn.example", *headers]
+    if not any(each.startswith("transfer-encoding") for each in headers):
+        lines.append(f"content-length: {len(body)}")
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+class Told:
+    def __init__(self, head: bytes, body: bytes) -> None:
+        first, *lines = head.decode().split("\r\n")
+        self.status = int(first.split()[1])
+        self.headers = dict(line.split(": ", 1) for line in lines if line)
+        self.body = body
+
+    @property
+    def ids(self) -> list[str]:
+        return [each["id"] for each in json.loads(self.body)["data"]]
+
+    @property
+    def lasting(self) -> tuple[int, dict[str, str], bytes]:
+        """What is the same whenever it is asked."""
+        return self.status, {k: v for k, v in self.headers.items() if k not in VARYING}, self.body
+
+
+class Peer:
+    """One connection to a site."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    def say(self, raw: bytes) -> None:
+        self._writer.write(raw)
+
+    async def hear(self) -> Told:
+        async with asyncio.timeout(60):
+            head = await self._reader.readuntil(b"\r\n\r\n")
+            told = Told(head, b"")
+            told.body = await self._reader.readexactly(int(told.headers.get("content-length", 0)))
+            return told
+
+    async def ask(self, raw: bytes | None = None) -> Told:
+        self.say(raw or post())
+        return await self.hear()
+
+    async def familiarise(self, raw: bytes | None = None) -> Told:
+        """Ask until the answer is at hand."""
+        await self.ask(raw)
+        return await self.ask(raw)
+
+    async def is_over(self) -> bool:
+        async with asyncio.timeout(60):
+            return await self._reader.read(1) == b""
+
+    def leave(self) -> None:
+        self._writer.close()
+
+
+@asynccontextmanager
+async def connected(parts: Parts) -> AsyncIterator[Peer]:
+    async with listening(parts) as port:
+        peer = Peer(*await asyncio.open_connection("127.0.0.1", port))
+        yield peer
+        peer.leave()
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What came as far as the application."""
+    seen: list[str] = []
+    usual = Overlay.__call__
+
+    async def call(self: Overlay, scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(scope["path"])
+        await usual(self, scope, receive, send)
+
+    monkeypatch.setattr(Overlay, "__call__", call)
+    return seen
+
+
+async def test_an_answer_at_hand_is_the_one_that_the_application_gives(inn: Inn, asked: list[str]) -> None:
+    async with inn(limits={"anonymous_per_minute": 100_000}) as parts, connected(parts) as peer:
+        usual = await peer.familiarise()
+        told = [await peer.ask() for _ in range(40)]
+
+    assert len(asked) < 40
+    assert [each.lasting for each in told] == [usual.lasting] * 40
+    assert usual.ids == ["cellar", "garden"]
+    assert all(each.headers.keys() >= VARYING for each in (usual, *told))
+    assert len({each.headers["x-nwp-request-id"] for each in told}) == 40
+
+
+async def test_a_change_is_in_the_very_next_answer(parts: Parts) -> None:
+    async with connected(parts) as peer:
+        await peer.familiarise()
+        await parts.store.write("rooms", [Merge("attic", {"price": 5})])
+        assert (await peer.ask()).ids == ["attic", "cellar"]
+        assert (await peer.familiarise()).ids == ["attic", "cellar"]
+
+
+async def test_answers_keep_their_turn_whoever_gives_them(parts: Parts, asked: list[str]) -> None:
+    other = b'{"order": [{"field": "price", "dir": "DESC"}], "limit": 1}'
+    async with connected(parts) as peer:
+        await peer.familiarise()
+        peer.say(post() + post(other) + post() + post(b"{") + post())
+        told = [await peer.hear() for _ in range(5)]
+
+    assert [each.ids for each in told if each.status == 200] == [
+        ["cellar", "garden"],
+        ["attic"],
+        ["cellar", "garden"],
+        ["cellar", "garden"],
+    ]
+    assert told[3].status == 400
+
+
+async def test_a_question_in_pieces_is_answered_once_it_is_whole(parts: Parts) -> None:
+    raw = post()
+    async with connected(parts) as peer:
+        usual = await peer.familiarise()
+        for cut in (1, 30, raw.index(b"\r\n\r\n") + 2, raw.index(b"\r\n\r\n") + 4, len(raw) - 1):
+            peer.say(raw[:cut])
+            await asyncio.sleep(0.02)
+            peer.say(raw[cut:])
+            assert (await peer.hear()).lasting == usual.lasting
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ("connection: close",),
+        ("connection: close", "x-forwarded-for: 203.0.113.9"),
+        ("x-nwp-budget: 40",),
+        ("authorization: Bearer wrong",),
+        ("content-encoding: none",),
+    ],
+    ids=str,
+)
+async def test_who_asks_in_another_way_is_answered_in_another(parts: Parts, headers: tuple[str, ...]) -> None:
+    async with connected(parts) as peer:
+        await peer.familiarise()
+        told = await peer.ask(post(QUESTION, *headers))
+
+        assert told.status == (401 if "wrong" in headers[0] else 200)
+        assert ("x-nwp-tokens" in told.headers) == (told.status == 200)
+        assert not headers[0].startswith("connection") or await peer.is_over()
+
+
+async def test_who_waits_to_send_is_told_to_go_on(parts: Parts) -> None:
+    raw = post(QUESTION, "expect: 100-continue")
+    async with connected(parts) as peer:
+        await peer.familiarise()
+        peer.say(raw[: raw.index(b"\r\n\r\n") + 4])
+        assert (await peer.hear()).status == 100
+        peer.say(QUESTION)
+        assert (await peer.hear()).ids == ["cellar", "garden"]
+
+
+async def test_bodies_in_chunks_and_older_versions_are_understood(parts: Parts) -> None:
+    chunked = b"%x\r\n%b\r\n0\r\n\r\n" % (len(QUESTION), QUESTION)
+    async with connected(parts) as peer:
+        usual = await peer.familiarise()
+        for _ in range(4):
+            assert (await peer.ask(post(chunked, "transfer-encoding: chunked"))).body == usual.body
+        assert (await peer.ask(post(version="1.0"))).body == usual.body
+        assert await peer.is_over()
+
+
+async def test_nonsense_after_an_answer_at_hand_is_refused(parts: Parts) -> None:
+    async with connected(parts) as peer:
+        await peer.familiarise()
+        peer.say(post() + b"NONSENSE\r\n\r\n")
+        assert (await peer.hear()).status == 200
+        assert (await peer.hear()).status == 400
+        assert await peer.is_over()
+
+
+async def test_an_allowance_ends_for_answers_at_hand_too(inn: Inn) -> None:
+    async with inn(limits={"anonymous_per_minute": 30}) as parts, connected(parts) as peer:
+        told = [await peer.ask() for _ in range(40)]
+
+    assert [each.status for each in told][:30] == [200] * 30
+    assert 429 in [each.status for each in told]
+    assert all(each.headers.get("retry-after") for each in told if each.status == 429)
+
+
+async def test_pages_elsewhere_hear_that_they_may_read_it(inn: Inn, asked: list[str]) -> None:
+    async with inn(server={"origins": ["https://shop.example"]}) as parts, connected(parts) as peer:
+        told: list[Any] = [await peer.ask() for _ in range(5)]
+
+    assert len(asked) == 5
+    assert {each.headers["vary"] for each in told} == {"Origin"}
+
+
+async def test_who_does_not_read_is_not_written_to_without_end(parts: Parts) -> None:
+    await parts.store.write("rooms", [Merge("attic", {"price": 1, "description": "x" * 60_000})])
+    async with connected(parts) as peer, asyncio.timeout(60):
+        await peer.familiarise()
+        for _ in range(500):
+            peer.say(post())
+        # A server that answered them all without looking would hold thirty megabytes by now.
+        await asyncio.sleep(0.2)
+        told = [await peer.hear() for _ in range(500)]
+
+    assert {each.status for each in told} <= {200, 429}
