@@ -12,6 +12,7 @@ from portico.catalog import Danger, Kind, Trust
 from portico.errors import ConfigError, Unauthenticated
 
 PREFIX = "pk_"
+BY_KEY = "key:"  # and the id of a key: what a caller is called who shows one
 ASK = "ask"
 APPROVE = "approve"  # may confirm what others want to do; no other scope includes it
 RESOURCES = ("", "/mcp", "/a2a", "/ask")  # what an access token may be for: the site, or one of its doors
@@ -162,7 +163,7 @@ class Identity:
                 "The API key is not valid",
                 hint="It may be mistyped, expired or revoked; `portico keys create` makes a new one.",
             )
-        return Caller(f"key:{key.id}", key.name, key.scopes, key.danger, credentials.address, trust=key.trust)
+        return Caller(f"{BY_KEY}{key.id}", key.name, key.scopes, key.danger, credentials.address, trust=key.trust)
 
     async def _agent(self, credentials: Credentials) -> Caller:
         found = None
@@ -177,14 +178,19 @@ class Identity:
 
     async def renewed(self, caller: Caller) -> Caller:
         """Who asked earlier, as of now: what was taken away since does not count any more."""
-        kind, _, id = caller.id.partition(":")
-        if kind != "key" or self.find_named is None:
+        if not caller.id.startswith(BY_KEY) or self.find_named is None:
             return caller
-        key = await self.find_named(id)
+        key = await self.key_of(caller.id)
         if key is None or not key.is_valid(datetime.now(UTC)):
             raise Unauthenticated("The API key is not valid any more", hint="It has expired or was revoked.")
         trust, danger = min(caller.trust, key.trust), min(caller.danger, key.danger)
         return replace(caller, scopes=caller.scopes & key.scopes, danger=danger, trust=trust)
+
+    async def key_of(self, caller: str) -> Key | None:
+        """The key of a caller, by what the caller is called; none for callers without one."""
+        if not caller.startswith(BY_KEY) or self.find_named is None:
+            return None
+        return await self.find_named(caller.removeprefix(BY_KEY))
 
     def nobody(self, address: str = "") -> Caller:
         return Caller(scopes=self.anonymous, danger=self.anonymous_danger, address=address)

@@ -9,9 +9,9 @@ from playwright.async_api import expect
 from selectolax.lexbor import LexborHTMLParser
 from tests.browser.conftest import NARROW, Town, Visitor, answered, is_too_wide, serious
 
-from portico.ask.phrases import phrases
 from portico.web.cards import facts
 from portico.web.values import Surroundings
+from portico.web.words import words_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -85,12 +85,25 @@ async def test_a_question_about_items_is_answered_in_the_chat(town: Town, visito
 async def test_without_scripts_an_item_still_leads_to_its_actions(town: Town, visitor: Visitor) -> None:
     page = await visitor.visit(f"{town.base}/items/restaurants/the-harbour-lamp", java_script_enabled=False)
 
-    await expect(page.get_by_role("link", name="Book table")).to_have_attribute(
-        "href", "/?q=Book+table%3A+The+Harbour+Lamp"
-    )
     await expect(page.locator("form")).to_be_hidden()
+    await expect(page.locator(".actions noscript p")).to_be_visible()
+    await page.get_by_role("link", name="Book table").click()
+    told = page.locator("details[open]")
+    await expect(told.locator("summary")).to_contain_text("/operations/book_table")
+    await expect(told.get_by_text("curl -X POST")).to_be_visible()
     await page.goto(f"{town.base}/collections/restaurants")
     await expect(page.locator("form")).to_be_hidden()
+
+
+async def test_the_interface_is_a_page_of_the_same_site(town: Town, visitor: Visitor) -> None:
+    page = await visitor.visit(f"{town.base}/docs#call_book_table", viewport=NARROW)
+
+    await expect(page.get_by_role("link", name="Inspector")).to_be_attached()
+    await expect(page.get_by_role("button", name="Theme: System")).to_be_visible()
+    assert not await is_too_wide(page)
+    # The others are like the one that is open, and looking at all of them takes long.
+    await page.locator("details:not([open])").evaluate_all("(all) => all.forEach((each) => each.remove())")
+    assert await serious(page) == []
 
 
 async def test_dates_are_written_as_where_the_reader_is(town: Town, visitor: Visitor) -> None:
@@ -107,7 +120,7 @@ async def test_a_page_says_of_items_what_the_chat_says(town: Town, visitor: Visi
     told = await page.evaluate(FACTS, [items, LANGUAGES])
 
     for language, chat in zip(LANGUAGES, told, strict=True):
-        around = Surroundings(town.base, phrases(language))
+        around = Surroundings(town.base, words_of(language))
         pages = [LexborHTMLParser(facts(item, item["@type"], around)).css("li") for item in items]
         assert [[_spaced(each.text()) for each in page] for page in pages] == [[*map(_spaced, each)] for each in chat]
 

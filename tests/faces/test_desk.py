@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import jsonschema
 import msgspec
 import pytest
 from tests.conformance.requirements import requirement
@@ -246,9 +247,20 @@ async def test_who_is_named_in_the_trail_is_told_by_the_name_of_the_key(desk: De
     assert trail["names"] == {desk.agent.id: "somebody", by: "somebody"}
 
 
+async def test_who_gave_the_code_is_told_by_the_name_of_the_key_as_well(desk: Desk) -> None:
+    id = await desk.goes_too_far()
+    code = (await desk.post(f"challenges/{id}/code")).json()["code"]
+    await desk.post(f"challenges/{id}/verify", {"code": code})
+
+    trail = (await desk.get("audit")).json()
+
+    [words] = [each["body"]["by"] for each in trail["lines"] if str(each["body"].get("by")).startswith("verified by ")]
+    assert trail["names"] == {desk.agent.id: "somebody", words.removeprefix("verified by "): "somebody"}
+
+
 async def test_tasks_are_shown_without_what_they_were_given_or_gave(desk: Desk) -> None:
     began = [await desk.parts.site.call(Call("get_room", {"id": id}, run="later"), desk.agent) for id in ("attic", "x")]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while {each["state"] for each in (await desk.get("tasks")).json()["tasks"]} & {"pending", "running"}:
             await asyncio.sleep(0.01)
 
@@ -337,7 +349,7 @@ async def test_a_source_is_loaded_again_one_at_a_time(inn: Inn, tmp_path: Path) 
 
 async def _settled(desk: Desk) -> list[dict[str, Any]]:
     """The sources, once none of them is being loaded."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             sources = (await desk.get("sources")).json()["sources"]
             if "loading" not in {each["state"] for each in sources}:
@@ -367,6 +379,20 @@ async def test_the_page_holds_nothing_and_may_do_little(desk: Desk) -> None:
 
 
 READ = ("pending", "executions", "tasks", "sources", "traffic", "feedback", "audit", "audit/check")
+
+
+async def test_what_is_read_is_what_is_published(desk: Desk) -> None:
+    await desk.wants("attic")
+    await desk.parts.site.call(Call("get_room", {"id": "attic"}, run="later"), desk.agent)
+    await desk.goes_too_far()
+
+    told = (await desk.http.get("/openapi.json")).json()
+    for path in READ:
+        answer = (await desk.get(path)).json()
+        [media] = told["paths"][f"/desk/api/{path}"]["get"]["responses"]["200"]["content"].values()
+        jsonschema.validate(answer, {**media["schema"], "components": told["components"]})
+        published = told["components"]["schemas"][media["schema"]["$ref"].rpartition("/")[2]]
+        assert published["properties"].keys() == answer.keys()
 
 
 async def test_nothing_is_read_without_the_scope(desk: Desk) -> None:

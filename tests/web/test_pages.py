@@ -1,5 +1,6 @@
 """The page of an item, whatever the item is."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,10 +12,11 @@ from selectolax.lexbor import LexborHTMLParser
 from portico.ask.events import Action
 from portico.catalog import Collection
 from portico.items import Item
+from portico.query import Page
 from portico.web import HEADERS, page
 from portico.web.addresses import item_path
 from portico.web.assets import assets
-from portico.web.home import problem_page
+from portico.web.home import Listing, collection_page, problem_page
 from portico.web.item import Company, Shelf, item_page
 from portico.web.style import ASKING_HEADERS, ITEM_HEADERS, READ_MODULES
 
@@ -164,7 +166,7 @@ def test_the_least_that_something_costs_is_said_first(data: dict[str, Any], told
     assert glance(shown({"name": "x", "@type": "Product", **data})) == told
 
 
-def test_what_can_be_done_with_an_item_is_asked_of_the_chat_where_no_script_runs() -> None:
+def test_what_can_be_done_with_an_item_leads_to_how_where_no_script_runs() -> None:
     action = Action("add_to_cart", 'Put "it" in', {"product": '<"things/one">'}, ("quantity",))
     near = [Item("things/two", "things", {"name": "Two", "image": "/2.png", "price": 2})]
     page = shown({"name": "Tea & milk"}, company=Company([action], near))
@@ -173,11 +175,12 @@ def test_what_can_be_done_with_an_item_is_asked_of_the_chat_where_no_script_runs
     assert link.text() == "Add to cart"
     assert link.attributes == {
         "class": "button primary",
-        "href": "/?q=Add+to+cart%3A+Tea+%26+milk",
+        "href": "/docs#call_add_to_cart",
         "title": 'Put "it" in',
         "data-operation": "add_to_cart",
         "data-params": '{"product":"<\\"things/one\\">"}',
     }
+    assert page.css_first(".actions noscript").text().startswith("To do this here, turn on scripts.")
     [card] = page.css(".near .item")
     assert (card.css_first("h3 a").attributes["href"], card.css_first("li").text()) == ("/items/things/two", "Price: 2")
     assert page.css_first(".near h2 a").attributes["href"] == "/collections/things"
@@ -306,6 +309,77 @@ def test_the_language_of_the_page_is_that_of_the_item_or_its_collection() -> Non
     assert shown({"name": "x", "inLanguage": "fr"}, shelf=german).css_first("html").attributes["lang"] == "fr"
     assert shown({"name": "x", "inLanguage": "ar-EG"}).css_first("html").attributes == {"lang": "ar-EG", "dir": "rtl"}
     assert shown({"name": "x", "inLanguage": '"><script>'}).css_first("html").attributes["lang"] == "en"
+
+
+SOUP = {
+    "@type": "Recipe",
+    "name": "Linsensuppe",
+    "totalTime": "PT1H",
+    "price": 0,
+    "vegan": True,
+    "datePublished": "2025-07-06",
+    "recipeIngredient": [f"{n} g " + "Linsen, braun, klein und trocken " * 3 for n in range(1, 53)],
+    "offers": {"@type": "Offer", "availability": "https://schema.org/OutOfStock"},
+}
+
+
+def soup(language: str) -> LexborHTMLParser:
+    shelf = Shelf("Bucht", BASE, Collection("soups", title="Suppen", language=language))
+    near = [Item("soups/two", "soups", {"@type": "Recipe", "name": "Zwei"})]
+    return shown(SOUP, shelf=replace(shelf, collections=[shelf.collection]), company=Company([], near))
+
+
+def test_a_page_says_everything_in_the_language_of_its_items() -> None:
+    page = soup("de-AT")
+
+    read = [
+        each.text() for each in page.css(".skip, .places > *, .kind, h2, dt, dd, label, form button, .item-facts li")
+    ]
+    assert read == [
+        *("Zum Inhalt springen", "Chat", "StöbernSuppen", "Rezept", "1 Std.", "Kostenlos"),
+        *("Zutaten", "Einzelheiten", "Preis", "Kostenlos", "Angebot", "Ausverkauft", "Zeit", "1 Stunde"),
+        *("Veröffentlicht", "6. Juli 2025", "Vegan", "Ja", "Eine Frage hierzu", "Fragen", "Mehr aus Suppen"),
+    ]
+    named = [each.attributes["aria-label"] for each in page.css("nav")]
+    assert (named, page.css_first(".item-kind").text()) == (["Website", "Sie sind hier"], "Rezept")
+    assert page.css_first("ul li:last-child .faint").text() == "… und 2 weitere"
+    assert page.css_first(".forms").text() == "Dieser Eintrag als application/ld+json oder application/json"
+    doors = [(each.text(), each.attributes["title"]) for each in page.css("footer a")]
+    assert doors[0] == ("Schnittstelle", "für alle, die programmieren")
+    assert page.css_first("footer").attributes["lang"] == "de-AT"
+    assert not page.css("main [lang]")
+
+
+def test_what_is_english_on_a_page_in_a_language_without_words_says_so() -> None:
+    page = soup("it")
+
+    assert page.css_first("html").attributes["lang"] == "it"
+    english = [each.text() for each in page.css("main bdi[lang=en], main time[lang=en]")]
+    assert english == [
+        *("Recipe", "1 hr", "Free", "Ingredients", "… and 2 more", "Details", "Price", "Free", "Offer", "Sold out"),
+        *("Total time", "1 hour", "Date published", "6 July 2025", "Yes", "Ask about this", "Ask"),
+        *("More in Suppen", "Recipe", "This item as application/ld+json or application/json"),
+    ]
+    # What is the site's own is Italian again within it, and what nobody has words for is left alone.
+    own = [(each.tag, each.text()) for each in page.css("[lang=en] [lang=it]")]
+    assert own == [("a", "Suppen"), ("a", "Bucht"), ("a", "Suppen"), ("a", "Suppen")]
+    assert [each.attributes.get("lang") for each in page.css("dt bdi") if each.text() == "Vegan"] == [None]
+    assert {each.attributes.get("lang") for each in page.css("nav, footer")} == {"en"}
+
+
+def test_a_list_of_a_collection_speaks_its_language() -> None:
+    shelf = Shelf("Baie", BASE, Collection("soupes", title="Soupes", description="Chaudes.", language="fr"))
+    soups = [Item(f"soupes/{n}", "soupes", {"@type": "Recipe", "name": f"Soupe {n}"}) for n in range(2)]
+    listing = Listing(shelf, Page(items=tuple(soups), cursor="more"), 12_345, is_first=False)
+    page = LexborHTMLParser(collection_page(listing))
+
+    assert [each.text() for each in page.css(".heading .faint, .item-kind, .turning a")] == [
+        *("12\u202f345 fiches", "Recette", "Recette", "Précédent", "Suivant")
+    ]
+    empty = collection_page(Listing(shelf, Page(), 1, is_first=True))
+    assert [each.text() for each in LexborHTMLParser(empty).css(".heading .faint, label, .note")] == [
+        *("1 fiche", "Poser une question à ce sujet", "Rien encore.")
+    ]
 
 
 HOSTILE = [

@@ -7,6 +7,7 @@ import pytest
 from selectolax.lexbor import LexborHTMLParser
 from tests.faces.conftest import asking
 
+from portico.ask.phrases import LANGUAGES as SPOKEN
 from portico.ask.phrases import phrases
 from portico.faces.chat.courtesy import COURTESIES
 from portico.server import Parts
@@ -14,6 +15,8 @@ from portico.web.assets import assets
 from portico.web.home import FIRST, LANGUAGES, MODULES
 from portico.web.signs import word
 from portico.web.style import page
+from portico.web.vocabulary import NAMES, SAID
+from portico.web.words import words_of
 
 OTHERS = LANGUAGES[1:]
 MOST = 140_000  # bytes of scripts and style sheets, in English
@@ -57,6 +60,30 @@ def test_pages_and_scripts_have_the_same_words_for_facts() -> None:
 
     for tag in LANGUAGES:
         assert {name: word(name, phrases(tag)) for name in names} == {name: said[tag][js] for name, js in names.items()}
+
+
+def test_pages_have_every_word_in_every_language_that_facts_are_told_in() -> None:
+    assert tuple(SAID) == tuple(NAMES)
+    assert set(SAID) == set(SPOKEN) >= set(LANGUAGES)
+    blanks = {name: text.count("{}") for name, text in SAID["en"].items()}
+    assert {tag: {name: text.count("{}") for name, text in each.items()} for tag, each in SAID.items()} == (
+        dict.fromkeys(SAID, blanks)
+    )
+    others = {tag: each.keys() for tag, each in NAMES.items() if tag != "en"}
+    assert others == dict.fromkeys(others, NAMES["de"].keys() | NAMES["en"].keys())
+
+
+def test_pages_and_scripts_have_the_same_words_for_asking_and_for_prices_and_kinds() -> None:
+    said = {"en": english(), **{tag: table(written(f"words-{tag}.js")) for tag in OTHERS}}
+
+    assert {tag: SAID[tag]["ask"] for tag in LANGUAGES} == {tag: said[tag]["ask"] for tag in LANGUAGES}
+    assert {tag: label_of(tag, "price") for tag in SPOKEN} == {tag: word("price", phrases(tag)) for tag in SPOKEN}
+    kinds = {tag: re.sub("<.*?>", "", words_of(tag).kind("CafeOrCoffeeShop")) for tag in OTHERS}
+    assert kinds == {tag: said[tag]["CafeOrCoffeeShop"] for tag in OTHERS}
+
+
+def label_of(language: str, name: str) -> str:
+    return re.sub("<.*?>", "", words_of(language).label(name))
 
 
 def test_the_languages_of_the_page_are_the_same_wherever_they_are_named() -> None:

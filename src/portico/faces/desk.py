@@ -21,7 +21,6 @@ For holders of a key with the scope `approve`, on this machine unless safety.des
 nothing from pages elsewhere, whatever server.origins says. Errors are problem details (RFC 9457).
 """
 
-import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -57,7 +56,6 @@ MAX_TASKS: Final = 200
 MAX_OPINIONS: Final = 200
 MAX_DIGITS: Final = 15
 _UNKEPT: Final = {"cache-control": "no-store"}
-_KEY: Final = re.compile(r"(?:^| )key:([0-9a-f]{12})$")  # also at the end of `verified by key:2548990428d0`
 _NAMING: Final = ("caller", "by", "agent")  # what in a line of the trail may name a caller
 # What those who pass requests on add to them.
 _FORWARDED: Final = ("x-forwarded-", "x-real-ip", "forwarded", "via", "cf-", "true-client-ip", "x-client-ip")
@@ -102,6 +100,26 @@ class AtWork(msgspec.Struct, frozen=True):
 
     caller: str
     execution: Execution
+
+
+class LineSeen(msgspec.Struct, frozen=True):
+    """A line of the audit trail."""
+
+    seq: int
+    at: datetime
+    event: str
+    body: Annotated[dict[str, Any], Meta(description="What happened, by what kind of event it is")]
+    before: Annotated[str, Meta(description="The digest of the line before; empty for the first")]
+    digest: str
+
+
+class Trail(msgspec.Struct, frozen=True):
+    lines: list[LineSeen]
+    names: Annotated[dict[str, str], Meta(description="What the keys of the callers are called")]
+
+
+class Released(msgspec.Struct, frozen=True):
+    unblocked: str
 
 
 class TaskSeen(msgspec.Struct, frozen=True):
@@ -181,7 +199,7 @@ def _decisions(site: Site) -> list[Work]:
     async def unblock(request: Request, caller: Caller) -> Response:
         said = await _read(request, site, Unblocked)
         await site.guard.unblock(said.caller, said.note, caller)
-        return _json({"unblocked": said.caller})
+        return _json(Released(said.caller))
 
     return [
         ("GET", "pending", pending),
@@ -230,9 +248,10 @@ def _agents(site: Site) -> list[Work]:
 def _trail(site: Site) -> list[Work]:
     async def audit(request: Request, caller: Caller) -> Response:
         after, limit = _number(request, "after", 0), min(_number(request, "limit", 100), MAX_LINES)
-        lines = await site.guard.trail(after, limit, caller)
+        found = await site.guard.trail(after, limit, caller)
+        lines = [LineSeen(each.seq, each.at, each.event, dict(each.body), each.before, each.digest) for each in found]
         told = (str(line.body.get(name)) for line in lines for name in _NAMING)
-        return _json({"lines": lines, "names": await _names(site, told)})
+        return _json(Trail(lines, await _names(site, told)))
 
     async def check(_: Request, __: Caller) -> Response:
         return _json({"problems": await site.guard.check_trail()})
@@ -287,10 +306,9 @@ def _for_approvers(endpoint: Endpoint) -> Endpoint:
 
 async def _names(site: Site, told: Iterable[str]) -> dict[str, str]:
     """What the keys of these callers are called by who made them. Not unique: the ids tell them apart."""
-    find = site.identity.find_named
-    ids = sorted({found[1] for text in told if (found := _KEY.search(text))})
-    keys = {id: await find(id) for id in ids} if find else {}
-    return {f"key:{id}": key.name for id, key in keys.items() if key}
+    callers = sorted({text.rpartition(" ")[2] for text in told})  # also at the end of `verified by key:2548990428d0`
+    keys = {caller: await site.identity.key_of(caller) for caller in callers}
+    return {caller: key.name for caller, key in keys.items() if key}
 
 
 def _named(request: Request, what: str, site: Site) -> str:

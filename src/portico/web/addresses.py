@@ -26,6 +26,15 @@ def collection_path(name: str, cursor: str = "") -> str:
     return f"{path}?{urlencode({'cursor': cursor})}" if cursor else path
 
 
+def operation_path(name: str) -> str:
+    """Where it is written what an operation takes and gives, for people."""
+    return f"/docs#{operation_anchor(name)}"
+
+
+def operation_anchor(name: str) -> str:
+    return f"call_{name}"
+
+
 def absolute(url: Any, base: str) -> str | None:
     """A URL that a page may follow; None for anything but http and https."""
     if not isinstance(url, str) or not url.strip():

@@ -15,8 +15,9 @@ from portico.ask.phrasebook import Phrases
 from portico.catalog import instant, seconds
 from portico.items import Item, title_of
 from portico.web.addresses import absolute, is_own, item_path
-from portico.web.signs import icon, word
-from portico.web.values import MAX_ELEMENTS, Members, Surroundings, isolated, label, moment, one_line, shortened
+from portico.web.signs import STOCK, icon, word
+from portico.web.values import MAX_ELEMENTS, Members, Surroundings, isolated, moment, one_line
+from portico.web.words import shortened
 
 MAX_TITLE = 300
 MAX_SUMMARY = 300
@@ -80,7 +81,7 @@ def card(item: Item, type: str, around: Surroundings, level: int = 2) -> str:
     link = f'<a href="{escape(item_path(item.id))}">{isolated(item_name(item))}</a>'
     return (
         f'<article class="item{" pictured" if src else ""}">{image}<div class="item-body">'
-        f'<p class="item-kind">{isolated(label(kind))}</p>'
+        f'<p class="item-kind">{around.words.kind(kind)}</p>'
         f'<h{level} class="item-name clamp">{link}</h{level}>'
         f"{about}{facts(item.data, kind, around)}</div></article>"
     )
@@ -136,6 +137,11 @@ def _told(text: str) -> str:
     return isolated(text) if text else ""
 
 
+def _worded(text: str, around: Surroundings) -> str:
+    """What has words of ours in it."""
+    return f"<bdi{around.words.mark}>{escape(text)}</bdi>" if text else ""
+
+
 def _number(value: Any) -> float | None:
     match value:
         case bool():
@@ -150,7 +156,7 @@ def _number(value: Any) -> float | None:
 
 def _price(data: Members, around: Surroundings) -> str:
     if price := price_of(data):
-        return _told(_tag(price, around.phrases))
+        return _worded(_tag(price, around.phrases), around)
     offer = _members(_first(data.get("offers")))
     said = (offer.get("price"), data.get("price"), data.get("estimatedCost"), data.get("priceRange"))
     return _told(next(filter(None, (brief(each, 30) for each in said)), ""))
@@ -181,14 +187,14 @@ def _duration(data: Members, around: Surroundings) -> str:
     phrases, space = around.phrases, around.phrases.script.space
     parts = [(hours, "hour"), (minutes, "minute")]
     told = (f"{phrases.figure(count, 0)}{space}{word(unit, phrases)}" for count, unit in parts if count)
-    return _told(space.join(told))
+    return _worded(space.join(told), around)
 
 
 def _dated(name: str) -> Read:
     def read(data: Members, around: Surroundings) -> str:
         # The clock of the place where something happens, not of who reads of it.
         text = _OFFSET.sub(r"\1", brief(data.get(name), 40))
-        return moment(text, around.phrases) if instant(text) is not None else _told(text)
+        return moment(text, around.words) if instant(text) is not None else _told(text)
 
     return read
 
@@ -211,11 +217,8 @@ def _street(address: Any) -> str:
 
 def _stock(data: Members, around: Surroundings) -> str:
     said = _either(_members(_first(data.get("offers"))), "availability") or data.get("availability")
-    name = _STOCK.get(brief(said).rpartition("/")[2])
-    return _told(word(name, around.phrases)) if name else ""
-
-
-_STOCK: Final = {"InStock": "in stock", "OutOfStock": "sold out", "SoldOut": "sold out"}
+    name = STOCK.get(brief(said).rpartition("/")[2])
+    return _worded(word(name, around.phrases), around) if name else ""
 
 
 def _several(*names: str) -> Read:

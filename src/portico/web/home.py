@@ -7,7 +7,6 @@ from http import HTTPStatus
 from typing import Any
 
 from portico.ask.onward import starters
-from portico.ask.phrases import phrases
 from portico.catalog import Collection, Operation
 from portico.query import Page
 from portico.site import Site
@@ -16,6 +15,7 @@ from portico.web.cards import card
 from portico.web.item import Shelf, asking, collection_title, embedded, trail
 from portico.web.style import ASSETS, doors, masthead, page, reading_page, skip
 from portico.web.values import Surroundings
+from portico.web.words import Words, words_of
 
 FIRST = "words-first.js"  # chooses one of these before the page is seen
 LANGUAGES = ("en", "de", "es", "fr", "ar")
@@ -101,45 +101,48 @@ class Listing:
 def collection_page(listing: Listing) -> str:
     """Some items of a collection, with the way to those before and after them."""
     shelf, found, collection = listing.shelf, listing.found, listing.shelf.collection
-    around = Surroundings(shelf.base, phrases(collection.language))
+    words = words_of(collection.language)
+    around = Surroundings(shelf.base, words)
     canonical = f'<link rel="canonical" href="{escape(shelf.base + collection_path(collection.name))}">'
     cards = "".join(card(item, collection.type, around.within(item.data)) for item in found.items)
     body = [
-        trail(("/", shelf.site)),
-        _heading(listing),
-        f'<div class="cards">{cards}</div>' if cards else '<p class="note">Nothing yet.</p>',
-        _turning(listing),
+        trail(("/", shelf.site), words=words),
+        _heading(listing, words),
+        f'<div class="cards">{cards}</div>' if cards else f'<p class="note">{words.said("nothing")}</p>',
+        _turning(listing, words),
     ]
     return reading_page(
         f"{shelf.title} · {shelf.site}",
         shelf.site,
         "\n".join(filter(None, body)),
-        places=shelf.places,
+        places=shelf.places(words),
         head=canonical if listing.is_first else "",
-        lang=collection.language,
+        words=words,
     )
 
 
-def _heading(listing: Listing) -> str:
+def _heading(listing: Listing, words: Words) -> str:
     said, total = listing.shelf.collection.description, listing.total
     about = f'<p class="lead" dir="auto">{escape(said)}</p>' if said and listing.is_first else ""
-    count = "" if total is None else f'<p class="faint">{total:,} {"item" if total == 1 else "items"}</p>'
-    ask = asking("Ask about these", listing.shelf.collection.name) if listing.is_first else ""
+    number = "" if total is None else words.said("one item") if total == 1 else words.count("items", total)
+    count = f'<p class="faint">{number}</p>' if number else ""
+    ask = asking("about these", words, listing.shelf.collection.name) if listing.is_first else ""
     return f'<div class="heading"><div><h1 dir="auto">{escape(listing.shelf.title)}</h1>{about}{count}</div>{ask}</div>'
 
 
-def _turning(listing: Listing) -> str:
+def _turning(listing: Listing, words: Words) -> str:
     """The way to the page before, and to the one after."""
     name, links = listing.shelf.collection.name, list[str]()
     if not listing.is_first:
-        links.append(_turn("prev", collection_path(name, listing.previous), "Previous"))
+        links.append(_turn("prev", collection_path(name, listing.previous), words.said("previous")))
     if listing.found.cursor:
-        links.append(_turn("next", collection_path(name, listing.found.cursor), "Next"))
-    return f'<nav class="turning row" aria-label="Pages">{"".join(links)}</nav>' if links else ""
+        links.append(_turn("next", collection_path(name, listing.found.cursor), words.said("next")))
+    named = f'{words.mark} aria-label="{words.text("pages")}"'
+    return f'<nav class="turning row"{named}>{"".join(links)}</nav>' if links else ""
 
 
-def _turn(rel: str, path: str, text: str) -> str:
-    return f'<a class="button" rel="{rel}" href="{escape(path)}">{text}</a>'
+def _turn(rel: str, path: str, inner: str) -> str:
+    return f'<a class="button" rel="{rel}" href="{escape(path)}">{inner}</a>'
 
 
 # What a status means for a person, where nothing else is known of it.

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from html import escape
 from itertools import islice
 from typing import Any, cast
-from urllib.parse import urlencode
 
 import msgspec
 
 from portico.ask.events import Action
-from portico.ask.phrases import phrases
 from portico.catalog import Collection
 from portico.items import Item, title_of
-from portico.web.addresses import absolute, collection_path, is_own, item_path
+from portico.web.addresses import absolute, collection_path, is_own, item_path, operation_path
 from portico.web.cards import card, facts, item_kind, item_name, item_summary, picture, pictures
 from portico.web.style import reading_page
 from portico.web.values import (
@@ -23,17 +21,15 @@ from portico.web.values import (
     Surroundings,
     definitions,
     isolated,
-    label,
     listed,
     more,
     one_line,
     paragraphs,
-    shortened,
     shown,
 )
+from portico.web.words import ENGLISH, Words, label, shortened, words_of
 
 MAX_EMBEDDED = 250_000  # bytes of JSON-LD within the page; what is longer is linked only
-MAX_ASKED = 200  # characters of a name within a question
 MAX_ACTIONS = 6
 MAX_STEP = 60  # characters of a step on the way to a page
 MAX_LEAD = 500  # characters of a description that stands beside the name
@@ -76,15 +72,17 @@ class Shelf:
     def title(self) -> str:
         return collection_title(self.collection)
 
-    @property
-    def places(self) -> str:
+    def places(self, words: Words) -> str:
         """The way to every collection, folded up."""
-        links = "".join(
-            f'<li><a href="{escape(collection_path(each.name))}"><bdi>{escape(collection_title(each))}</bdi></a></li>'
-            for each in self.collections
-        )
-        summary = '<summary class="button quiet">Browse</summary>'
+        links = "".join(f"<li>{_place(each, words)}</li>" for each in self.collections)
+        summary = f'<summary class="button quiet">{words.said("browse")}</summary>'
         return f'<details class="browse">{summary}<ul class="card">{links}</ul></details>' if links else ""
+
+
+def _place(collection: Collection, words: Words) -> str:
+    """The way to a collection, among these words."""
+    lang = "" if collection.language == words.spoken else f' lang="{escape(collection.language)}"'
+    return f'<a{lang} href="{escape(collection_path(collection.name))}">{isolated(collection_title(collection))}</a>'
 
 
 def collection_title(collection: Collection) -> str:
@@ -102,33 +100,34 @@ class Company:
 def item_page(item: Item, shelf: Shelf, linked: Mapping[str, Any], company: Company | None = None) -> str:
     """A page that shows all of an item, and holds it as JSON-LD for those who read that."""
     language = _language(item, shelf.collection)
-    around = Surroundings(shelf.base, phrases(language)).within(item.data)
+    words = words_of(language)
+    around = Surroundings(shelf.base, words).within(item.data)
     beside = company or Company()
     body = [
-        trail(("/", shelf.site), (collection_path(shelf.collection.name), shelf.title)),
+        trail(("/", shelf.site), (collection_path(shelf.collection.name), shelf.title), words=words),
         "<article>",
         _opening(item, shelf, around, beside.actions),
         _body(item.data, around),
         "</article>",
         _near(beside.near, shelf, around),
-        _forms(item),
+        _forms(item, words),
     ]
     return reading_page(
         f"{item_name(item)} · {one_line(shelf.site)}",
         shelf.site,
         "\n".join(filter(None, body)),
-        places=shelf.places,
+        places=shelf.places(words),
         head=_head(item, shelf, linked),
-        lang=language,
+        words=words,
     )
 
 
-def trail(*steps: tuple[str, str]) -> str:
+def trail(*steps: tuple[str, str], words: Words = ENGLISH) -> str:
     """The way from the front of the site to here."""
     links = "<span>›</span>".join(
-        f'<a href="{escape(path)}">{isolated(shortened(text, MAX_STEP))}</a>' for path, text in steps
+        f'<a{words.unmark} href="{escape(path)}">{isolated(shortened(text, MAX_STEP))}</a>' for path, text in steps
     )
-    return f'<nav class="trail" aria-label="Breadcrumb">{links}</nav>'
+    return f'<nav class="trail"{words.mark} aria-label="{words.text("trail")}">{links}</nav>'
 
 
 def _language(item: Item, collection: Collection) -> str:
@@ -190,9 +189,9 @@ def _opening(item: Item, shelf: Shelf, around: Surroundings, actions: Sequence[A
     data, src, kind = item.data, picture(item.data, shelf.base), item_kind(item.data, shelf.collection.type)
     image = f'<img class="picture" src="{escape(src)}" alt="">' if src else ""
     return (
-        f'<header class="opening"><div><p class="kind">{isolated(label(kind))}</p>'
+        f'<header class="opening"><div><p class="kind">{around.words.kind(kind)}</p>'
         f'<h1 dir="auto">{escape(item_name(item))}</h1>{facts(data, kind, around)}{_lead(data)}'
-        f"{_actions(item_name(item), actions)}</div>{image}</header>"
+        f"{_actions(actions, around.words)}</div>{image}</header>"
     )
 
 
@@ -201,38 +200,33 @@ def _lead(data: Mapping[str, Any]) -> str:
     return f'<div class="lead">{paragraphs(said)}</div>' if isinstance(said, str) and 0 < len(said) <= MAX_LEAD else ""
 
 
-def _actions(name: str, actions: Sequence[Action]) -> str:
-    """What can be done with an item. Scripts open a form; without them the chat is asked to do it."""
-    links = "".join(_action(name, each) for each in actions[:MAX_ACTIONS])
-    return f'<div class="actions row">{links}</div>' if links else ""
+def _actions(actions: Sequence[Action], words: Words) -> str:
+    """What can be done with an item. Scripts open a form; without them it is told how programs do it."""
+    links = "".join(map(_action, actions[:MAX_ACTIONS]))
+    without = f'<noscript><p class="faint">{words.said("scripts")}</p></noscript>'
+    return f'<div class="actions"><div class="row">{links}</div>{without}</div>' if links else ""
 
 
-def _action(name: str, action: Action) -> str:
-    title = label(action.operation)
-    asked = _question(f"{title}: {shortened(name, MAX_ASKED)}")
+def _action(action: Action) -> str:
     told = f'data-operation="{escape(action.operation)}" data-params="{escape(_json(action.params))}"'
-    return f'<a class="button primary" href="{asked}" title="{escape(action.description)}" {told}>{escape(title)}</a>'
+    path, title = escape(operation_path(action.operation)), escape(label(action.operation))
+    return f'<a class="button primary" href="{path}" title="{escape(action.description)}" {told}>{title}</a>'
 
 
-def _question(text: str) -> str:
-    """An address at which the chat is asked something, as it stands in a page."""
-    return escape(f"/?{urlencode({'q': text})}")
-
-
-def asking(title: str, collection: str = "") -> str:
-    """A place to ask. The chat answers, within a collection if one is named."""
+def asking(about: str, words: Words, collection: str = "") -> str:
+    """A place to ask about something. The chat answers, within a collection if one is named."""
     within = f'<input type="hidden" name="collection" value="{escape(collection)}">' if collection else ""
     return (
-        f'<form class="asking card" action="/" role="search"><label for="q" dir="auto">{escape(title)}</label>'
+        f'<form class="asking card" action="/" role="search"><label for="q">{words.said(about)}</label>'
         f'<div class="row"><input class="grow" id="q" name="q" dir="auto" required maxlength="1000" autocomplete="off">'
-        f'{within}<button class="primary" type="submit">Ask</button></div></form>'
+        f'{within}<button class="primary" type="submit">{words.said("ask")}</button></div></form>'
     )
 
 
 def _near(items: Sequence[Item], shelf: Shelf, around: Surroundings) -> str:
     cards = "".join(card(each, shelf.collection.type, around, level=3) for each in items)
-    link = f'<a href="{escape(collection_path(shelf.collection.name))}">{isolated(shelf.title)}</a>'
-    return f'<section class="near"><h2>More in {link}</h2><div class="cards">{cards}</div></section>' if cards else ""
+    title = around.words.said("near", _place(shelf.collection, around.words))
+    return f'<section class="near"><h2>{title}</h2><div class="cards">{cards}</div></section>' if cards else ""
 
 
 def _body(data: Mapping[str, Any], around: Surroundings) -> str:
@@ -240,7 +234,7 @@ def _body(data: Mapping[str, Any], around: Surroundings) -> str:
     sections = "".join(_section(each, data[each], around) for each in _sectioned(data))
     details = "".join(_facts(data, around))
     spelled = f'<div class="sections">{sections or details}</div>' if sections or details else ""
-    aside = f'<div class="aside">{details if sections else ""}{asking("Ask about this")}</div>'
+    aside = f'<div class="aside">{details if sections else ""}{asking("about this", around.words)}</div>'
     return f'<div class="parts{" two" if spelled else ""}">{spelled}{aside}</div>'
 
 
@@ -259,7 +253,7 @@ def _facts(data: Mapping[str, Any], around: Surroundings) -> Iterator[str]:
     members = [*((name, data[name]) for name in names), *(("image", url) for url in elsewhere)]
     found = definitions(members, around, len(members))
     if found:
-        yield f'<section class="facts card"><h2>Details</h2>{found}</section>'
+        yield f'<section class="facts card"><h2>{around.words.said("details")}</h2>{found}</section>'
 
 
 def _is_said(name: str, data: Mapping[str, Any], base: str) -> bool:
@@ -297,7 +291,7 @@ def _is_long(value: Any) -> bool:
 
 
 def _section(name: str, value: Any, around: Surroundings) -> str:
-    title = "" if name in _UNTITLED else f'<h2 dir="auto">{escape(label(name))}</h2>'
+    title = "" if name in _UNTITLED else f"<h2>{around.words.label(name)}</h2>"
     inner = _spelled(name, value, around)
     return f"<section>{title}{inner}</section>" if inner else ""
 
@@ -309,7 +303,7 @@ def _spelled(name: str, value: Any, around: Surroundings) -> str:
         case list():
             elements = cast("list[Any]", value)
             parts = [part for each in elements[:MAX_ELEMENTS] if (part := shown(name, each, around))]
-            rest = [more(len(elements) - MAX_ELEMENTS)] if len(elements) > MAX_ELEMENTS else []
+            rest = [more(len(elements) - MAX_ELEMENTS, around.words)] if len(elements) > MAX_ELEMENTS else []
             return listed([*parts, *rest], "ol" if name in _STEPS else "ul") if parts else ""
         case Mapping() if set(cast("Mapping[str, Any]", value)) <= {"@type", "text"}:
             return paragraphs(str(cast("Mapping[str, Any]", value).get("text") or ""))
@@ -317,6 +311,6 @@ def _spelled(name: str, value: Any, around: Surroundings) -> str:
             return shown(name, value, around)
 
 
-def _forms(item: Item) -> str:
+def _forms(item: Item, words: Words) -> str:
     links = (f'<a href="{escape(formatted(item.id, name))}" type="{kind}">{kind}</a>' for name, kind in FORMATS.items())
-    return f'<p class="forms faint">This item as {" or ".join(links)}</p>'
+    return f'<p class="forms faint">{words.said("forms", *links)}</p>'

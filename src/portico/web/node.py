@@ -14,7 +14,8 @@ from urllib.parse import quote
 
 from portico.web.item import trail
 from portico.web.style import HEADERS, reading_page
-from portico.web.values import one_line, shortened
+from portico.web.values import one_line
+from portico.web.words import shortened
 
 MAX_NAME: Final = 80  # characters of a name
 MAX_TITLE: Final = 300

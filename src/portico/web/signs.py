@@ -21,6 +21,7 @@ _SHORT: Final[Mapping[str, Mapping[str, str]]] = {
     "ja": {"sold out": "売り切れ"},
     "zh": {"sold out": "售罄"},
 }
+STOCK: Final = {"InStock": "in stock", "OutOfStock": "sold out", "SoldOut": "sold out"}
 _SAID: Final[Mapping[str, Callable[[Phrases], str]]] = {
     "hour": lambda phrases: phrases.script.units[LENGTHS.index(HOUR)][1],
     "minute": lambda phrases: phrases.script.units[LENGTHS.index(MINUTE)][1],

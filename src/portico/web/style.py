@@ -1,8 +1,10 @@
 """The frame of every page, and what browsers may do with it: nothing but what this site itself serves."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import Final
+from typing import Final, NamedTuple
+
+from portico.web.words import ENGLISH, Words
 
 ASSETS: Final = "/assets"
 POLICY: Final = "content-security-policy"
@@ -28,15 +30,23 @@ ASKING_HEADERS: Final = {POLICY: _ASKING.format(forms="'none'"), **_COMMON}
 # A page of items. What can be done with them is done as on a page that asks; its form leads there.
 ITEM_HEADERS: Final = {POLICY: _ASKING.format(forms="'self'"), **_COMMON}
 
-# What tells of the site: what it is called, and for whom it is.
-DOORS: Final[Mapping[str, tuple[str, str]]] = {
-    "/docs": ("Interface", "for people who program"),
-    "/openapi.json": ("OpenAPI", "for programs"),
-    "/inspect": ("Inspector", "one question in every protocol"),
-    "/llms.txt": ("llms.txt", "for language models"),
-    "/nwp/site": ("NWP", "for agents that speak NWP"),
-    "/sitemap.xml": ("Sitemap", "for crawlers"),
-}
+
+class Door(NamedTuple):
+    """What tells of the site."""
+
+    path: str
+    word: str
+    name: str = ""  # if it is the same in every language
+
+
+DOORS: Final = (
+    Door("/docs", "interface"),
+    Door("/openapi.json", "openapi", "OpenAPI"),
+    Door("/inspect", "inspector"),
+    Door("/llms.txt", "llms", "llms.txt"),
+    Door("/nwp/site", "nwp", "NWP"),
+    Door("/sitemap.xml", "sitemap"),
+)
 _RIGHT_TO_LEFT: Final = frozenset({"ar", "arc", "ckb", "dv", "fa", "he", "ku", "ps", "sd", "ug", "ur", "yi"})
 
 # Of a page to be read: its style sheets, its script, and those that it needs.
@@ -73,20 +83,24 @@ def page(
     )
 
 
-def reading_page(title: str, site: str, main: str, *, places: str = "", head: str = "", lang: str = "en") -> str:
+def reading_page(title: str, site: str, main: str, *, places: str = "", head: str = "", words: Words = ENGLISH) -> str:
     """A page to be read, with the same top and bottom as the chat. `places` is HTML: where else to go."""
-    body = f"""{skip("main", "Skip to the content")}
-{masthead(site, f'<nav class="places" aria-label="Site"><a class="button quiet" href="/">Chat</a>{places}</nav>')}
+    chat = f'<a class="button quiet" href="/">{words.said("chat")}</a>'
+    ways = f'<nav class="places"{words.mark} aria-label="{words.text("site")}">{chat}{places}</nav>'
+    body = f"""{skip("main", words.said("skip"))}
+{masthead(site, ways)}
 <main id="main" tabindex="-1">
 {main}
 </main>
-{doors()}"""
-    return page(title, body, head=head, lang=lang, styles=READ_STYLES, modules=READ_MODULES, kind="bare home read")
+{doors(words)}"""
+    return page(
+        title, body, head=head, lang=words.language, styles=READ_STYLES, modules=READ_MODULES, kind="bare home read"
+    )
 
 
-def skip(id: str, text: str) -> str:
+def skip(id: str, inner: str) -> str:
     """For those who go by keyboard: past the top of the page."""
-    return f'<a class="skip" href="#{id}">{text}</a>'
+    return f'<a class="skip" href="#{id}">{inner}</a>'
 
 
 def masthead(site: str, places: str = "") -> str:
@@ -95,7 +109,10 @@ def masthead(site: str, places: str = "") -> str:
     return f'<header class="masthead">{brand}{places}<div id="tools"></div></header>'
 
 
-def doors() -> str:
-    """The bottom of a page: what tells of the site."""
-    links = "".join(f'<a href="{path}" title="{whom}">{name}</a>' for path, (name, whom) in DOORS.items())
-    return f"<footer>{links}</footer>"
+def doors(words: Words = ENGLISH) -> str:
+    """The bottom of a page: what tells of the site. Says its language, which may not be that of the page."""
+    links = "".join(
+        f'<a href="{each.path}" title="{words.text(f"{each.word} for")}">{each.name or words.text(each.word)}</a>'
+        for each in DOORS
+    )
+    return f'<footer lang="{escape(words.spoken)}">{links}</footer>'

@@ -11,17 +11,17 @@ from math import isfinite
 from typing import Any, TypeAlias, cast
 
 from portico.ask.fields import spoken
-from portico.ask.phrasebook import Phrases
+from portico.ask.phrasebook import Phrases, capital
 from portico.catalog import instant, seconds
 from portico.items import IN_WORDS, MAX_ID, title_of, unseen
 from portico.web.addresses import absolute, is_own, item_path
 from portico.web.signs import word
+from portico.web.words import Words, label, shortened
 
 MAX_DEPTH = 6  # objects and lists within each other
 MAX_MEMBERS = 100  # of an object
 MAX_ELEMENTS = 50  # of a list
 MAX_TEXT = 20_000  # characters
-MAX_LABEL = 60
 MAX_NAME = 300
 MAX_URL = 2_000
 MAX_INLINE = 40  # characters of texts that are listed on one line
@@ -45,10 +45,14 @@ class Surroundings:
     """What a value is shown in: the site's address, the language, the currency, and how deep it lies."""
 
     base: str
-    phrases: Phrases
+    words: Words
     currency: str = ""  # of the prices of this object
     common: str = ""  # the currency that holds for the offers and prices within it, too
     depth: int = 0
+
+    @property
+    def phrases(self) -> Phrases:
+        return self.words.phrases
 
     def within(self, data: Members) -> "Surroundings":
         """The surroundings of an object's members. Another thing within it has a currency of its own, or none."""
@@ -75,40 +79,6 @@ def _is_of_a_price(data: Members) -> bool:
     return not isinstance(kind, str) or kind.endswith(("Offer", "Specification", "MonetaryAmount"))
 
 
-def label(name: str) -> str:
-    """A field's name for people: `totalTime` is Total time."""
-    return _capital(_CALLED.get(name) or shortened(spoken(name) or name, MAX_LABEL))
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-# Names that say more to programs than to people.
-_CALLED = {
-    "aggregateRating": "Rating",
-    "geo": "Coordinates",
-    "recipeCategory": "Category",
-    "recipeCuisine": "Cuisine",
-    "recipeIngredient": "Ingredients",
-    "recipeInstructions": "Instructions",
-    "recipeYield": "Serves",
-    "articleBody": "Text",
-    "acceptedAnswer": "Answer",
-    "isAccessibleForFree": "Free of charge",
-    "amenityFeature": "Amenities",
-    "offers": "Offer",
-    "openingHoursSpecification": "Opening hours",
-    "step": "Steps",
-    "sku": "SKU",
-    "isbn": "ISBN",
-    "url": "Website",
-    "sameAs": "Elsewhere",
-    "isRelatedTo": "Related",
-    "containedInPlace": "Part of",
-}
-
-
 def readable(text: str) -> str:
     """A text without the tags that pages leave in their data. It is not yet escaped."""
     if "<" in text and _TAG.search(text):
@@ -121,15 +91,6 @@ def one_line(text: str) -> str:
     return " ".join(_UNSEEN.sub("", readable(text)).split())
 
 
-def shortened(text: str, most: int) -> str:
-    """The beginning of a text, at a word where there is one."""
-    if len(text) <= most:
-        return text
-    head = text[: most - 1]
-    cut = head.rfind(" ")
-    return f"{head[:cut] if cut > most // 2 else head}…"
-
-
 def isolated(text: str) -> str:
     return f"<bdi>{escape(text)}</bdi>"
 
@@ -139,8 +100,8 @@ def link(url: str, text: str, base: str) -> str:
     return f'<a href="{escape(url)}"{rel}>{isolated(text)}</a>'
 
 
-def more(count: int) -> str:
-    return f'<span class="faint">… and {count:,} more</span>'
+def more(count: int, words: Words) -> str:
+    return f'<span class="faint">{words.count("more", count)}</span>'
 
 
 # Values
@@ -152,9 +113,9 @@ def shown(name: str, value: Any, around: Surroundings) -> str:
         case None:
             return ""
         case bool():
-            return escape(_capital(around.phrases.yes if value else around.phrases.no))
+            return around.words.marked(escape(capital(around.phrases.yes if value else around.phrases.no)))
         case int() | float():
-            return escape(_number(name, value, around))
+            return _number(name, value, around)
         case str():
             return _text(name, value, around)
         case list() | tuple():
@@ -171,12 +132,14 @@ def _number(name: str, value: float, around: Surroundings) -> str:
     if _is_price(name):
         return _money(value, around)
     # A year, a postcode or a serial number is no amount: its digits stand together.
-    return str(value) if isinstance(value, int) else around.phrases.number(value)
+    return str(value) if isinstance(value, int) else escape(around.phrases.number(value))
 
 
 def _money(value: float, around: Surroundings) -> str:
     """Without a currency a plain number: nobody's money is guessed."""
-    return around.phrases.money(value, around.currency) if value else word("free", around.phrases)
+    if not value:
+        return around.words.marked(escape(word("free", around.phrases)))
+    return escape(around.phrases.money(value, around.currency))
 
 
 def _is_price(name: str) -> bool:
@@ -188,7 +151,7 @@ def _text(name: str, text: str, around: Surroundings) -> str:
     if not text.strip():
         return ""
     if term := _SCHEMA.match(text.strip()):
-        return escape(label(term[1]))
+        return around.words.label(term[1])
     if written := _measured(name, text.strip(), around):
         return written
     if text.strip().startswith(("http://", "https://")) and (url := _followed(text, around.base)):
@@ -201,19 +164,19 @@ def _measured(name: str, text: str, around: Surroundings) -> str:
     if len(text) > 40:
         return ""
     if text.startswith("P") and (length := seconds(text)) is not None:
-        return escape(around.phrases.duration(length))
+        return around.words.marked(escape(around.phrases.duration(length)))
     if instant(text) is not None:
-        return moment(text, around.phrases)
+        return moment(text, around.words)
     if _is_price(name) and re.fullmatch(r"\d{1,12}(\.\d{1,4})?", text):
-        return escape(_money(float(text), around))
+        return _money(float(text), around)
     return ""
 
 
-def moment(text: str, phrases: Phrases) -> str:
+def moment(text: str, words: Words) -> str:
     """A day, or a day and a time of it, that `instant` can read."""
     read = datetime.fromisoformat(text)
     clock = f", {read:%H:%M}" if len(text) > len("2026-01-01") else ""
-    return f'<time datetime="{escape(text)}">{escape(phrases.day(read.date()))}{clock}</time>'
+    return f'<time{words.mark} datetime="{escape(text)}">{escape(words.phrases.day(read.date()))}{clock}</time>'
 
 
 def paragraphs(text: str) -> str:
@@ -230,9 +193,9 @@ def _list(name: str, values: Sequence[Any], around: Surroundings) -> str:
     if inner.depth > MAX_DEPTH:
         return "…"
     if _is_vector(values):
-        return f'<span class="faint">{len(values):,} numbers</span>'
+        return f'<span class="faint">{around.words.count("numbers", len(values))}</span>'
     parts = [part for value in values[:MAX_ELEMENTS] if (part := shown(name, value, inner))]
-    rest = [more(len(values) - MAX_ELEMENTS)] if len(values) > MAX_ELEMENTS else []
+    rest = [more(len(values) - MAX_ELEMENTS, around.words)] if len(values) > MAX_ELEMENTS else []
     if not parts:
         return ""
     if len(parts) == 1 and not rest:
@@ -280,9 +243,9 @@ def definitions(members: Iterator[tuple[str, Any]] | Any, around: Surroundings, 
     """Names and values in two columns."""
     few = islice(members, MAX_MEMBERS)
     pairs = [(name, shown(name, value, around)) for name, value in few if name not in {"@type", "priceCurrency"}]
-    rows = [f"<dt>{isolated(label(name))}</dt><dd>{value}</dd>" for name, value in pairs if value]
+    rows = [f"<dt>{around.words.label(name)}</dt><dd>{value}</dd>" for name, value in pairs if value]
     if count > MAX_MEMBERS:
-        rows.append(f"<dt></dt><dd>{more(count - MAX_MEMBERS)}</dd>")
+        rows.append(f"<dt></dt><dd>{more(count - MAX_MEMBERS, around.words)}</dd>")
     return f"<dl>{''.join(rows)}</dl>" if rows else ""
 
 

@@ -1,7 +1,5 @@
 """An OpenAPI document as a page for people. Knows the document and nothing else; everything shown is escaped."""
 
-import base64
-import hashlib
 import json
 import re
 import shlex
@@ -11,7 +9,8 @@ from http import HTTPStatus
 from typing import Any, TypeAlias, cast
 from urllib.parse import quote, urlencode
 
-from portico.web.style import HEADERS, page
+from portico.web.item import trail
+from portico.web.style import reading_page
 
 BASE = "http://address.invalid"  # stands where the address of the site belongs, which a request tells
 METHODS = ("post", "get", "delete")  # in the order of a path
@@ -20,25 +19,11 @@ MAX_SHOWN = 400  # characters of a description in a table
 
 Schema: TypeAlias = Mapping[str, Any]
 
-_STYLE = """
-details { border-top: 1px solid var(--line) } details[open] { padding-bottom: 1rem }
-summary { cursor: pointer; padding: .55rem 0; display: flex; flex-wrap: wrap; gap: .1rem .7rem; align-items: baseline }
-summary:hover code, summary:focus-visible code { text-decoration: underline }
-.method { font: 600 .75em ui-monospace, monospace; min-width: 3.6rem; color: var(--faint) }
-summary .faint { flex: 1 1 16rem; font-size: .95em }
-.rows { overflow-x: auto } .rows table { font-size: .93em } .rows td:first-child { white-space: nowrap }
-@media (max-width: 38rem) { .rows td, .rows th { display: block; border: 0; padding: 0 } .rows th { display: none }
-  .rows tr { display: block; border-bottom: 1px solid var(--line); padding: .4rem 0 }
-  .rows td:first-child { white-space: normal } }
-"""
-_DIGEST = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-_POLICY = "content-security-policy"
-PAGE_HEADERS = {**HEADERS, _POLICY: HEADERS[_POLICY].replace("style-src ", f"style-src 'sha256-{_DIGEST}' ")}
-
 
 def docs_page(document: Schema) -> str:
     """The page, with BASE where the address of the site belongs."""
-    return page(f"{document['info']['title']}: interface", _Page(document).body(), head=f"<style>{_STYLE}</style>")
+    site = document["info"]["title"]
+    return reading_page(f"{site}: interface", site, _Page(document).body())
 
 
 class _Page:
@@ -49,13 +34,13 @@ class _Page:
         info, groups = self._document["info"], self._grouped()
         tags = [tag for tag in self._document["tags"] if tag["name"] in groups]
         shown = "".join(_group(tag, groups[tag["name"]]) for tag in tags)
-        return f"""<nav class="trail"><a href="/">{escape(info["title"])}</a><span>›</span>Interface</nav>
-<h1>{escape(info["title"])}</h1>
+        return f"""<div class="docs">{trail(("/", info["title"]))}
+<p class="kind">Interface</p><h1>{escape(info["title"])}</h1>
 <p class="lead">{_prose(info["description"])}</p>
 <p>For programs: <a href="/openapi.json">openapi.json</a>. Who has a key sends it as
 <code>authorization: Bearer …</code> or <code>x-api-key: …</code>.</p>
-<p>{" · ".join(_entry(tag) for tag in tags)}</p>
-{shown}"""
+<nav class="contents row" aria-label="Contents">{"".join(_entry(tag) for tag in tags)}</nav>
+{shown}</div>"""
 
     def _grouped(self) -> dict[str, list[str]]:
         """Every method of every path, by its tag."""
@@ -78,10 +63,11 @@ class _Page:
             _table("Answers", ("Status", "Form", "What"), self._answer_rows(step)),
             f"<h3>Example</h3><pre>{escape(self._curl(path, method, step, parameters))}</pre>",
         )
+        # An address that names what is folded up unfolds it.
         return (
-            f'<details id="{escape(step["operationId"])}"><summary><span class="method">{method.upper()}</span>'
-            f'<code>{escape(path)}</code><span class="faint">{escape(step["summary"])}</span></summary>'
-            f"{''.join(parts)}</details>"
+            f'<details><summary><span class="method">{method.upper()}</span><code>{escape(path)}</code>'
+            f'<span class="faint">{escape(step["summary"])}</span></summary>'
+            f'<div id="{escape(step["operationId"])}">{"".join(parts)}</div></details>'
         )
 
     # Tables
@@ -198,7 +184,7 @@ def _group(tag: Schema, steps: Sequence[str]) -> str:
 
 
 def _entry(tag: Schema) -> str:
-    return f'<a href="#{_anchor(tag["name"])}">{escape(tag["name"])}</a>'
+    return f'<a class="button small" href="#{_anchor(tag["name"])}">{escape(tag["name"])}</a>'
 
 
 def _anchor(name: str) -> str:
@@ -224,4 +210,4 @@ def _table(title: str, names: Sequence[str], rows: Iterable[Sequence[str]]) -> s
     if not shown:
         return ""
     head = "".join(f"<th>{name}</th>" for name in names)
-    return f'<h3>{escape(title)}</h3><div class="rows"><table><tr>{head}</tr>{shown}</table></div>'
+    return f'<h3>{escape(title)}</h3><div class="rows wide"><table><tr>{head}</tr>{shown}</table></div>'

@@ -20,7 +20,7 @@ from portico.catalog import Catalog, JsonSchema, Operation
 from portico.config import Config
 from portico.faces import documents
 from portico.faces.discovery import published
-from portico.faces.discovery.docs import BASE, PAGE_HEADERS, docs_page
+from portico.faces.discovery.docs import BASE, docs_page
 from portico.faces.discovery.nodes import TAGS as NODE_TAGS
 from portico.faces.discovery.nodes import node_components, node_paths
 from portico.faces.discovery.paths import (
@@ -42,6 +42,8 @@ from portico.faces.operations import PATH
 from portico.faces.wire import base_of
 from portico.operations import schema_of
 from portico.site import Site
+from portico.web.addresses import operation_anchor
+from portico.web.style import HEADERS
 
 MAX_ADDRESSES = 8  # of the site for which a page is kept
 OWN = "Own operations"
@@ -95,7 +97,7 @@ def routes(site: Site, config: Config) -> list[BaseRoute]:
 
     async def docs(request: Request, _: Caller) -> Response:
         found = press.newest.page(base_of(request, config.server))
-        return documents.document(request, found.body, "text/html", PAGE_HEADERS, server=config.server, tag=found.tag)
+        return documents.document(request, found.body, "text/html", HEADERS, server=config.server, tag=found.tag)
 
     return [
         Route("/openapi.json", published(show, site), methods=["GET"]),
@@ -194,7 +196,7 @@ def _call(operation: Operation, schemas: _Schemas, tag: str) -> Described:
     answers = {200: answer("The result", content(done, JSON)), **begun, **problems(*OPERATION_PROBLEMS)}
     return {
         "post": step(
-            f"call_{operation.name}",
+            operation_anchor(operation.name),
             tag,
             operation.summary or operation.name,
             answers,

@@ -36,7 +36,9 @@ from portico.faces.desk import (
     Ended,
     Issued,
     PendingNamed,
+    Released,
     TaskSeen,
+    Trail,
     Typed,
     Unblocked,
 )
@@ -516,7 +518,7 @@ def _desk() -> dict[str, Described]:
     return {
         DESK_PATH: {"get": step("get_desk", "Desk", "The desk, for people", page)},
         f"{DESK_API}/pending": {"get": _at_desk("get_pending", "What waits", PendingNamed)},
-        f"{DESK_API}/audit": {"get": _at_desk("get_audit", "The audit trail", parameters=[after, limit])},
+        f"{DESK_API}/audit": {"get": _at_desk("get_audit", "The audit trail", Trail, parameters=[after, limit])},
         f"{DESK_API}/audit/check": {"get": _at_desk("get_audit_check", "What is wrong with the trail", Checked)},
         f"{DESK_API}/executions": {"get": _at_desk("get_executions", "Agents at work", Executions)},
         f"{DESK_API}/executions/{{id}}/end": {
@@ -544,13 +546,13 @@ def _desk() -> dict[str, Described]:
         code: {"parameters": [_ID], "post": _at_desk("post_code", "Make a fresh code", Issued)},
         verify: {"parameters": [_ID], "post": _at_desk("post_verify", "Give the code", Challenged, **_said(Typed))},
         f"{DESK_API}/agents/unblock": {
-            "post": _at_desk("post_unblock", "Let a caller go on without a code", **_said(Unblocked))
+            "post": _at_desk("post_unblock", "Let a caller go on without a code", Released, **_said(Unblocked))
         },
     }
 
 
-def _at_desk(id: str, summary: str, kind: type | None = None, status: int = 200, **more: Any) -> Described:
-    form = content(reference("schemas", kind.__name__), JSON) if kind else _DOCUMENT
+def _at_desk(id: str, summary: str, kind: type, status: int = 200, **more: Any) -> Described:
+    form = content(reference("schemas", kind.__name__), JSON)
     answers = {status: answer("Done", form), **problems(400, 401, 403, 404, 409, 413, 422, 429, 503)}
     return step(id, "Desk", summary, answers, **more)
 
@@ -652,7 +654,7 @@ def components() -> dict[str, Described]:
 
 _PUBLISHED = (
     *(Answer, FlatAnswer, Problem, Operations, TaskHeld, Health, Readiness, Event, RpcRequest, RpcResponse),
-    *(PendingNamed, Waiting, Challenged, Decided, Ended, Issued, Typed, Unblocked),
+    *(PendingNamed, Waiting, Challenged, Decided, Ended, Issued, Released, Trail, Typed, Unblocked),
     *(ChatCompletion, ChatError, FeedbackNoted, FeedbackRequest, Headings, ShownConversation),
     *(AtWork, Checked, Executions, FeedbackGiven, Tasks, TaskSeen, Sources, SourceShown, Traffic),
 )

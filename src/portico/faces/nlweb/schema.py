@@ -33,6 +33,8 @@ def _simple(schema: Schema, parts: Mapping[str, Schema]) -> Schema:
         return {**_one([_simple(each, parts) for each in options if each != {"type": "null"}]), **said}
     if "items" in said:
         said["items"] = _simple(said["items"], parts)
+    if isinstance(said.get("additionalProperties"), dict):
+        said["additionalProperties"] = _simple(said["additionalProperties"], parts)
     if "properties" in said:
         said["properties"] = {name: _simple(each, parts) for name, each in said["properties"].items()}
     return said

@@ -37,7 +37,8 @@ function top(most) {
 }
 
 // As many units as there will be pixels, about: so that words are as large on a phone as elsewhere.
-const width = () => Math.min(600, Math.max(260, innerWidth - 80));
+// Where there is room for it, two stand side by side.
+const width = () => (innerWidth < 900 ? Math.max(260, innerWidth - 80) : 480);
 
 /**
  * A figure: `series` are {name, values} with a value (or null) for each of `moments`. `kind` is "bars", which stand on

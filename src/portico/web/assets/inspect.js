@@ -277,16 +277,18 @@ function figures(found) {
   const head = ["Protocol", "Status", "Time", "Sent", "Received", "Tokens", "Items"];
   const most = (name) => Math.max(...found.map(({ got }) => got[name] ?? 0));
   const bar = (got, name) => el("progress", { max: most(name), value: got[name], attrs: { "aria-hidden": "true" } });
+  const cell = (name, ...inside) =>
+    el("td", { class: `number ${name.toLowerCase()}`, attrs: { "data-label": name } }, inside);
   const rows = found.map(({ protocol, got }) => {
     const cells = got.error
       ? [el("td", { class: "problem", colSpan: 6, text: got.error })]
       : [
-          el("td", {}, el("span", { class: `badge ${isWell(got) ? "good" : "bad"}`, text: String(got.status) })),
-          el("td", { class: "number" }, `${got.ms.toFixed(0)} ms`, bar(got, "ms")),
-          el("td", { class: "number sent", text: size(got.sent) }),
-          el("td", { class: "number" }, size(got.size), bar(got, "size")),
-          el("td", { class: "number", text: `≈ ${Math.ceil((got.sent + got.size) / 4).toLocaleString()}` }),
-          el("td", { class: "number", text: String(got.items.size) }),
+          el("td", { class: "status" }, el("span", { class: `badge ${isWell(got) ? "good" : "bad"}`, text: String(got.status) })),
+          cell("Time", `${got.ms.toFixed(0)} ms`, bar(got, "ms")),
+          cell("Sent", size(got.sent)),
+          cell("Received", size(got.size), bar(got, "size")),
+          cell("Tokens", `≈ ${Math.ceil((got.sent + got.size) / 4).toLocaleString()}`),
+          cell("Items", String(got.items.size)),
         ];
     return el("tr", {}, el("th", { attrs: { scope: "row" }, text: protocol.name }), cells);
   });
@@ -441,7 +443,7 @@ async function begin() {
     required: true,
     maxLength: 2000,
     autocomplete: "off",
-    placeholder: "What do you want to know?",
+    placeholder: "Ask anything…",
   });
   const within = el("select", { id: "within" }, el("option", { value: "", text: "Everything" }));
   const limit = el("input", { id: "limit", type: "number", min: 1, max: 50, value: 5 });

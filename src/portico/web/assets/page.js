@@ -9,7 +9,9 @@ const name = document.querySelector("article h1")?.textContent.trim() ?? "";
 let key = null;
 let wire = null;
 
-document.getElementById("tools").append(themeButton(say.own));
+const tools = document.getElementById("tools");
+tools.lang = say.language; // of the reader, which may not be that of the page
+tools.append(themeButton(say.own));
 
 // The menu closes when somebody is done with it.
 const menu = document.querySelector("details.browse");
@@ -59,7 +61,7 @@ async function watch(task, title, setKey) {
   const work = progress(title, say, () => wire.cancelTask(id).catch(() => {}));
   const { signal } = new AbortController();
   place.append(work.element);
-  document.querySelector(".actions").after(place);
+  document.querySelector(".actions").append(place);
   try {
     for (; !ENDED.has(task.state); task = await wire.task(id, signal)) {
       work.show(task.progress ?? 0, task.message);
