@@ -334,7 +334,8 @@ class Site:
             case TaskState.COMPLETED if task.call.operation == "ask":
                 return replayed(task.result)
             case TaskState.COMPLETED:
-                return (Did(task.call.operation, task.result), Finished(1))
+                about = await self._pipeline.named(task.result, self.gate.readable(caller))
+                return (Did(task.call.operation, task.result, about), Finished(1))
 
     async def query(self, query: Query, caller: Caller) -> Page:
         await self.gate.admit(query, caller)

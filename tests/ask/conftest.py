@@ -108,6 +108,12 @@ class Answer:
         return {each.id: each for each in self.last.questions}
 
     @property
+    def why(self) -> str:
+        """What stands before the questions."""
+        assert isinstance(self.last, Clarify), self.last
+        return self.last.text
+
+    @property
     def did(self) -> Did:
         return next(event for event in self.events if isinstance(event, Did))
 

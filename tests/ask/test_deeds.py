@@ -8,8 +8,11 @@ import pytest
 from tests.ask.conftest import Asked, Opened
 
 from portico.ask.events import Clarify, Did, Failed, Finished
+from portico.ask.outcomes import in_words
+from portico.ask.phrases import phrases
 from portico.calls import Call, TaskState
 from portico.errors import TaskCancelled
+from portico.items import Item
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -70,6 +73,7 @@ async def test_a_command_with_everything_it_needs_is_done_once_it_is_confirmed(d
     asked = await demo("book a table at Kelp for 4 people tomorrow at 7pm")
     assert {id: question.type for id, question in asked.questions.items()} == {"confirm": "boolean"}
     assert "restaurant Kelp," in asked.questions["confirm"].text
+    assert asked.why == "Before I do anything, please say yes or no:"
 
     answer = await demo("book a table at Kelp for 4 people tomorrow at 7pm", answers=SURE)
 
@@ -82,6 +86,7 @@ async def test_a_command_with_everything_it_needs_is_done_once_it_is_confirmed(d
         "people": 4,
         "status": "confirmed",
     }
+    assert [item.data["name"] for item in answer.did.about] == ["Kelp"]
     assert answer.finished.items == 1
 
 
@@ -133,6 +138,7 @@ async def test_a_command_says_what_it_was_taken_to_mean(demo: Asked) -> None:
 async def test_what_a_command_lacks_is_asked_for_and_the_answer_completes_it(demo: Asked) -> None:
     asked = await demo("book a table at Kelp")
     assert {id: question.type for id, question in asked.questions.items()} == {"time": "free_text"}
+    assert asked.why == "To do this, I need to know:"
     asked = await demo("book a table at Kelp", answers={"time": f"{TOMORROW}T19:00"})
     assert list(asked.questions) == ["confirm"]
 
@@ -330,11 +336,33 @@ async def test_items_of_one_name_are_told_apart_by_their_ids(harbour: Any) -> No
 async def test_a_time_is_answered_as_people_say_it(demo: Asked, command: str, time: str) -> None:
     asked = await demo(command, answers={"time": time})
 
-    assert f"time {TOMORROW}T19:00" in asked.questions["confirm"].text
+    assert f"time {phrases('en').day(TOMORROW)}, 19:00" in asked.questions["confirm"].text
 
 
 async def test_half_a_time_is_asked_for_again(demo: Asked) -> None:
     assert list((await demo("book a table at Kelp", answers={"time": "tomorrow"})).questions) == ["time"]
+
+
+# What came of it
+
+
+async def test_an_id_in_a_result_is_that_of_an_item_by_the_name_it_stands_under(harbour: Any) -> None:
+    async with harbour() as ask:
+        answer = await ask("rent a boat for 2 hours", answers={"boat": "Gull"})
+
+    assert answer.did.result == {"boat": "b3", "hours": 2}
+    assert in_words(answer.did.result, answer.did.about, phrases("en")) == "boat: Gull, hours: 2"
+
+
+async def test_a_result_is_read_by_names_and_with_its_currency() -> None:
+    kettle = Item("p/1", "p", {"name": "Kettle", "price": 20, "priceCurrency": "GBP"})
+    line = {"product": "p/1", "name": "Kettle", "quantity": 2, "price": 20.0}
+    booked = {"time": "2026-12-05T19:00:00+00:00", "deposit": 5, "currency": "EUR", "paid": False, "coffee": 2}
+
+    assert in_words({"id": "c1", "lines": [line], "total": 40}, [kettle], phrases("en")) == (
+        "id: c1, lines: Kettle (quantity: 2, price: £20.00), total: £40.00"
+    )
+    assert in_words(booked, (), phrases("de")) == ("time: 5. Dezember 2026, 19:00, deposit: 5,00 €, paid: ✗, coffee: 2")
 
 
 # What is not run

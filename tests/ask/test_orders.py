@@ -102,6 +102,20 @@ async def test_what_is_named_is_put_in_order_and_nothing_else(demo: Asked, quest
     assert (await demo(question, filters={"site": "products"})).names == ["fish-kettle"]
 
 
+async def test_what_is_called_so_but_costs_more_is_named_and_nothing_else_is_put_in_its_place(demo: Asked) -> None:
+    answer = await demo("cheapest kettle under £40")
+
+    assert not answer.found
+    assert answer.notes == ("This would fit, but not with this limit (price under £40): Fish Kettle.",)
+
+
+async def test_what_only_speaks_of_a_thing_is_not_put_in_order_with_it(fair: Asked) -> None:
+    sold = {"rope": {"@type": "Product", "name": "Rope", "description": "To hang up a whistle.", "price": 1}}
+    await fair.put("products", {**sold, "tin": {"@type": "Product", "name": "Tin whistle", "price": 5}})
+
+    assert (await fair("cheapest whistle")).ids == ["tin"]
+
+
 async def test_what_is_not_there_is_not_found_in_any_order(demo: Asked) -> None:
     answer = await demo("cheapest unicorn")
 

@@ -16,7 +16,10 @@ async def test_a_command_is_finished_with_the_forms_it_leads_to(town: Town, visi
     await page.locator(".asked-back").get_by_text("Yes", exact=True).click()
     await answered(page)
 
-    await expect(page.locator(".turn").last).to_contain_text("Soup Bowl, Wide")
+    deed = page.locator(".turn").last.locator(".deed")
+    await expect(deed.locator(".line")).to_have_text("Soup Bowl, WideQuantity: 2Price: £22.00")
+    await expect(deed.locator("dt", has_text="Total").locator("+ dd")).to_have_text("£44.00")
+    await expect(deed.locator("dt", has_text="Currency")).to_have_count(0)
     await expect(page.locator(".turn").last.locator(".note.bad, .asked-back")).to_have_count(0)
 
 
@@ -28,7 +31,7 @@ async def test_a_time_is_chosen_and_sent_as_it_is_taken(town: Town, visitor: Vis
     await form.locator("input").fill("2030-12-05T19:00")
     await form.get_by_role("button", name="Go on").click()
     await answered(page)
-    await expect(page.locator(".asked-back")).to_contain_text("restaurant Kelp, time 2030-12-05T19:00, people 4")
+    await expect(page.locator(".asked-back")).to_contain_text("restaurant Kelp, time 5 December 2030, 19:00, people 4")
 
     page = await visitor.visit(f"{town.base}/?q=Kelp&collection=restaurants&mode=list")
     await answered(page)
@@ -37,3 +40,5 @@ async def test_a_time_is_chosen_and_sent_as_it_is_taken(town: Town, visitor: Vis
     await dialog.locator("input[type=datetime-local]").fill("2030-12-05T19:00")
     await dialog.get_by_role("button", name="Book table").click()
     await expect(dialog).to_contain_text("confirmed")
+    await expect(dialog.locator("dt", has_text="Restaurant").locator("+ dd")).to_have_text("Kelp")
+    await expect(dialog.locator("dt", has_text="Name")).to_have_count(0)

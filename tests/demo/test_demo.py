@@ -18,6 +18,7 @@ import portico.demo
 from portico.calls import Call, Task
 from portico.cli import demo_config
 from portico.config import Config, StoreSettings
+from portico.demo.shopping import shopping_list
 from portico.errors import Conflict, InvalidParams, UnknownItem
 from portico.faces.mcp.server import made
 from portico.ingest import load_sources
@@ -179,16 +180,39 @@ async def test_a_cart_is_filled_emptied_ordered_and_the_order_cancelled(town: Pa
     cart = await visitor("add_to_cart", product=product, cart=cart["id"])
     assert [line["quantity"] for line in cart["lines"]] == [3]
     assert cart["total"] == round(cart["lines"][0]["price"] * 3, 2)
+    assert cart["currency"] == cart["lines"][0]["currency"] == "GBP"
     assert await visitor("view_cart", cart=cart["id"]) == cart
 
     order = await visitor("place_order", cart=cart["id"])
-    assert (order["status"], order["total"]) == ("sent", cart["total"])
+    assert (order["status"], order["total"], order["currency"]) == ("sent", cart["total"], "GBP")
     assert await stock(town, product) == before - 3
     assert (await visitor("view_cart", cart=cart["id"]))["lines"] == []
 
     for _ in range(2):
         assert (await visitor("cancel_order", order=order["id"]))["status"] == "cancelled"
     assert await stock(town, product) == before
+
+
+@pytest.mark.parametrize(
+    ("lines", "bought"),
+    [
+        (("1 lemon", "2 lemons", "1/2 lemon"), ["3.5 lemons"]),
+        (("900 g flour", "1.2 kg flour", "80 g butter"), ["2.1 kg flour", "80 g butter"]),
+        (("1 tin chickpeas", "1 tin chickpeas, drained"), ["2 × tin chickpeas"]),
+        (("1/2 tsp salt", "1/4 tsp salt", "1 tbsp salt"), ["3/4 tsp salt", "1 tbsp salt"]),
+        (("1/2 swede", "1/2 swede"), ["1 swede"]),
+        (("parsley", "2 leeks, sliced", "Parsley", "1,5 kg Äpfel"), ["parsley", "2 leeks, sliced", "1,5 kg Äpfel"]),
+    ],
+)
+async def test_what_several_recipes_need_is_bought_once(lines: tuple[str, ...], bought: list[str]) -> None:
+    assert shopping_list(lines) == bought
+
+
+async def test_a_plan_of_meals_has_one_list_of_all_they_need(visitor) -> None:
+    plan = await visitor("plan_meals", days=7, pace=0)
+
+    assert len(plan["meals"]) == 7
+    assert len(plan["shopping"]) == len(set(plan["shopping"])) > 20
 
 
 async def test_a_product_is_taken_out_of_a_cart(town: Parts, visitor) -> None:

@@ -56,6 +56,11 @@ def _idle(language: str) -> frozenset[str]:
     return SPEECHES[language].empty | CONTRASTS[language].cues
 
 
+def bare(name: str, language: str) -> str:
+    """A name without the small words around it."""
+    return _core(name, _idle(known(language)))
+
+
 def _core(text: str, idle: frozenset[str]) -> str:
     """A text without the idle words before and behind it."""
     found = words(text)

@@ -12,11 +12,14 @@ from datetime import date
 from itertools import islice
 from typing import Any, TypeAlias, cast
 
+from portico.ask.clues import is_factual
 from portico.ask.contrast import Pair
+from portico.ask.fields import called
+from portico.ask.kinds import ASIDE, ASKING, WHAT
 from portico.ask.languages import CONTRASTS
-from portico.ask.phrases import Phrases
+from portico.ask.phrasebook import Phrases, capital
 from portico.catalog import FieldType, comparable, instant, seconds, singular
-from portico.index.text import SILENT, STEMMERS, Term, stemmer, wanted, words
+from portico.index.text import SILENT, STEMMERS, Term, fold, stemmer, wanted, words
 from portico.items import TITLES, Item, unseen
 
 MAX_SENTENCE = 400  # characters; a longer one is cut at a word
@@ -24,6 +27,8 @@ MAX_NAME = 120
 MAX_SAID = 4  # sentences of a summary or an answer
 MAX_FACTS = 4  # of the best match
 MAX_NAMED = 3  # further matches
+MAX_TOLD = 1200  # characters of the texts of an item that is spoken of alone
+MAX_FURTHER = 8  # of its other values
 MAX_TERMS = 64  # words of a question
 MAX_ITEMS = 10  # whose texts are read for an answer
 MAX_CANDIDATES = 200  # sentences of an item
@@ -32,6 +37,7 @@ MAX_DEPTH = 8  # of objects and lists within each other
 MAX_VALUES = 20  # of a list that are looked at
 MAX_AMOUNT = 1e12  # beyond it, a number is no price and no length of time
 ASKED = 0.7  # of a question's words that an answered question has to share
+HALF = 0.5  # of them, for one that is found to be answered
 WORTH = 0.6  # of the best sentence's score that another one needs
 ALIKE = 0.8  # of the words of two sentences that make them one
 TITLE_SHARE = 0.4  # of a word's weight for a sentence that has it only in its item's name
@@ -91,6 +97,12 @@ _PLACES = (
     "address.addressLocality", "jobLocation.address.addressLocality",
 )  # fmt: skip
 _MAKERS = ("author.name", "author", "creator.name", "creator", "byArtist.name", "director.name", "director")
+# What facts and texts are read from, and what is for programs.
+_SAID = frozenset(
+    {path.partition(".")[0] for path in (*_PRICES, *_CURRENCIES, *_TIMES, *_RATINGS, *_PLACES, *_MAKERS, *_SPOKEN)}
+    | {"startDate", "servesCuisine", "recipeCuisine", "identifier", "sku", "gtin", "isbn", "wordCount", "geo"}
+    | {"dateModified", "dateCreated", "potentialAction", "mainEntityOfPage"}
+)
 _WIDER = ("Event", "Article", "Restaurant", "Store", "Organization", "Course")
 _TYPES = {
     "BlogPosting": "Article", "Report": "Article", "Festival": "Event", "BarOrPub": "Restaurant",
@@ -104,6 +116,14 @@ _TYPES = {
 class Sentence:
     text: str
     cites: tuple[str, ...]  # ids of the items it relies on
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer that somebody gave before, and the item that holds it."""
+
+    item: Item
+    sentences: tuple[Sentence, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,20 +171,28 @@ def summarize(
     """
     if not items:
         return (Sentence(phrases.nothing, ()),)
+    others = items[1 : 1 + MAX_NAMED]
+    known = answered(question, items, phrases) if is_factual(question) else None
+    if known:
+        others = [item for item in items if item.id != known.item.id][:MAX_NAMED]
+        return (*known.sentences, *_also(others, phrases))
     count = max(total or 0, len(items)) if is_counted else 0
     facts = _facts(question, items[0], phrases)
+    replies = _replies(question, items[0], phrases)
     if count == 1:
-        return (Sentence(phrases.only(phrases.name(_name(items[0])), facts), (items[0].id,)),)
+        return (Sentence(phrases.only(phrases.name(_name(items[0])), facts), (items[0].id,)), *replies)
     fit = phrases.fit(count, phrases.noun(kind or kind_of(items, phrases), count))
     said = [
         *([Sentence(fit, tuple(item.id for item in items))] if is_counted else ()),
         Sentence(phrases.best(phrases.name(_name(items[0])), facts), (items[0].id,)),
     ]
-    others = items[1 : 1 + MAX_NAMED]
+    return (*said, *replies, *_also(others, phrases), *_spans(items, phrases))
+
+
+def _also(others: Sequence[Item], phrases: Phrases) -> Iterator[Sentence]:
     if others:
         names = phrases.names([_name(item) for item in others])
-        said.append(Sentence(phrases.also(names), tuple(item.id for item in others)))
-    return (*said, *_spans(items, phrases))
+        yield Sentence(phrases.also(names), tuple(item.id for item in others))
 
 
 def answer(
@@ -177,11 +205,11 @@ def answer(
     kind: str = "",
 ) -> tuple[Sentence, ...]:
     """The sentences of the items that answer the question best, word for word; a summary if none speaks of it."""
+    known = answered(question, items, phrases)
+    if known:
+        return known.sentences
     languages = _languages(items, phrases)
     terms = wanted(question, languages).terms[:MAX_TERMS]
-    known = _answered(terms, items, languages)
-    if known:
-        return known
     candidates = [each for rank, item in enumerate(items[:MAX_ITEMS]) for each in _candidates(item, rank, languages)]
     return _best(terms, candidates) or summarize(question, items, phrases, total, is_counted=is_counted, kind=kind)
 
@@ -206,6 +234,69 @@ def compare(question: str, items: Sequence[Item], phrases: Phrases) -> tuple[Sen
     apart = [contrast.ahead(name, said) for name, said in zip(names, ahead, strict=True) if said]
     sides = [contrast.side(name, said) for name, said in zip(names, facts, strict=True)]
     return tuple(Sentence(contrast.together(parts), ids) for parts in (apart, sides) if parts)
+
+
+def describe(item: Item, phrases: Phrases) -> tuple[Sentence, ...]:
+    """What an item says of itself: its facts, its texts up to a length, and what else it holds in few words."""
+    contrast, cites = CONTRASTS[phrases.language], (item.id,)
+    known = [fact for fact in _FACTS if fact.read(item.data) is not None]
+    facts = [fact.say(phrases, fact.read(item.data)) for fact in known]
+    told = _sentences_of(_spoken({name: item.data[name] for name in _SPOKEN if name in item.data}, 0))
+    more = [phrases.limits.value.format(phrases.word(label), text) for label, text in _further(item.data, phrases)]
+    named = Sentence(contrast.together([contrast.side(phrases.name(_name(item)), facts)]), cites)
+    return (
+        *([named] if facts or not told else ()),
+        *(Sentence(text, cites) for text in _within(told, MAX_TOLD)),
+        *([Sentence(capital(contrast.together(more)), cites)] if more else ()),
+    )
+
+
+def _within(sentences: Sequence[str], most: int) -> Iterator[str]:
+    """The first sentences that have room; the very first in any case."""
+    for at, text in enumerate(sentences):
+        most -= len(text)
+        if at and most < 0:
+            return
+        yield text
+
+
+def _further(data: Data, phrases: Phrases) -> Iterator[tuple[str, str]]:
+    """What few words or a number say under names that nothing else was read from."""
+    fresh = [name for name in data if name not in _SAID and name not in SILENT and name not in TITLES]
+    found = ((called(name), text) for name in fresh if (text := _shortly(data[name], phrases)))
+    return islice(found, MAX_FURTHER)
+
+
+def _shortly(value: Any, phrases: Phrases) -> str:
+    """A value in few words: texts, numbers, and things by their names; empty for all else."""
+    parts = [_part(each, phrases) for each in _listed(value)]
+    between = " · " if any("," in part for part in parts) else ", "
+    text = between.join(parts) if all(parts) else ""
+    return text if len(text) <= MAX_SENTENCE else ""
+
+
+def _part(value: Any, phrases: Phrases) -> str:
+    match value:
+        case bool():
+            return ""
+        case int() | float() if abs(value) < MAX_AMOUNT:
+            return phrases.number(value)
+        case str() if len(value) <= MAX_NAME and not value.startswith(("http:", "https:", "/")):
+            return _dated(value, phrases) or (plain(value) if seconds(value) is None else "")
+        case Mapping():
+            return _text(cast("Data", value), "name")
+        case _:
+            return ""
+
+
+def _dated(text: str, phrases: Phrases) -> str:
+    is_day = len(text) >= len("2026-01-31") and instant(text) is not None
+    return phrases.day(date.fromisoformat(text[:10])) if is_day else ""
+
+
+def texts_at(data: Data, path: str) -> tuple[str, ...]:
+    """The short texts that a path leads to."""
+    return _texts(data, path) or ()
 
 
 def plain(text: str) -> str:
@@ -448,15 +539,44 @@ def _shares(term: Term, stems: Stems) -> bool:
     return not stems.isdisjoint(term.stems)
 
 
-def _answered(terms: Sequence[Term], items: Sequence[Item], languages: tuple[str, ...]) -> tuple[Sentence, ...]:
+def answered(question: str, items: Sequence[Item], phrases: Phrases) -> Reply | None:
     """The accepted answer to a question that somebody asked before, if one of the items holds it."""
-    best, closest = (), 0.0
+    languages = _languages(items, phrases)
+    terms = wanted(question, languages).terms[:MAX_TERMS]
+    best, closest = None, 0.0
     for item in items[:MAX_ITEMS]:
         for asked in _questions(item.data):
-            nearness = _nearness(terms, _text(asked, "name", "text"), languages)
-            if nearness > closest and (said := _sentences_of(_spoken(asked.get("acceptedAnswer"), 0))):
-                best, closest = tuple(Sentence(text, (item.id,)) for text in said[:MAX_SAID]), nearness
+            name = _text(asked, "name", "text")
+            nearness = _nearness(terms, name, languages) if _asks_alike(question, name) else 0.0
+            if nearness > closest and (said := _accepted(asked, item)):
+                best, closest = Reply(item, said), nearness
     return best
+
+
+def _replies(question: str, item: Item, phrases: Phrases) -> tuple[Sentence, ...]:
+    """What an item answers, if it is a question itself that has half of the words of the one that is asked."""
+    languages = _languages([item], phrases)
+    terms, name = wanted(question, languages).terms[:MAX_TERMS], _text(item.data, *TITLES)
+    shared = sum(_shares(term, _stems(name, languages)) for term in terms)
+    # A mere yes would be one to what was asked.
+    tells = _first_word(name) in ASIDE | WHAT
+    is_near = shared > 0 and shared >= HALF * len(terms) and tells and _asks_alike(question, name)
+    return _accepted(item.data, item) if is_near and "acceptedAnswer" in item.data else ()
+
+
+def _asks_alike(question: str, other: str) -> bool:
+    """Whether two questions may want the same: who asks where something is does not want to know when it opens."""
+    mine, its = _first_word(question), _first_word(other)
+    return mine == its or mine not in ASIDE or its not in ASKING
+
+
+def _first_word(text: str) -> str:
+    return fold(next(iter(words(text)), ""))
+
+
+def _accepted(asked: Data, item: Item) -> tuple[Sentence, ...]:
+    said = _sentences_of(_spoken(asked.get("acceptedAnswer"), 0))
+    return tuple(Sentence(text, (item.id,)) for text in said[:MAX_SAID])
 
 
 def _questions(data: Data) -> Iterator[Data]:

@@ -13,6 +13,7 @@ from typing import Any, cast
 from portico.ask.attributes import is_yes
 from portico.ask.events import Question
 from portico.ask.fields import key_of, spoken
+from portico.ask.outcomes import moment_in
 from portico.ask.phrases import Phrases
 from portico.ask.reading import Finding, Quantity, When, read
 from portico.catalog import Danger, Kind, Operation
@@ -417,9 +418,13 @@ def questions_for(deed: Deed, phrases: Phrases, *, confirm: bool) -> tuple[Quest
     asked = tuple(_asked(name, properties.get(name, {}), deed.offers.get(name), phrases) for name in deed.missing)
     defaults = {name: schema["default"] for name, schema in properties.items() if schema.get("default")}
     known = {**defaults, **deed.shown}
-    given = ", ".join(f"{spoken(name)} {known[name]}" for name in properties if name in known)[:300]
+    given = ", ".join(f"{spoken(name)} {_shown(known[name], phrases)}" for name in properties if name in known)[:300]
     what = f"{spoken(deed.operation.name)} ({given})" if given else spoken(deed.operation.name)
     return (*asked, Question(CONFIRM, phrases.confirm(what), "boolean")) if confirm else asked
+
+
+def _shown(value: Any, phrases: Phrases) -> str:
+    return (moment_in(value, phrases) if isinstance(value, str) else "") or str(value)
 
 
 def _asked(name: str, schema: Mapping[str, Any], offer: Offer | None, phrases: Phrases) -> Question:

@@ -86,6 +86,7 @@ class Did:
 
     operation: str
     result: Any
+    about: tuple[Item, ...] = ()  # items that the result names by their ids
 
 
 @dataclass(frozen=True, slots=True)

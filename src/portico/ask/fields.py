@@ -1,13 +1,14 @@
 """What the fields of a collection mean and hold: which one is the price, which values there are. Reads no question."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
 from portico.ask.kinds import ALSO, CALLED, WIDE
-from portico.catalog import Collection, FieldType, instant, seconds
+from portico.catalog import Collection, FieldType, instant, seconds, singular
 from portico.index import Held
 from portico.index.text import fold, stemmer, words
 from portico.query import MAX_LIST, Condition, Filter, Or
@@ -143,7 +144,7 @@ class Fields:
         known = cls(collection, values)
         for role in ROLES:
             known.path(role)
-        for work in (known.by_key, known.filed):  # here, not while somebody waits
+        for work in (known.by_key, known.filed, known.stems, known.vocabulary):  # here, not while somebody waits
             len(work)
         return known
 
@@ -269,6 +270,34 @@ class Fields:
             for key, spellings in held.items():
                 found.setdefault(key, []).append((path, spellings))
         return {key: tuple(places) for key, places in found.items()}
+
+    @cached_property
+    def stems(self) -> frozenset[str]:
+        """Of all the words that stand in short values, and of what the items are called."""
+        return frozenset(stem for key in self.by_key for stem in key) | {
+            stem for name in self._called for stem in key_of(name)
+        }
+
+    @cached_property
+    def vocabulary(self) -> Mapping[str, Mapping[str, int]]:
+        """The words of short values and of what the items are called, by their first letters; with how many say them.
+
+        Without accents and capitals. What ends like several is there as one, too.
+        """
+        said = [value for held in self.worded.values() for spellings in held.values() for value in spellings]
+        texts = (spoken(value) if _CODED.search(value) else value for value in said)
+        counts = Counter(word for text in (*texts, *self._called) for word in words(text))
+        found: dict[str, dict[str, int]] = {}
+        for word, count in counts.items():
+            for form in {fold(word), singular(fold(word))}:
+                alike = found.setdefault(form[:1], {})
+                alike[form] = alike.get(form, 0) + count
+        return found
+
+    @property
+    def _called(self) -> tuple[str, ...]:
+        own = self.collection
+        return *map(spoken, (own.name, own.one, own.title, own.type)), *CALLED.get(own.type, ())
 
     def matching(self, path: str, text: str) -> tuple[str, ...]:
         """The values of a path that a text means: the same words, or else those that hold all of them."""

@@ -75,6 +75,10 @@ class Phrases:
     nothing: str
     nothing_for: Say
     nothing_within: Callable[[Sequence[str]], str]  # the limits, as they were understood
+    beyond: Callable[[str, Sequence[str]], str]  # names of what is there, and the limits that it lies beyond
+    instead: Span  # a word that is unknown, and the one that was searched for
+    reached: Callable[[str, Sequence[str]], str]  # who can be reached, and how
+    unreachable: str
     fit: Callable[[int, str], str]
     best: Callable[[str, Sequence[str]], str]  # a name and its facts
     only: Callable[[str, Sequence[str]], str]
@@ -96,6 +100,8 @@ class Phrases:
     dates: Span
 
     tell_more: str
+    needs: str  # what is missing before something can be done
+    before_doing: str  # a yes is asked for
     questions: Mapping[str, str]  # by facet: diet, time, price, kind, cuisine, date, place, rating, people
     which: Say
     which_collection: str

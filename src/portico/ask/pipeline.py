@@ -1,18 +1,21 @@
 """From an Ask to its events: understand, clarify or act, find, rank, compose. Knows no protocol."""
 
 import asyncio
+import re
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from portico.ask.actions import Actions
 from portico.ask.attributes import is_no, is_yes, shown_value
 from portico.ask.clarify import MAX_OPTIONS, clarify, hinted_at, labels, named_by, named_in
-from portico.ask.comparison import Contest, contests_in, led_by, meant
-from portico.ask.compose import Sentence, answer, compare, kind_of, summarize
+from portico.ask.comparison import Contest, bare, contests_in, led_by, meant
+from portico.ask.compose import Reply, Sentence, answer, answered, compare, describe, kind_of, summarize
+from portico.ask.contact import speakers, wants_a_person, ways_to
 from portico.ask.deeds import (
     CONFIRM,
     Deed,
@@ -40,16 +43,19 @@ from portico.ask.events import (
 )
 from portico.ask.fields import Fields, key_of, spoken
 from portico.ask.judge import Bill, Judge, Matter
+from portico.ask.outcomes import ids_in
 from portico.ask.phrases import LANGUAGES, Phrases, best_language, phrases
 from portico.ask.places import around, find_spot
-from portico.ask.rank import Scored, Wishes, ranked, sorted_by
+from portico.ask.rank import Scored, Wishes, is_called, ranked, sorted_by
 from portico.ask.reading import By, Finding, In, Sort, read
+from portico.ask.spelling import nearest
+from portico.ask.telling import subject_of
 from portico.ask.understand import Meaning, Target, understand
-from portico.calls import Ask, Call, Outcome, Task
+from portico.calls import Ask, Call, Mode, Outcome, Task
 from portico.catalog import Catalog, Collection, Operation
 from portico.errors import TaskCancelled, Unavailable
 from portico.index import Index
-from portico.index.text import STOPWORDS, words
+from portico.index.text import STOPWORDS, fold, words
 from portico.items import Item, title_of
 from portico.models.language import LanguageModel
 from portico.query import Filter, Order, Query
@@ -57,6 +63,7 @@ from portico.search import Finder, Wish
 
 DEPTH = 60  # hits that are ranked
 NAMED_DEPTH = 20  # hits that might be what a command calls by its name
+MAX_NAMED = 3  # things that limits leave out
 FEW_ITEMS = 24  # that a command may be about are all offered
 LOOKED_AT = 100  # items among which there may be few that a command can be about
 SORTED_DEPTH = 1000  # hits that another order than relevance is given to
@@ -64,6 +71,8 @@ READ_CHARACTERS = 2000  # of a question; who writes more has said what it is abo
 CONTEXT_CHARACTERS = 2000  # of earlier questions and what is known of the person
 SUMMED_UP = 10  # items that a summary looks at
 KNOWN_SECONDS = 2.0  # for which what is known of the collections is kept, though they change
+
+SPEAKING: tuple[Mode, ...] = ("generate", "summarize")
 
 Act: TypeAlias = Callable[[Call], Awaitable[Outcome | Task]]
 May: TypeAlias = Callable[[Operation], bool]
@@ -107,6 +116,15 @@ class _Turn:
     bill: Bill = field(default_factory=Bill)
     is_silent: bool = False  # the model did not answer
     compared: tuple[Item, ...] = ()  # what the question names and compares
+    about: Item | None = None  # the one thing that it names and wants to be told of
+    is_telling: bool = False  # it wants to be told of something
+    beyond: tuple[Item, ...] = ()  # what its words name, but its limits leave out
+    respelled: str = ""  # what is to be said of a word that was taken for another
+
+    @property
+    def mode(self) -> Mode | None:
+        """How something is to be said of what is found, if that is wanted."""
+        return next((mode for mode in SPEAKING if mode in self.ask.modes), None)
 
     def give_up_model(self) -> None:
         if not self.is_silent:
@@ -175,24 +193,29 @@ class Pipeline:
             await self._finder.index.sync(asker.seen)
         site = await self._fields(asker.collections)
         asked_in = _language_of(ask.text, language)
-        turn = _Turn(
-            ask,
-            asker,
-            speech,
-            understand(ask, site, asked_in, datetime.now(UTC).date(), speech),
-            {each.collection.name: each for each in site},
-            self._finder.index.seq if self._finder.index else 0,
-        )
+        turn = self._turn(ask, asker, speech, site, asked_in)
+        if _wants_a_person(turn):
+            async with aclosing(self._contact(turn)) as events:
+                async for event in events:
+                    yield event
+            return
+        turn = await self._respelled(turn, site, asked_in)
         await self._locate(turn, site)
         await self._compare(turn, asked_in)
+        await self._single_out(turn, asked_in)
         yield self._understood(turn)
-        asked = None if turn.compared else await self._clarification(turn)
+        asked = None if turn.compared or turn.about else await self._clarification(turn)
         if asked:
             yield asked
             return
         async with aclosing(self._found(turn)) as events:
             async for event in events:
                 yield event
+
+    def _turn(self, ask: Ask, asker: Asker, speech: Phrases, site: Sequence[Fields], language: str) -> _Turn:
+        meaning = understand(ask, site, language, datetime.now(UTC).date(), speech)
+        fields = {each.collection.name: each for each in site}
+        return _Turn(ask, asker, speech, meaning, fields, self._finder.index.seq if self._finder.index else 0)
 
     def _understood(self, turn: _Turn) -> Understood:
         meaning = turn.meaning
@@ -269,7 +292,8 @@ class Pipeline:
         yield Understood(ask.text, (), said, ignored, speech.language)
         if is_open:
             # What is missing comes first: nobody confirms half a thing.
-            yield Clarify(speech.tell_more, questions_for(deed, speech, confirm=not deed.missing))
+            why = speech.needs if deed.missing else speech.before_doing
+            yield Clarify(why, questions_for(deed, speech, confirm=not deed.missing))
             return
         if is_no(confirmed):
             raise TaskCancelled(speech.cancelled)
@@ -277,8 +301,15 @@ class Pipeline:
         if isinstance(outcome, Task):
             yield Promised(outcome)
         else:
-            yield Did(outcome.operation, outcome.result)
+            yield Did(outcome.operation, outcome.result, await self.named(outcome.result, asker.collections))
             yield Finished(1)
+
+    async def named(self, result: Any, readable: Sequence[str]) -> tuple[Item, ...]:
+        """The items that a result names by their ids, as far as whoever asks may see them."""
+        collections = self._catalog().collections
+        found = ids_in(result, [collections[name] for name in readable])
+        held = [await self._finder.store.get_many(name, ids) for name, ids in found.items()]
+        return tuple(item for items in held for item in items.values())
 
     async def _with_items(self, deed: Deed, text: str, asker: Asker, speech: Phrases) -> Deed:
         """With the ids of items that the command or an answer names: a parameter is named after their kind."""
@@ -367,6 +398,76 @@ class Pipeline:
             found[item.collection, item.id] = item
         return tuple(found.values()) if len(found) == len(contest.names) else None
 
+    # What it wants to be told of
+
+    async def _single_out(self, turn: _Turn, language: str) -> None:
+        """Find the one thing that a question wants to be told of, if its words name one."""
+        said = subject_of(turn.meaning.question)
+        turn.is_telling = bool(said) and not turn.compared
+        name = bare(said, language)
+        if not turn.is_telling or not name:
+            return
+        meaning = turn.meaning.by_name((name,), [*turn.fields.values()], turn.ask.where)
+        found = await self._meant(turn, meaning.targets, Contest((name,), is_said=True), language)
+        if found:
+            targets = tuple(target for target in meaning.targets if target.name == found[0].collection)
+            turn.about, turn.meaning = found[0], replace(meaning, targets=targets)
+
+    # A word that is misspelt
+
+    async def _respelled(self, turn: _Turn, site: Sequence[Fields], language: str) -> _Turn:
+        """The question with the word that was meant, if one of those that say what is wanted is unknown here."""
+        meaning = turn.meaning
+        unknown = [word for word in meaning.content if not any(_is_known(word, each) for each in site)]
+        if len(unknown) != 1 or meaning.place:
+            return turn
+        word = unknown[0]
+        meant = await asyncio.to_thread(_nearest, word, site)
+        text = re.sub(rf"\b{re.escape(word)}\b", meant, turn.ask.text) if meant else turn.ask.text
+        if text == turn.ask.text or await self._is_said(turn, word):
+            return turn
+        again = self._turn(replace(turn.ask, text=text), turn.asker, turn.phrases, site, language)
+        again.respelled = turn.phrases.instead(word, meant)
+        return again
+
+    async def _is_said(self, turn: _Turn, word: str) -> bool:
+        """Whether anything says a word. Where it stands alone, what is near its meaning may be just what was meant."""
+        targets = turn.meaning.targets
+        if len(turn.meaning.content) == 1:
+            return bool(await self._search(turn, [(each, each.where) for each in targets]))
+        wishes = [Wish(name, turn.ask.where) for name in turn.fields]
+        hits, _ = await self._finder.find_across(wishes, word, 1, turn.asker.seen, by="text")
+        return bool(hits)
+
+    # Whom to reach
+
+    async def _contact(self, turn: _Turn) -> AsyncGenerator[Event]:
+        """How people are reached, as the one who speaks for the site says, or an answer that was given before."""
+        reached = await self._reached(turn)
+        collections = (reached.item.collection,) if reached else ()
+        yield Understood(turn.meaning.question, collections, (), turn.meaning.ignored, turn.phrases.language)
+        if reached is None:
+            yield Finished(0, (turn.phrases.unreachable,))
+            return
+        yield self._item(turn, Scored(reached.item, 100.0), 0)
+        if turn.mode is None:
+            yield Finished(1, tuple(each.text for each in reached.sentences))
+            return
+        for sentence in reached.sentences:
+            yield _piece(sentence)
+        yield Finished(1)
+
+    async def _reached(self, turn: _Turn) -> Reply | None:
+        for name, where in speakers(turn.fields.values()):
+            page = await self._finder.find(Query(name, where=where, limit=2))
+            item = page.items[0] if len(page.items) == 1 else None
+            if item and (ways := ways_to(item.data)):
+                said = turn.phrases.reached(title_of(item.data) or item.id, ways)
+                return Reply(item, (Sentence(said, (item.id,)),))
+        wishes = [Wish(name, turn.ask.where) for name in turn.fields]
+        hits, _ = await self._finder.find_across(wishes, turn.ask.text, NAMED_DEPTH, turn.asker.seen, by="text")
+        return answered(turn.ask.text, [hit.item for hit in hits], turn.phrases)
+
     # Asking back
 
     async def _clarification(self, turn: _Turn) -> Clarify | None:
@@ -404,6 +505,8 @@ class Pipeline:
                 yield piece
         if not shown and not ask.attached:
             turn.notes.append(_nothing(turn))
+        if turn.respelled and turn.mode is None and shown:
+            turn.notes.append(turn.respelled)
         yield Finished(len(shown), tuple(turn.notes), turn.bill.cost)
 
     async def _counted(self, turn: _Turn) -> int | None:
@@ -414,7 +517,7 @@ class Pipeline:
         return sum([await self._finder.store.count(target.name, target.where) for target in targets])
 
     async def _ordered(self, turn: _Turn, scored: list[Scored]) -> AsyncGenerator[Scored | Promised]:
-        if self._judge is None or not scored or turn.meaning.sort or turn.compared:
+        if self._judge is None or not scored or turn.meaning.sort or turn.compared or turn.about:
             for each in scored:
                 yield each
             return
@@ -431,10 +534,15 @@ class Pipeline:
     async def _ranked(self, turn: _Turn) -> list[Scored]:
         """The local ranking. Categories that leave nothing are given up, and so are words that nothing here says."""
         meaning = turn.meaning
+        if turn.about:
+            return [Scored(turn.about, 100.0)]
         scored = await self._search(turn, [(target, target.where) for target in meaning.targets])
         if not scored and meaning.categories:
             scored = await self._search(turn, [(target, target.relaxed) for target in meaning.targets])
             turn.notes += [turn.phrases.left_out(each) for each in meaning.categories if scored]
+        turn.beyond = await self._left_out(turn, scored)
+        if turn.beyond:
+            return []
         if not scored and meaning.is_limited and meaning.text:
             turn.meaning = replace(meaning, text="", content=())
             scored = await self._search(turn, [(target, target.where) for target in meaning.targets])
@@ -442,6 +550,20 @@ class Pipeline:
         if turn.compared:
             return led_by(turn.compared, scored)
         return await self._sorted(turn, scored, meaning.sort) if meaning.sort else scored
+
+    async def _left_out(self, turn: _Turn, scored: Sequence[Scored]) -> tuple[Item, ...]:
+        """What the words of a question name, where an order is asked for and its limits leave nothing of it."""
+        meaning = turn.meaning
+        stems = frozenset(stem for word in meaning.content for stem in key_of(word))
+        limits = [each for target in meaning.targets for each in target.told if each.clue.strict]
+        if not meaning.is_strict or not stems or not limits:
+            return ()
+        if any(is_called(each.item, stems, turn.fields[each.item.collection]) for each in scored):
+            return ()
+        wishes = [Wish(target.name, turn.ask.where) for target in meaning.targets]
+        hits, _ = await self._finder.find_across(wishes, meaning.text, NAMED_DEPTH, turn.asker.seen, by="text")
+        items = (hit.item for hit in hits)
+        return tuple(item for item in items if is_called(item, stems, turn.fields[item.collection]))[:MAX_NAMED]
 
     async def _sorted(self, turn: _Turn, scored: list[Scored], sort: Sort) -> list[Scored]:
         """In the order that was asked for; among the best matches if there are very many."""
@@ -535,10 +657,11 @@ class Pipeline:
     # Composing
 
     async def _said(self, turn: _Turn, shown: Sequence[Scored], total: int | None, kind: str) -> AsyncGenerator[Said]:
-        mode = next((mode for mode in ("generate", "summarize") if mode in turn.ask.modes), None)
-        attached = turn.ask.attached
+        mode, attached = turn.mode, turn.ask.attached
         if mode is None or not (shown or attached):
             return
+        if turn.respelled:
+            yield Said(f"{turn.respelled} ")
         compared = turn.compared if turn.ask.start == 0 and len(turn.compared) <= len(shown) else ()
         items = [*attached, *(compared or (each.item for each in shown))][:SUMMED_UP]
         if self._judge and not turn.is_silent and await turn.asker.may_use_model():
@@ -557,6 +680,8 @@ class Pipeline:
         compose = answer if mode == "generate" and not turn.meaning.is_counting else summarize
         is_counted = total is not None and not attached and not compared
         apart = compare(question, compared, speech) if compared and not attached else ()
+        if turn.is_telling and total == 1 and not attached:
+            apart = describe(items[0], speech)
         for sentence in apart or compose(question, items, speech, total, is_counted=is_counted, kind=kind):
             yield _piece(sentence)
 
@@ -599,7 +724,31 @@ def _covers(findings: Sequence[Finding]) -> int:
     return sum(each.end - each.start for each in findings if not isinstance(each, In | By))
 
 
+def _wants_a_person(turn: _Turn) -> bool:
+    """What is added to an earlier question may ask for the number of what that was about."""
+    text = turn.ask.text
+    return wants_a_person(text, is_alone=turn.meaning.question.strip() == text.strip())
+
+
+def _is_known(word: str, fields: Fields) -> bool:
+    return fields.stems.issuperset(key_of(word, fields.collection.language))
+
+
+def _nearest(word: str, site: Sequence[Fields]) -> str:
+    """The word that is known here and nearest to one that is not; empty if none is near."""
+    known: Counter[str] = Counter()
+    for fields in site:
+        known.update(fields.vocabulary.get(fold(word)[:1], {}))
+    return nearest(fold(word), known) or ""
+
+
 def _nothing(turn: _Turn) -> str:
+    if turn.beyond:
+        places = {item.collection for item in turn.beyond}
+        here = [target for target in turn.meaning.targets if target.name in places]
+        says = [each.made.says(turn.phrases) for target in here for each in target.told if each.clue.strict]
+        names = turn.phrases.names([title_of(item.data) or item.id for item in turn.beyond])
+        return turn.phrases.beyond(names, list(dict.fromkeys(says)))
     limits = [each.says for each in turn.meaning.constraints]
     if limits and turn.meaning.is_limited:
         return turn.phrases.nothing_within(limits)

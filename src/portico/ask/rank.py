@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
-from portico.ask.fields import DATED, Fields, key_of, number_in
+from portico.ask.fields import DATED, Fields, key_of, number_in, spoken
 from portico.ask.reading import Sort
 from portico.catalog import Field, instant, scalar_at, seconds, segments
 from portico.index.text import words
@@ -66,7 +66,7 @@ def ranked(hits: Sequence[Hit], wishes: Wishes) -> list[Scored]:
     )
     if not fitting:
         return []
-    fitting = _named(fitting, wishes.content) if wishes.is_strict and wishes.content else fitting
+    fitting = _named(fitting, wishes) if wishes.is_strict and wishes.content else fitting
     sure = max(map(_certainty, fitting)) if wishes.content else 1.0
     tests = {name: _tests(filters, wishes.fields[name]) for name, filters in wishes.favours.items() if filters}
     moved = [
@@ -95,10 +95,13 @@ def _relevant(hits: Sequence[Hit]) -> list[Hit]:
     return [hit for hit in hits if hit.score >= KEPT_SHARE * best]
 
 
-def _named(hits: Sequence[Hit], content: frozenset[str]) -> list[Hit]:
-    """What matches the words well. If something is called by them, it is looked for only where such things are."""
-    titled = {hit.item.collection for hit in hits if content <= frozenset(_name(hit.item))}
+def _named(hits: Sequence[Hit], wishes: Wishes) -> list[Hit]:
+    """What the words call so, if anything is; else what matches them well."""
+    titled = {hit.item.collection for hit in hits if wishes.content <= frozenset(_name(hit.item))}
     near = [hit for hit in hits if not titled or hit.item.collection in titled]
+    called = [hit for hit in near if is_called(hit.item, wishes.content, wishes.fields[hit.item.collection])]
+    if called:
+        return called
     most: dict[str, float] = {}
     for hit in near:
         most[hit.item.collection] = max(hit.covered, most.get(hit.item.collection, 0.0))
@@ -111,6 +114,18 @@ def _named(hits: Sequence[Hit], content: frozenset[str]) -> list[Hit]:
         and hit.covered >= NAMED_WORDS * most[hit.item.collection]
         and (hit.covered > 0 or not is_said)
     ]
+
+
+def is_called(item: Item, stems: frozenset[str], fields: Fields) -> bool:
+    """Whether these stems are in what an item is called and filed under, and not only in what it says."""
+    paths = ("@type", "keywords", *fields.paths("category"))
+    filed = (each for path in paths for value in reached(item.data, segments(path)) for each in _several(value))
+    said = (stem for each in filed if isinstance(each, str) for stem in key_of(spoken(each)))
+    return bool(stems) and stems <= frozenset((*_name(item), *said))
+
+
+def _several(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else [value]
 
 
 def _is_evidence(hit: Hit) -> bool:
@@ -212,7 +227,7 @@ def sorting_path(fields: Fields, sort: Sort, asked: Iterable[Fields]) -> str | N
 def _value(item: Item, sort: Sort, fields: Fields, path: str) -> float | None:
     known: Field = fields.collection.field(path)
     found = [known.typed_value(item.data)] if known.is_typed else reached(item.data, segments(path))
-    flat = [each for value in found for each in (cast("list[Any]", value) if isinstance(value, list) else [value])]
+    flat = [each for value in found for each in _several(value)]
     numbers = [number for value in flat if (number := _as_number(value)) is not None]
     return (max if sort.descending else min)(numbers, default=None)
 

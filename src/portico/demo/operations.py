@@ -9,6 +9,7 @@ from typing import Annotated, Any, cast
 import msgspec
 from msgspec import Meta
 
+from portico.demo.shopping import shopping_list
 from portico.errors import Conflict, InvalidParams, UnknownItem
 from portico.items import Item
 from portico.operations import Context, operation
@@ -22,14 +23,16 @@ class Line(msgspec.Struct, frozen=True):
     name: str
     quantity: int
     price: float
+    currency: str = ""
 
 
 class Cart(msgspec.Struct, frozen=True):
-    """A cart and what it comes to, in pounds."""
+    """A cart and what it comes to."""
 
     id: str
     lines: list[Line]
     total: float
+    currency: str = ""
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -37,6 +40,7 @@ class Order(msgspec.Struct, frozen=True):
     status: str
     lines: list[Line]
     total: float
+    currency: str = ""
 
 
 class Booking(msgspec.Struct, frozen=True):
@@ -122,7 +126,7 @@ async def place_order(context: Context, cart: str) -> Order:
     total = _total(lines)
     await context.put("orders", order, {"lines": msgspec.to_builtins(lines), "total": total, "status": "sent"})
     await context.put("carts", cart, {"lines": []})
-    return Order(order, "sent", lines, total)
+    return Order(order, "sent", lines, total, _currency(lines))
 
 
 async def _take_all(context: Context, order: str, lines: Sequence[Line], taken: list[str]) -> None:
@@ -151,7 +155,7 @@ async def cancel_order(context: Context, order: str) -> Order:
         await context.merge("orders", order, {"status": "cancelled"}, expect=known.version)
         for line in lines:
             await _take_stock(context, line, back=True)
-    return Order(order, "cancelled", lines, known.data["total"])
+    return Order(order, "cancelled", lines, known.data["total"], _currency(lines))
 
 
 @operation(kind="execute", danger="reversible")
@@ -226,7 +230,7 @@ async def plan_meals(
 
 def _meal_plan(recipes: Sequence[Item]) -> MealPlan:
     meals = [Meal(number, item.data["name"], item.id) for number, item in enumerate(recipes, 1)]
-    return MealPlan(meals, [line for item in recipes for line in item.data["recipeIngredient"]])
+    return MealPlan(meals, shopping_list(line for item in recipes for line in item.data["recipeIngredient"]))
 
 
 def _slots(interests: Sequence[str]) -> list[tuple[str, str, str]]:
@@ -264,16 +268,23 @@ def _lines(holder: Item | None) -> list[Line]:
 def _with(lines: list[Line], product: str, item: Item, quantity: int) -> list[Line]:
     before = next((line.quantity for line in lines if line.product == product), 0)
     rest = [line for line in lines if line.product != product]
-    return [*rest, Line(product, item.data["name"], before + quantity, float(item.data["price"]))]
+    data = item.data
+    return [*rest, Line(product, data["name"], before + quantity, float(data["price"]), data.get("priceCurrency", ""))]
 
 
 def _total(lines: Sequence[Line]) -> float:
     return round(sum(line.price * line.quantity for line in lines), 2)
 
 
+def _currency(lines: Sequence[Line]) -> str:
+    """The currency of all that is bought; empty if there are several, or nothing was bought."""
+    said = {line.currency for line in lines}
+    return said.pop() if len(said) == 1 else ""
+
+
 def _cart(item: Item) -> Cart:
     lines = _lines(item)
-    return Cart(item.id, lines, _total(lines))
+    return Cart(item.id, lines, _total(lines), _currency(lines))
 
 
 def _booking(item: Item, name: str) -> Booking:

@@ -316,6 +316,14 @@ def test_a_deed_is_an_action_that_is_completed() -> None:
     assert "result" not in shown_deed(Did("forget", None), SHOP)
 
 
+def test_a_deed_says_what_the_things_are_called_that_its_result_names() -> None:
+    mug = Item("mugs/1", "mugs", {"@type": "Product", "name": "Mug", "offers": {"price": 4, "priceCurrency": "GBP"}})
+
+    assert shown_deed(Did("order", {"mug": "mugs/1"}, (mug,)), SHOP)["object"] == [
+        {"@type": "Product", "@id": "mugs/1", "name": "Mug", "priceCurrency": "GBP"}
+    ]
+
+
 # 0.54
 
 

@@ -46,6 +46,12 @@ PHRASES = Phrases(
         f"لم أجد شيئًا {'بهذه الشروط' if len(limits) > 1 else 'بهذا الشرط'}: {'؛ '.join(limits)}. "
         f"قد يفيد الاستغناء عن {'أحدها' if len(limits) > 1 else 'هذا الشرط'}."
     ),
+    beyond=lambda names, limits: (
+        f"هذا يناسب، لكن ليس {'بهذه الشروط' if len(limits) > 1 else 'بهذا الشرط'} ({'؛ '.join(limits)}): {names}."
+    ),
+    instead=lambda said, meant: f"لا شيء هنا يذكر «{said}». هذه نتائج «{meant}».",
+    reached=lambda name, ways: f"يمكنك التواصل مع {name}{tail(': ', '، ', ways)}.",
+    unreachable="لا يذكر هذا الموقع كيفية التواصل مع شخص.",
     fit=lambda count, noun: f"{noun} بحسب طلبك: {count}.",
     best=lambda name, facts: f"الأنسب هو {name}{tail(' (', '، ', facts, ')')}.",
     only=lambda name, facts: f"المناسب الوحيد هو {name}{tail(' (', '، ', facts, ')')}.",
@@ -65,6 +71,8 @@ PHRASES = Phrases(
     ratings=lambda low, high: f"التقييم من {low} إلى {high}",
     dates=lambda first, last: f"من {first} إلى {last}",
     tell_more="أخبرني بالمزيد قليلًا كي أجد ما يناسبك:",
+    needs="لتنفيذ هذا أحتاج إلى أن أعرف:",
+    before_doing="قبل أن أنفّذ أي شيء، أجب بنعم أو لا:",
     questions={
         "diet": "هل من نظام غذائي أراعيه؟",
         "time": "كم لديك من الوقت؟",

@@ -40,6 +40,12 @@ PHRASES = Phrases(
         f"按{'这些' if len(limits) > 1 else '这个'}条件没有找到结果：{'；'.join(limits)}。"
         f"不妨去掉{'其中一个' if len(limits) > 1 else '它'}再试试。"
     ),
+    beyond=lambda names, limits: (
+        f"以下内容符合，但不满足{'这些' if len(limits) > 1 else '这个'}条件（{'；'.join(limits)}）：{names}。"
+    ),
+    instead=lambda said, meant: f"这里没有“{said}”。以下是“{meant}”的结果。",
+    reached=lambda name, ways: f"您可以联系{name}{tail('：', '，', ways)}。",
+    unreachable="本站没有说明如何联系工作人员。",
     fit=lambda count, noun: f"有{count}{noun}符合要求。",
     best=lambda name, facts: f"最合适的是{name}{tail('：', '，', facts)}。",
     only=lambda name, facts: f"符合要求的只有{name}{tail('：', '，', facts)}。",
@@ -59,6 +65,8 @@ PHRASES = Phrases(
     ratings=lambda low, high: f"评分{low}～{high}",
     dates=lambda first, last: f"日期从{first}到{last}",
     tell_more="为了找到合适的内容，请再告诉我一些细节：",
+    needs="要执行此操作，我还需要知道：",
+    before_doing="在执行之前，请先确认是或否：",
     questions={
         "diet": "饮食上有什么要求吗？",
         "time": "您有多少时间？",

@@ -404,6 +404,13 @@ PHRASES = Phrases(
         f"I found nothing with {'these limits' if len(limits) > 1 else 'this limit'}: {'; '.join(limits)}. "
         f"It may help to leave {'one of them' if len(limits) > 1 else 'it'} out."
     ),
+    beyond=lambda names, limits: (
+        f"This would fit, but not with {'these limits' if len(limits) > 1 else 'this limit'} "
+        f"({'; '.join(limits)}): {names}."
+    ),
+    instead=lambda said, meant: f"Nothing here says “{said}”. Showing results for “{meant}”.",
+    reached=lambda name, ways: f"You can reach {name} here{tail(': ', ', ', ways)}.",
+    unreachable="This site does not say how to reach a person.",
     fit=lambda count, noun: f"{count} {noun} {'fits' if count == 1 else 'fit'}.",
     best=lambda name, facts: f"The best match is {name}{tail(': ', ', ', facts)}.",
     only=lambda name, facts: f"The only match is {name}{tail(': ', ', ', facts)}.",
@@ -423,6 +430,8 @@ PHRASES = Phrases(
     ratings=lambda low, high: f"rated {low} to {high}",
     dates=lambda first, last: f"from {first} to {last}",
     tell_more="To find what fits, tell me a little more:",
+    needs="To do this, I need to know:",
+    before_doing="Before I do anything, please say yes or no:",
     questions={
         "diet": "Is there a diet to keep to?",
         "time": "How much time do you have?",

@@ -327,6 +327,15 @@ PHRASES = Phrases(
         f"Je n’ai rien trouvé avec {'ces critères' if len(limits) > 1 else 'ce critère'}\u00a0: "
         f"{_SEMICOLON.join(limits)}. Essayez peut-être {'sans l’un d’eux' if len(limits) > 1 else 'sans lui'}."
     ),
+    beyond=lambda names, limits: (
+        f"Ceci conviendrait, mais pas avec {'ces critères' if len(limits) > 1 else 'ce critère'} "
+        f"({_SEMICOLON.join(limits)})\u00a0: {names}."
+    ),
+    instead=lambda said, meant: (
+        f"Rien ici ne dit «\u00a0{said}\u00a0». Voici les résultats pour «\u00a0{meant}\u00a0»."
+    ),
+    reached=lambda name, ways: f"Vous pouvez joindre {name}{tail(' (', ', ', ways, ')')}.",
+    unreachable="Ce site ne dit pas comment joindre une personne.",
     fit=lambda count, noun: f"{count} {noun} {'convient' if count == 1 else 'conviennent'}.",
     best=lambda name, facts: f"Ce qui convient le mieux\u00a0: {name}{tail(' (', ', ', facts, ')')}.",
     only=lambda name, facts: f"Le seul résultat\u00a0: {name}{tail(' (', ', ', facts, ')')}.",
@@ -346,6 +355,8 @@ PHRASES = Phrases(
     ratings=lambda low, high: f"notes de {low} à {high}",
     dates=lambda first, last: f"du {first} au {last}",
     tell_more="Pour trouver ce qui vous convient, dites-m’en un peu plus\u00a0:",
+    needs="Pour le faire, j’ai besoin de savoir\u00a0:",
+    before_doing="Avant de faire quoi que ce soit, répondez oui ou non\u00a0:",
     questions={
         "diet": "Suivez-vous un régime particulier\u00a0?",
         "time": "De combien de temps disposez-vous\u00a0?",

@@ -366,6 +366,13 @@ PHRASES = Phrases(
         f"Mit {'diesen Vorgaben' if len(limits) > 1 else 'dieser Vorgabe'} habe ich nichts gefunden: "
         f"{'; '.join(limits)}. Vielleicht geht es auch ohne{' eine davon' if len(limits) > 1 else ''}."
     ),
+    beyond=lambda names, limits: (
+        f"Das würde passen, aber nicht mit {'diesen Vorgaben' if len(limits) > 1 else 'dieser Vorgabe'} "
+        f"({'; '.join(limits)}): {names}."
+    ),
+    instead=lambda said, meant: f"„{said}“ kommt hier nicht vor. Das hier sind Ergebnisse für „{meant}“.",
+    reached=lambda name, ways: f"{name} ist so zu erreichen{tail(': ', ', ', ways)}.",
+    unreachable="Diese Seite sagt nicht, wie man einen Menschen erreicht.",
     fit=lambda count, noun: f"{count} {noun} {'passt' if count == 1 else 'passen'}.",
     best=lambda name, facts: f"Am besten passt {name}{tail(' (', ', ', facts, ')')}.",
     only=lambda name, facts: f"Es passt nur {name}{tail(' (', ', ', facts, ')')}.",
@@ -385,6 +392,8 @@ PHRASES = Phrases(
     ratings=lambda low, high: f"bewertet mit {low} bis {high}",
     dates=lambda first, last: f"vom {first} bis zum {last}",
     tell_more="Erzählen Sie mir noch ein wenig mehr, dann finde ich etwas Passendes:",
+    needs="Dafür muss ich noch wissen:",
+    before_doing="Bevor ich etwas tue, sagen Sie bitte Ja oder Nein:",
     questions={
         "diet": "Worauf soll ich bei der Ernährung achten?",
         "time": "Wie viel Zeit haben Sie?",

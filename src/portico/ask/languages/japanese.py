@@ -40,6 +40,10 @@ PHRASES = Phrases(
         f"次の条件に合うものは見つかりませんでした：{'、'.join(limits)}。"
         f"{'条件をひとつ外す' if len(limits) > 1 else 'この条件を外す'}と見つかるかもしれません。"
     ),
+    beyond=lambda names, limits: f"次のものは合いますが、条件（{'、'.join(limits)}）には合いません：{names}。",
+    instead=lambda said, meant: f"「{said}」はここにはありません。「{meant}」の結果です。",
+    reached=lambda name, ways: f"{name}の連絡先{tail('：', '、', ways)}。",
+    unreachable="このサイトには、人への連絡方法は書かれていません。",
     fit=lambda count, noun: f"{count}{noun}が見つかりました。",
     best=lambda name, facts: f"いちばん合いそうなのは{name}です{tail('（', '、', facts, '）')}。",
     only=lambda name, facts: f"合うのは{name}だけです{tail('（', '、', facts, '）')}。",
@@ -59,6 +63,8 @@ PHRASES = Phrases(
     ratings=lambda low, high: f"評価は{low}～{high}",
     dates=lambda first, last: f"日付は{first}から{last}まで",
     tell_more="ぴったりのものを探すために、もう少し教えてください。",
+    needs="実行するには、次のことを教えてください。",
+    before_doing="実行する前に、はいかいいえでお答えください。",
     questions={
         "diet": "食事の制限はありますか？",
         "time": "時間はどのくらいありますか？",

@@ -335,6 +335,13 @@ PHRASES = Phrases(
         f"No he encontrado nada con {'estas condiciones' if len(limits) > 1 else 'esta condición'}: "
         f"{'; '.join(limits)}. Quizá ayude {'quitar alguna' if len(limits) > 1 else 'quitarla'}."
     ),
+    beyond=lambda names, limits: (
+        f"Esto encajaría, pero no con {'estas condiciones' if len(limits) > 1 else 'esta condición'} "
+        f"({'; '.join(limits)}): {names}."
+    ),
+    instead=lambda said, meant: f"Aquí nada dice «{said}». Estos son los resultados de «{meant}».",
+    reached=lambda name, ways: f"Puedes contactar con {name}{tail(': ', ', ', ways)}.",
+    unreachable="Este sitio no dice cómo hablar con una persona.",
     fit=lambda count, noun: f"{count} {noun} {'encaja' if count == 1 else 'encajan'}.",
     best=lambda name, facts: f"Lo que mejor encaja es {name}{tail(' (', ', ', facts, ')')}.",
     only=lambda name, facts: f"Lo único que encaja es {name}{tail(' (', ', ', facts, ')')}.",
@@ -354,6 +361,8 @@ PHRASES = Phrases(
     ratings=lambda low, high: f"valoraciones de {low} a {high}",
     dates=lambda first, last: f"del {first} al {last}",
     tell_more="Para dar con lo que buscas, cuéntame un poco más:",
+    needs="Para hacerlo, necesito saber:",
+    before_doing="Antes de hacer nada, dime sí o no:",
     questions={
         "diet": "¿Sigues alguna dieta?",
         "time": "¿Cuánto tiempo tienes?",

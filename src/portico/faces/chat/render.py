@@ -5,23 +5,22 @@ the last one has what to ask next.
 """
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-import msgspec
-
 from portico.ask.events import Clarify, Did, Event, Failed, Finished, Found, Promised, Said, Understood
 from portico.ask.fields import spoken
 from portico.ask.onward import followups
-from portico.ask.phrases import phrases
+from portico.ask.outcomes import in_words
+from portico.ask.phrases import Phrases, phrases
 from portico.calls import Ask, Task
 from portico.errors import SiteError
 from portico.faces.chat.overrides import Overrides
 from portico.faces.chat.points import Points
 from portico.faces.nlweb.render import NOTHING, elicitation, promise
-from portico.faces.nlweb.shapes import Premises, members, shown_deed
+from portico.faces.nlweb.shapes import Premises, shortened, shown_deed
 from portico.faces.operations import TASKS_PATH
 
 Shown: TypeAlias = dict[str, Any]
@@ -138,7 +137,7 @@ class Telling:
         if told.task:
             return (told.task.message or speech.working).translate(_BRACKETS)
         if told.did:
-            return _deed(told.did, self.manner.premises).translate(_BRACKETS)
+            return _deed(told.did, speech, self.manner.premises).translate(_BRACKETS)
         if self.points.items:
             return "\n".join(self._listed())
         notes = told.finished.notes if told.finished else ()
@@ -277,24 +276,10 @@ def _in_words(clarify: Clarify) -> str:
     return "\n".join(dict.fromkeys(line for line in lines if line))
 
 
-def _deed(did: Did, premises: Premises) -> str:
+def _deed(did: Did, speech: Phrases, premises: Premises) -> str:
     """What was done, in words."""
-    result = shown_deed(did, premises).get("result")
-    name = spoken(did.operation).capitalize()
-    match result:
-        case None:
-            return f"{name}: ✓"
-        case str():
-            return f"{name}: {result[:MAX_RESULT]}"
-        case Mapping():
-            told = [f"{spoken(key)}: {value}" for key, value in _plain(members(result))]
-            return f"{name}: {', '.join(told)[:MAX_RESULT] or '✓'}"
-        case _:
-            return f"{name}: {msgspec.json.encode(result).decode()[:MAX_RESULT]}"
-
-
-def _plain(result: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-    return ((key, value) for key, value in result.items() if isinstance(value, str | int | float))
+    said = shortened(in_words(shown_deed(did, premises).get("result"), did.about, speech), MAX_RESULT)
+    return f"{spoken(did.operation).capitalize()}: {said or '✓'}"
 
 
 Done: TypeAlias = Callable[[], Awaitable[None]]

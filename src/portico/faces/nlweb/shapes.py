@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import unquote, urlsplit
 
 from portico.ask.events import Action, Did, Found
+from portico.ask.outcomes import currency_of
 from portico.faces.nlweb.dialects import FLAT, V54, V55, Dialect
 from portico.items import Item
 from portico.web.addresses import absolute, is_own, item_path
@@ -15,6 +16,7 @@ Protocol: TypeAlias = Literal["HTTP", "MCP", "A2A"]
 Shown: TypeAlias = dict[str, Any]
 
 MAX_FALLBACK = 300  # characters of a description that is made of another member
+MAX_ANSWER = 1000  # of one that is the answer to a question
 MAX_OWN_ACTIONS = 10  # of an item's own data
 SCHEMA = "http://schema.org/"
 _LINKS = frozenset({"image", "logo", "photo", "thumbnail", "sameAs", "mainEntityOfPage"})  # and what ends in url
@@ -84,9 +86,19 @@ _SUMMARIES = frozenset(each.summary for each in (V55, V54, FLAT))
 
 def shown_deed(did: Did, premises: Premises) -> Shown:
     """An operation that was run, as an item of the answer."""
-    shown = {"@type": "Action", "name": did.operation, "actionStatus": "CompletedActionStatus"}
+    shown: Shown = {"@type": "Action", "name": did.operation, "actionStatus": "CompletedActionStatus"}
+    if did.about:
+        shown["object"] = [_concerned(item, premises) for item in did.about]
     result = clean(did.result, premises)
     return shown if result is None else {**shown, "result": result}
+
+
+def _concerned(item: Item, premises: Premises) -> Shown:
+    """An item that a result names by its id: what it is called, and what its price is in."""
+    kind = _type(dict(item.data)) or premises.type_of(item.collection) or "Thing"
+    shown: Shown = {"@type": kind, "@id": item.id, "name": _name(item)}
+    currency = currency_of([item])
+    return {**shown, "priceCurrency": currency} if currency else shown
 
 
 # Data
@@ -169,7 +181,7 @@ def members(value: Any) -> Mapping[str, Any]:
 
 def description(data: Mapping[str, Any]) -> str | None:
     if said := plain(members(data.get("acceptedAnswer")).get("text")):
-        return said[:MAX_FALLBACK]  # of a question its answer is worth showing
+        return shortened(said, MAX_ANSWER)  # of a question its answer is worth showing
     if said := plain(data.get("description")):
         return said
     for name in ("text", "abstract", "articleBody", "acceptedAnswer"):

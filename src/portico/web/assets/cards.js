@@ -249,45 +249,86 @@ function actionButton(action, item, act, origin) {
   );
 }
 
+/** What items tell of a result that names them: what they are called, by id, and their currency if they share one. */
+export function toldBy(items) {
+  const known = [items ?? []].flat().filter((each) => each && typeof each === "object");
+  const said = new Set(known.map((each) => each.priceCurrency ?? first(each.offers)?.priceCurrency).filter(Boolean));
+  const names = new Map(known.map((each) => [String(each["@id"]), brief(each.name, MAX_NAME)]));
+  return { names, currency: said.size === 1 ? brief([...said][0], 10) : "" };
+}
+
 /** A value of any shape as text and lists, bounded. Ids of items become links to them. */
-export function shownValue(value, origin, depth = 0) {
+export function shownValue(value, origin, told = toldBy(), depth = 0) {
   if (value === null || value === undefined) return el("span", { class: "faint", text: "–" });
-  if (typeof value !== "object") return shownScalar(value, origin);
+  if (typeof value !== "object") return shownScalar(value, origin, told);
   if (depth > 3) return el("span", { text: "…" });
   if (Array.isArray(value))
     return el(
       "ul",
       {},
-      value.slice(0, 30).map((each) => el("li", {}, line(each, origin) ?? shownValue(each, origin, depth + 1))),
+      value.slice(0, 30).map((each) => {
+        return el("li", {}, line(each, origin, told) ?? shownValue(each, origin, told, depth + 1));
+      }),
     );
-  const members = membersOf(value).slice(0, 30);
+  const inner = within(value, told);
+  const shown = ([name, each]) => {
+    const money = sum(name, each, inner.currency);
+    return money ? said(money) : shownValue(each, origin, inner, depth + 1);
+  };
   return el(
     "dl",
     {},
-    members.flatMap(([name, each]) => [
-      el("dt", {}, said(labelled(brief(name, 60)))),
-      el("dd", {}, shownValue(each, origin, depth + 1)),
-    ]),
+    membersOf(value, inner)
+      .slice(0, 30)
+      .flatMap((member) => [el("dt", {}, said(labelled(brief(member[0], 60)))), el("dd", {}, shown(member))]),
   );
 }
 
-function membersOf(value) {
-  return Object.entries(value).filter(([name]) => name !== "@type" && name !== "@context");
+// What an object says of its own members: in which currency they are, and what the only item is called that it names.
+function within(value, told) {
+  const currency = brief(value.priceCurrency ?? value.currency, 10) || told.currency;
+  const ids = Object.values(value).filter((each) => typeof each === "string" && ITEM_ID.test(each));
+  const isNamed = ids.length === 1 && typeof value.name === "string" && !told.names.has(ids[0]);
+  return { currency, names: isNamed ? new Map([...told.names, [ids[0], brief(value.name, MAX_NAME)]]) : told.names };
+}
+
+function membersOf(value, { currency, names }) {
+  const called = Object.values(value).map((each) => names.get(each)).filter(Boolean);
+  const isTold = (name, each) =>
+    (name === "name" && called.includes(each)) || (/^(price)?currency$/i.test(name) && each === currency);
+  return Object.entries(value).filter(([name, each]) => !["@type", "@context"].includes(name) && !isTold(name, each));
+}
+
+const MONEY = /\b(?:price|total|subtotal|cost|amount|sum|fee|deposit|balance)s?$/i; // as the last of some words
+
+// Money with its currency, by the name of a member; empty for any other number.
+function sum(name, number, currency) {
+  if (typeof number !== "number" || !currency || !MONEY.test(labelled(brief(name, 60)))) return "";
+  try {
+    return number.toLocaleString(document.documentElement.lang, { style: "currency", currency });
+  } catch {
+    return "";
+  }
 }
 
 const ITEM_ID = /^[\w-]{1,60}\/[\w.-]{1,200}$/;
 
 // A small object in a list, on one line: what it is called, as a link if it names an item, and the rest.
-function line(value, origin) {
-  const members = value && typeof value === "object" && !Array.isArray(value) ? membersOf(value) : [];
+function line(value, origin, told) {
+  const isObject = value && typeof value === "object" && !Array.isArray(value);
+  const inner = isObject ? within(value, told) : told;
+  const members = isObject ? membersOf(value, inner) : [];
   if (!members.length || members.length > 5 || members.some(([, each]) => typeof each === "object")) return null;
   const id = members.find(([, each]) => ITEM_ID.test(each))?.[1];
   const others = members.filter(([, each]) => each !== id);
-  const [name, title] = others.find(([key, each]) => typeof each === "string" && key !== "date" && key !== "time") ??
-    others[0] ?? ["", id];
+  const [name, title] = inner.names.has(id)
+    ? ["", inner.names.get(id)]
+    : (others.find(([key, each]) => typeof each === "string" && key !== "date" && key !== "time") ??
+      others[0] ?? ["", id]);
+  const written = (key, each) => sum(key, each, inner.currency) || brief(String(each));
   const rest = others
     .filter(([key]) => key !== name)
-    .map(([key, each]) => said(`${labelled(brief(key, 40))}: ${brief(String(each))}`, { class: "faint" }));
+    .map(([key, each]) => said(`${labelled(brief(key, 40))}: ${written(key, each)}`, { class: "faint" }));
   return el(
     "span",
     { class: "line" },
@@ -301,11 +342,11 @@ function itemLink(id, text, origin) {
   return el("a", { href }, said(brief(text, 200)));
 }
 
-function shownScalar(value, origin) {
+function shownScalar(value, origin, { names }) {
   if (typeof value === "boolean") return said(value ? "✓" : "✗");
   const isPart = typeof value === "number" && !Number.isInteger(value);
   const text = isPart ? value.toLocaleString(document.documentElement.lang) : brief(String(value), MAX_TEXT);
-  if (ITEM_ID.test(text)) return itemLink(text, text, origin);
+  if (ITEM_ID.test(text)) return itemLink(text, names.get(text) || text, origin);
   const url = /^https?:\/\//.test(text) ? safeUrl(text) : null;
   if (url) return el("a", { href: url, rel: "noopener noreferrer", target: "_blank" }, said(text));
   return /^\d{4}-\d\d-\d\dT\d\d:/.test(text) ? time(text, local(document.documentElement.lang)) : said(text);

@@ -1,7 +1,7 @@
 // What a conversation asks of a person: answers to questions, arguments of actions, a yes to what is dangerous.
 
 import { copy, el, icon, labelled, Refusal, said, schemaForm } from "./dom.js";
-import { brief, shownValue } from "./cards.js";
+import { brief, shownValue, toldBy } from "./cards.js";
 
 const HARMLESS = new Set(["safe", "reversible"]);
 const POLL_MS = 800;
@@ -236,12 +236,14 @@ class Step {
     const { wire, say, dialog } = this;
     try {
       const done = await wire.run(this.action.name, { ...this.given, ...values }, this.key);
-      this.tell({ name: this.action.name, about: brief(this.item.name, 200), result: done.result, task: done.task });
+      const { name, offers, priceCurrency } = this.item;
+      const items = [{ "@id": this.item["@id"], name, offers, priceCurrency }];
+      this.tell({ name: this.action.name, about: brief(name, 200), result: done.result, task: done.task, items });
       if (done.task) return dialog.close();
       fill(
         dialog,
         el("h2", { class: "row" }, icon("check"), say("done")),
-        shownValue(done.result ?? {}, wire.origin),
+        shownValue(done.result ?? {}, wire.origin, toldBy(items)),
         el("div", { class: "row" }, this.closing(say("close"))),
       );
     } catch (error) {

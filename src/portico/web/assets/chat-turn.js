@@ -1,7 +1,7 @@
 // One question and its answer: shown while it arrives, and again when it is read from the history.
 
 import { announce, clear, copy, el, icon, said } from "./dom.js";
-import { brief, card, facts, kindOf, shownValue } from "./cards.js";
+import { brief, card, facts, kindOf, shownValue, toldBy } from "./cards.js";
 import { elicitation, pause, problem, progress } from "./chat-forms.js";
 
 const MAX_ANSWER = 20000;
@@ -101,7 +101,8 @@ export class Turn {
   result(item, index) {
     const isOurs = !item["@id"]; // an item may call itself a summary, or done: it does not speak for the site
     if (isOurs && TITLES.has(kindOf(item))) return this.whole(String(item.text ?? ""), item.citations ?? []);
-    if (isOurs && item.actionStatus && "name" in item) return this.deed({ name: item.name, result: item.result });
+    if (isOurs && item.actionStatus && "name" in item)
+      return this.deed({ name: item.name, result: item.result, items: item.object });
     const place = (this.data.base ?? 0) + index;
     this.data.items.push({ item, place });
     this.place(item, place);
@@ -320,7 +321,8 @@ export class Turn {
       { class: "deed card" },
       el("h3", { class: "row" }, icon(deed.task && !deed.result ? "clock" : "check"), title),
     );
-    if (deed.result !== undefined && deed.result !== null) node.append(shownValue(deed.result, this.chat.wire.origin));
+    if (deed.result !== undefined && deed.result !== null)
+      node.append(shownValue(deed.result, this.chat.wire.origin, toldBy(deed.items)));
     if (deed.error) node.append(el("p", { class: "problem" }, said(brief(deed.error, 400))));
     this.parts.extra.append(node);
     if (deed.task && deed.result === undefined && !deed.error) this.watch(deed, node);

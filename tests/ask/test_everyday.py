@@ -1,0 +1,151 @@
+"""What people say to a site in passing: tell me more, who can I talk to, and words with a slip in them."""
+
+from typing import Any
+
+import pytest
+from tests.ask.conftest import Asked, Opened, demo_items
+
+from portico.ask.contact import wants_a_person
+from portico.ask.onward import WAYS
+from portico.ask.spelling import nearest
+from portico.ask.telling import subject_of
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SUMMED_UP = frozenset({"list", "summarize"})
+
+
+# Tell me more
+
+
+@pytest.mark.parametrize("question", [each.more.format("Fish Kettle") for each in WAYS.values()])
+async def test_what_is_offered_to_be_told_of_is_read_in_every_language(question: str) -> None:
+    assert subject_of(question) == "Fish Kettle"
+
+
+@pytest.mark.parametrize("question", ["cheapest kettle", "what is on tonight?", "recipes with more protein"])
+async def test_who_looks_for_something_does_not_want_to_be_told_of_it(question: str) -> None:
+    assert subject_of(question) == ""
+
+
+@pytest.mark.parametrize("mode", ["summarize", "generate"])
+async def test_who_wants_to_be_told_of_a_thing_is_told_what_it_says(demo: Asked, mode: Any) -> None:
+    answer = await demo("Tell me more about the Fish Kettle", modes=frozenset({"list", mode}))
+
+    kettle = demo_items("products")["products/fish-kettle"]
+    assert answer.names == ["fish-kettle"]
+    assert answer.text.startswith(f"Fish Kettle: costs £68, rated 3.8. {kettle['description']} Category: kitchen; ")
+    assert "stock: 4" in answer.text
+
+
+async def test_what_only_one_thing_fits_is_told_of_without_its_name(demo: Asked) -> None:
+    answer = await demo("tell me about the library", modes=SUMMED_UP)
+
+    library = demo_items("places")["places/town-library"]
+    assert library["description"] in answer.text
+    assert "opening hours: Mo-Fr 09:30-18:00, Sa 09:30-13:00" in answer.text
+
+
+# Questions that were answered before
+
+
+async def test_a_summary_says_what_was_answered_before(demo: Asked) -> None:
+    parking = await demo("where can I park?", modes=SUMMED_UP)
+    dogs = await demo("can I bring my dog to the beach?", modes=SUMMED_UP)
+
+    faqs = demo_items("faqs")
+    assert parking.text.startswith(faqs["faqs/where-should-i-park"]["acceptedAnswer"]["text"])
+    allowed = next(each for each in faqs.values() if each["name"] == "Where are dogs allowed on the beach?")
+    said = f"The best match is “{allowed['name']}”. {allowed['acceptedAnswer']['text']}"
+    assert dogs.text.startswith(said)
+
+
+async def test_who_asks_where_something_is_is_not_told_how_to_join_it(demo: Asked) -> None:
+    answer = await demo("where is the library?", modes=frozenset({"list", "generate"}))
+
+    assert "Membership" not in answer.text
+
+
+# Whom to reach
+
+
+@pytest.mark.parametrize(
+    ("text", "wants"),
+    [
+        ("I want to speak to a human", True),
+        ("contact", True),
+        ("How can I contact you?", True),
+        ("What is your phone number?", True),
+        ("Ich möchte mit einem Menschen sprechen", True),
+        ("quiero hablar con una persona", True),
+        ("je voudrais parler à quelqu'un", True),
+        ("phone", False),
+        ("contact lenses", False),
+        ("a book about a real person", False),
+        ("who can speak German?", False),
+    ],
+)
+async def test_who_wants_to_reach_a_person_says_nothing_else(text: str, wants: bool) -> None:
+    assert wants_a_person(text) is wants
+
+
+async def test_who_wants_a_person_is_told_how_to_reach_one(demo: Asked) -> None:
+    answer = await demo("I want to speak to a human", "kettle", modes=SUMMED_UP)
+    listed = await demo("contact")
+
+    said = "You can reach Merrow Bay Town Hall here: 01632 960100, counter@townhall.merrowbay.example."
+    assert (answer.names, answer.text.strip()) == (["town-hall"], said)
+    assert (listed.names, listed.notes) == (["town-hall"], (said,))
+
+
+async def test_a_site_that_nobody_speaks_for_says_so_or_what_it_answered_before(small: Opened) -> None:
+    shops = {"s1": {"name": "Human Touch", "telephone": "1"}, "s2": {"name": "Speak Easy", "telephone": "2"}}
+    asked = {"name": "How do I contact you?", "acceptedAnswer": {"text": "Ring the bell at the door."}}
+    async with small({"shops": shops}) as ask:
+        silent = await ask("I want to speak to a human", modes=SUMMED_UP)
+        await ask.put("shops", {"q": {"@type": "Question", **asked}})
+        known = await ask("how can I contact you?", modes=SUMMED_UP)
+
+    assert (silent.found, silent.notes) == ([], ("This site does not say how to reach a person.",))
+    assert known.text.strip() == "Ring the bell at the door."
+
+
+# Slips
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("ketle", "kettle"),
+        ("recipie", "recipe"),
+        ("vegtarian", "vegetarian"),
+        ("veegtarain", "vegetarian"),
+        ("boots", None),  # no slip for books: a letter in the place of another makes a new word too often
+        ("kettl3", None),
+        ("tide", None),
+        ("mettle", None),
+    ],
+)
+async def test_a_slip_is_one_letter_or_two_of_a_long_word(word: str, meant: str | None) -> None:
+    assert nearest(word, {"kettle": 1, "recipe": 3, "vegetarian": 2, "books": 9, "tidy": 1}) == meant
+
+
+async def test_a_word_that_nothing_says_is_taken_for_the_nearest_one_and_that_is_said(demo: Asked) -> None:
+    alone = await demo("ketle", modes=SUMMED_UP)
+    beside = await demo("lentl soup")
+    limit = await demo("vegetrian recipes")
+
+    said = "Nothing here says “ketle”. Showing results for “kettle”. "
+    assert alone.names[0] == "fish-kettle"
+    assert alone.text.startswith(said)
+    assert beside.names[0] == "red-lentil-dal-with-lime-pickle"
+    assert beside.notes == ("Nothing here says “lentl”. Showing results for “lentil”.",)
+    assert limit.limits == {"vegetarian": "suitable for: vegetarian"}
+
+
+async def test_a_word_that_something_says_is_as_it_is_meant(small: Opened) -> None:
+    things = {"a": {"name": "Kettle"}, "b": {"name": "Pot", "description": "By Anna Ketle, who makes " + "many " * 20}}
+    async with small({"things": things}) as ask:
+        answer = await ask("ketle")
+
+    assert (answer.ids, answer.notes) == (["b"], ())
