@@ -46,6 +46,12 @@ async def test_what_is_counted_keeps_to_the_limits_of_the_question(demo: Asked, 
     assert vegan.text.startswith(f"{sum('vegan' in data['suitableForDiet'] for data in meatless)} recipes fit.")
 
 
+async def test_what_is_merely_near_in_meaning_is_not_counted_among_what_fits(demo: Asked) -> None:
+    answer = await demo("recipes with lentils", modes=SUMMED_UP)
+
+    assert answer.text.startswith("The best match is Red Lentil Dal with Lime Pickle")
+
+
 # In which order
 
 

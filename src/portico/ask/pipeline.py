@@ -126,6 +126,11 @@ class _Turn:
         """How something is to be said of what is found, if that is wanted."""
         return next((mode for mode in SPEAKING if mode in self.ask.modes), None)
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether what is found fits, and is not merely near in meaning."""
+        return not self.meaning.content or bool(self.meaning.sort)
+
     def give_up_model(self) -> None:
         if not self.is_silent:
             self.is_silent = True
@@ -494,8 +499,8 @@ class Pipeline:
                 if ask.start <= len(shown) < ask.start + ask.limit:
                     yield self._item(turn, each, len(shown) - ask.start)
                 shown.append(each)
-        # More than were looked at may fit: then nobody knows how many.
-        total = len(shown) if len(scored) < turn.depth else None
+        # More than were looked at may fit, and of what is near in meaning not all does: then nobody knows how many.
+        total = len(shown) if len(scored) < turn.depth and (len(shown) <= 1 or turn.is_exact) else None
         if turn.meaning.is_counting:
             total = await self._counted(turn) or total
         kind = kind_of([each.item for each in shown], turn.phrases)
