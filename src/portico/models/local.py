@@ -12,6 +12,8 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, cast
@@ -19,7 +21,6 @@ from urllib.parse import SplitResult, unquote
 
 import msgspec
 import numpy as np
-import onnxruntime  # pyright: ignore[reportMissingTypeStubs]
 from msgspec import Meta
 from numpy.typing import NDArray
 
@@ -87,7 +88,7 @@ class OnnxEmbedder:
         """The dimension, read off the longest text allowed: a `max_tokens` beyond the model fails here."""
         try:
             return len(self._model.run([self._tokens.unknown] * self._max_tokens))
-        except RUNTIME_ERRORS as error:
+        except _runtime_errors() as error:
             raise ConfigError(
                 f"The model {self.name} cannot embed a text of {self._max_tokens} tokens",
                 hint="Lower max_tokens; most BERT models end at 512.",
@@ -155,18 +156,25 @@ class _Session(Protocol):
     def run(self, outputs: list[str], inputs: Mapping[str, NDArray[np.int64]], /) -> list[NDArray[np.float32]]: ...
 
 
-_runtime = cast("Any", onnxruntime)
-_state = _runtime.capi.onnxruntime_pybind11_state
+@cache
+def _runtime() -> Any:
+    # Slow to import, and begins threads, for sites that embed on this machine.
+    return import_module("onnxruntime")
 
-RUNTIME_ERRORS: tuple[type[Exception], ...] = (
-    _state.Fail,
-    _state.InvalidArgument,
-    _state.InvalidGraph,
-    _state.InvalidProtobuf,
-    _state.NoSuchFile,
-    _state.NotImplemented,
-    _state.RuntimeException,
-)
+
+@cache
+def _runtime_errors() -> tuple[type[Exception], ...]:
+    state = _runtime().capi.onnxruntime_pybind11_state
+    return (
+        state.Fail,
+        state.InvalidArgument,
+        state.InvalidGraph,
+        state.InvalidProtobuf,
+        state.NoSuchFile,
+        state.NotImplemented,
+        state.RuntimeException,
+    )
+
 
 FATAL_ONLY = 4
 """The runtime writes its warnings to stderr itself; what matters also arrives as an exception."""
@@ -193,15 +201,15 @@ class _Model:
 
 
 def _open_session(file: Path) -> _Session:
-    settings = _runtime.SessionOptions()
+    settings = _runtime().SessionOptions()
     settings.intra_op_num_threads = 1
     settings.inter_op_num_threads = 1
     settings.log_severity_level = FATAL_ONLY
     # The arena keeps the largest text's memory for good and is no faster for one text at a time.
     settings.enable_cpu_mem_arena = False
     try:
-        session = _runtime.InferenceSession(str(file), settings, providers=["CPUExecutionProvider"])
-    except RUNTIME_ERRORS as error:
+        session = _runtime().InferenceSession(str(file), settings, providers=["CPUExecutionProvider"])
+    except _runtime_errors() as error:
         raise ConfigError(f"{file} is not a model that onnxruntime can open", hint="Export it again.") from error
     return cast("_Session", session)
 
