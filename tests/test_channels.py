@@ -64,7 +64,7 @@ class Observed:
         self.seen.put_nowait(seen)
 
     async def next(self) -> Observation:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await self.seen.get()
 
 
@@ -93,7 +93,7 @@ async def test_a_command_reads_the_code_from_its_input_and_it_is_seen_nowhere_el
         command = (sys.executable, "-c", REPORT, str(port))
         async with channels(observed, channels=("command",), command=command) as opened:
             opened.show(CHALLENGED, Code(SECRET))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 seen = json.loads(await told.get())
 
     assert json.loads(seen.pop("input")) == TOLD

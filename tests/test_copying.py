@@ -1,7 +1,6 @@
 """The demo site from SQLite to PostgreSQL and back: nothing is lost, nothing is made up."""
 
 import asyncio
-import json
 import os
 import shutil
 import subprocess
@@ -10,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 import pytest_asyncio
+from tests.cli import conftest as commands
+from tests.cli.conftest import Portico
 from tests.conftest import StoreUrl
 from tests.index.toy_model import ToyModel
 
@@ -33,6 +35,8 @@ from portico.observe import nowhere
 from portico.query import Order, Query, parse_filter
 from portico.search import Finder
 from portico.store import Case, Kept, Merge, Put, Remove, Store, open_store
+
+warm, portico_in = commands.warm, commands.portico_in
 
 SCRIPT = Path(sys.executable).parent / "portico"
 ENVIRONMENT = {**{name: value for name, value in os.environ.items() if name != "PORTICO_SITE"}, "COLUMNS": "200"}
@@ -414,14 +418,6 @@ async def test_a_change_during_the_copy_is_told_and_the_next_run_has_it(
 # From the command line
 
 
-def portico(*args: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [SCRIPT, *args], env=ENVIRONMENT, capture_output=True, text=True, timeout=120, check=False
-    )  # fmt: skip
-    assert "Traceback" not in done.stderr, done.stderr
-    return done
-
-
 def with_password(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme == "sqlite" or parts.password:
@@ -431,24 +427,28 @@ def with_password(url: str) -> str:
 
 
 async def test_the_command_copies_in_both_directions(
-    origin_url: str, store_url: StoreUrl, opening: Opening, tmp_path: Path
+    portico_in: Portico, origin_url: str, store_url: StoreUrl, opening: Opening, tmp_path: Path
 ) -> None:
+    portico = partial(portico_in, tmp_path)
     there, back = with_password(store_url("postgres")), f"sqlite:///{tmp_path}/back.db"
 
     first, second = portico("copy", origin_url, there, "--json"), portico("copy", there, back)
 
-    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
-    said = json.loads(first.stdout)
+    assert second.code == 0, second.err
+    said = first.json
     assert said["verified"] is True
     assert said["items"] == sum(said["collections"].values()) > 400
     assert (said["unchanged"], said["removed"]) == (0, 0)
-    assert "Both stores hold the same" in second.stderr
-    assert "products" in second.stdout
-    assert "hush" not in first.stdout + first.stderr + second.stdout + second.stderr
+    assert "Both stores hold the same" in second.err
+    assert "products" in second.out
+    assert "hush" not in first.out + first.err + second.out + second.err
     assert await contents(await opening(back)) == await contents(await opening(origin_url))
 
 
-def test_the_command_says_what_it_cannot_copy(origin_url: str, store_url: StoreUrl, tmp_path: Path) -> None:
+def test_the_command_says_what_it_cannot_copy(
+    portico_in: Portico, origin_url: str, store_url: StoreUrl, tmp_path: Path
+) -> None:
+    portico = partial(portico_in, tmp_path)
     there = with_password(store_url("postgres"))
     portico("copy", origin_url, there, "--json")
     nowhere_near = "postgresql://me:hush@127.0.0.1:1/none"
@@ -462,14 +462,14 @@ def test_the_command_says_what_it_cannot_copy(origin_url: str, store_url: StoreU
         ((origin_url, "nonsense"), 2),
     ):
         done = portico("copy", *args)
-        assert done.returncode == code, (args, done.stderr)
-        assert done.stdout == ""
-        assert "hush" not in done.stderr
-        assert done.stderr.strip()
+        assert done.code == code, (args, done.err)
+        assert done.out == ""
+        assert "hush" not in done.err
+        assert done.err.strip()
 
 
 async def test_a_command_that_is_killed_is_finished_by_the_next(
-    origin_url: str, store_url: StoreUrl, opening: Opening
+    portico_in: Portico, origin_url: str, store_url: StoreUrl, opening: Opening, tmp_path: Path
 ) -> None:
     there = store_url("postgres")
     killed = subprocess.Popen([SCRIPT, "copy", origin_url, there], env=ENVIRONMENT, stderr=subprocess.DEVNULL)
@@ -481,7 +481,7 @@ async def test_a_command_that_is_killed_is_finished_by_the_next(
     killed.wait()
     finished = killed.returncode == 0
 
-    done = portico("copy", origin_url, there, "--json")
+    done = portico_in(tmp_path, "copy", origin_url, there, "--json")
 
-    assert done.returncode == (5 if finished else 0), done.stderr
+    assert done.code == (5 if finished else 0), done.err
     assert await contents(target) == await contents(await opening(origin_url))

@@ -53,7 +53,7 @@ async def asked(way: str, inn: Open, node: str = "rooms") -> AsyncIterator[Node]
         client: Node = await NativeNwpClient.connect(f"nwp://127.0.0.1:{inn.ports.native}/{node}")
     else:
         client = NwpClient(f"http://127.0.0.1:{inn.ports.http}", node=node, **(BARE if way == "bare" else {}))
-    async with client, asyncio.timeout(20):
+    async with client, asyncio.timeout(60):
         yield client
 
 
@@ -176,7 +176,7 @@ async def test_a_lost_connection_is_opened_anew_and_a_subscription_goes_on(nativ
     async with (
         passed_on(native_inn.ports.native) as (port, connections),
         await NativeNwpClient.connect(f"nwp://127.0.0.1:{port}/rooms") as rooms,
-        asyncio.timeout(20),
+        asyncio.timeout(60),
     ):
         feed = rooms.subscribe(stream_id="lasting")
         first = asyncio.ensure_future(anext(feed))
@@ -225,7 +225,7 @@ async def test_a_stream_that_comes_faster_than_it_is_read_is_halted() -> None:
                     windows.append((await agent.receive()).window_size)
                 await agent.send(StreamFrame(stream_id=query.request_id, seq=seq, is_last=seq == 40, data=[seq]))
 
-    async with await asyncio.start_server(streaming, "127.0.0.1", 0) as server, asyncio.timeout(20):
+    async with await asyncio.start_server(streaming, "127.0.0.1", 0) as server, asyncio.timeout(60):
         port = server.sockets[0].getsockname()[1]
         async with await NativeNwpClient.connect(f"nwp://127.0.0.1:{port}") as node:
             parts = node.stream(anchor="known")

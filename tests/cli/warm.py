@@ -14,12 +14,15 @@ import traceback
 
 import portico.checkup
 import portico.cli
+import portico.conversation
+import portico.copying
 import portico.remote
 import portico.sources.pdf
 import portico.sources.sql
+import portico.store.postgres
 import portico.store.sqlite
 
-LONGEST_SECONDS = 30
+LONGEST_SECONDS = 120
 
 
 def run(request: dict) -> None:

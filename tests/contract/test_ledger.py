@@ -310,7 +310,7 @@ async def test_news_wakes_all_who_wait_for_it(store: Store) -> None:
 
     await store.add_task(task("t"))
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert all(news >= before for news in await asyncio.gather(*waiting))
     assert await store.task_news(before, 10) > before
 
@@ -322,7 +322,7 @@ async def test_a_task_of_another_process_ends_the_wait_for_news(url: str, openin
 
     await there.add_task(task("t"))
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await waiting
     assert await here.get_task("t") == task("t")
 
@@ -330,7 +330,7 @@ async def test_a_task_of_another_process_ends_the_wait_for_news(url: str, openin
 async def test_waiting_for_news_has_an_end(store: Store) -> None:
     before = await store.task_news(-1, 0)
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await store.task_news(before, 0.01) >= before
 
 
@@ -357,7 +357,7 @@ async def test_a_bucket_refills_evenly_also_while_it_is_asked_in_vain(store: Sto
     began = time.monotonic()
     assert (await store.spend("ann", a_second * 60, a_second * 60)).granted == a_second * 60
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (meter := await store.spend("ann", a_second * 60)).granted:
             pass
 
@@ -376,10 +376,12 @@ async def test_a_bucket_never_holds_more_than_its_limit(store: Store) -> None:
 
 async def test_all_processes_spend_from_one_bucket(url: str, opening: Opening) -> None:
     stores = [await opening(url), await opening(url)]
+    began = time.monotonic()
 
     meters = await asyncio.gather(*(stores[n % 2].spend("ann", 5) for n in range(40)))
 
-    assert [meter.granted for meter in meters].count(True) == 5
+    refilled = (time.monotonic() - began) * 5 / 60
+    assert 5 <= sum(meter.granted for meter in meters) <= 5 + refilled
 
 
 async def test_a_bucket_gives_many_tokens_at_once_or_as_many_as_there_are(store: Store) -> None:

@@ -130,7 +130,7 @@ class Endless:
 
 
 async def soon(happens: asyncio.Event) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await happens.wait()
 
 
@@ -143,7 +143,7 @@ async def listening(app: ASGIApp | Parts) -> AsyncIterator[int]:
     server = uvicorn.Server(settings)
     serving = asyncio.create_task(server.serve())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not server.started:
                 await asyncio.sleep(0.01)
         yield settings.port

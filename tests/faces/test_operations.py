@@ -171,7 +171,7 @@ async def test_whoever_prefers_not_to_wait_gets_a_task(inn: Inn, prefer: str) ->
 
     task = started.json()["task"]
     caller = (await inn.parts.store.get_task(task["id"])).caller
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await inn.parts.site.tasks.wait(task["id"], caller, 20)
     done = await inn.http.get(started.headers["location"], headers={"authorization": bearer})
 

@@ -76,7 +76,7 @@ def run(start: Start) -> Callable[..., str]:
     return done
 
 
-def wait_until(happened: Callable[[], bool], what: str, seconds: float = 40.0) -> None:
+def wait_until(happened: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
     """Look again and again, but not for ever."""
     deadline = time.monotonic() + seconds
     while not happened():
@@ -84,7 +84,7 @@ def wait_until(happened: Callable[[], bool], what: str, seconds: float = 40.0) -
         time.sleep(0.02)
 
 
-async def until_written(url: str, changes: int, seconds: float = 40.0) -> None:
+async def until_written(url: str, changes: int, seconds: float = 120.0) -> None:
     """Return once other processes can see so many changes in a store."""
     deadline = time.monotonic() + seconds
     async with opened(url) as store:

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import StoreUrl
 from tests.faults.conftest import ENVIRONMENT, SCRIPT, Start, opened, until_written
 
-MANY = 50_000
+MANY = 30_000
 
 
 def record(number: int) -> dict:

@@ -26,14 +26,19 @@ url = "{url}"
 OWN = '''
 import asyncio
 from pathlib import Path
+from portico import tasks
 from portico.operations import Context, operation
 
+tasks.LEASE_SECONDS, tasks.RENEW_SECONDS = 5.0, 1.0  # what is left behind is taken up sooner
+
 async def count_up(context: Context, steps: int, log: str) -> list[int]:
+    """Step by step; half way it waits until it is let go."""
     done = list(context.saved or [])
     for step in range(len(done), steps):
         with Path(log).open("a") as file:
             file.write(f"{step}\\n")
-        await asyncio.sleep(0.1)
+        while step == steps // 2 and not Path(f"{log}.go").exists():
+            await asyncio.sleep(0.02)
         done.append(step)
         await context.progress(len(done) / steps, f"Step {step}", save=done)
     return done
@@ -48,7 +53,7 @@ async def once(context: Context, steps: int, log: str) -> list[int]:
     """May be tried once."""
     return await count_up(context, steps, log)
 '''
-STEPS = 30
+STEPS = 10
 
 
 @pytest.fixture
@@ -69,18 +74,23 @@ def work(site: Path, run: Callable[..., str]) -> Callable[[str], str]:
     return leave
 
 
+def let_go(site: Path, *operations: str) -> None:
+    for operation in operations:
+        (site / f"{operation}.go").touch()
+
+
 def steps(site: Path, operation: str) -> list[int]:
     log = site / operation
     return [int(line) for line in log.read_text().split()] if log.exists() else []
 
 
-async def finished(url: str, id: str, seconds: float = 45.0) -> Task:
+async def finished(url: str, id: str, seconds: float = 120.0) -> Task:
     """The task once it has ended."""
     deadline = time.monotonic() + seconds
     async with opened(url) as store:
         while not (now := await store.get_task(id)).state.is_final:
             assert time.monotonic() < deadline, now
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.05)
         return now
 
 
@@ -93,6 +103,7 @@ async def test_after_a_kill_work_goes_on_where_it_was_or_fails_honestly(
     server.kill()
     server.communicate()
     before = {name: steps(site, name) for name in ("patient", "once")}
+    let_go(site, "patient", "once")
     start("serve")
 
     resumed, given_up = await finished(url, patient), await finished(url, once)
@@ -114,7 +125,7 @@ async def test_a_server_that_is_told_to_stop_gives_its_work_back(
     server = start("serve")
     wait_until(lambda: len(steps(site, "patient")) >= 3, "the first steps")
     server.send_signal(how)
-    server.communicate(timeout=20)
+    server.communicate(timeout=60)
 
     async with opened(url) as store:
         assert (await store.get_task(id)).state == "pending"
@@ -129,7 +140,7 @@ async def test_cancelling_from_another_process_reaches_the_running_work(
 
     async with opened(url) as store:
         await store.cancel_task(id)
-    ended = await finished(url, id, 10)
+    ended = await finished(url, id)
 
     assert ended.state == "cancelled"
     assert len(steps(site, "patient")) < STEPS

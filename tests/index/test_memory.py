@@ -79,7 +79,7 @@ async def until(index: MemoryIndex, embedded: int) -> None:
 
 async def so(claim: Callable[[], bool]) -> None:
     """Wait for something that happens in the background."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not claim():
             await asyncio.sleep(0.01)
 
@@ -126,7 +126,7 @@ async def test_an_index_that_follows_finds_new_things_by_itself(store: Store, st
 
     await store.write("things", [Put("a", {"name": "soup"})])
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while found(index, "soup") != ["a"]:
             await asyncio.sleep(0.01)
 

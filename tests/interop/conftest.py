@@ -8,6 +8,7 @@ PORTICO_NEED_NODE is set.
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from typing import Any, NoReturn
 from urllib.error import URLError
 
 import pytest
+from tests.ask import conftest as asking
 from tests.ports import free_port
 from tests.server.conftest import ENVIRONMENT, SCRIPT, Running
 
@@ -25,16 +27,21 @@ HERE = Path(__file__).parent
 CLIENTS = Path(sys.prefix) / "interop"
 OLDER = Path(sys.prefix) / "older"  # an environment with the previous major of the MCP SDK
 NEEDED = "PORTICO_NEED_NODE"  # set where a session without these clients is a failure
-START_SECONDS = 120  # a first start reads, stores and embeds the whole town
+START_SECONDS = 120
 DRIVER_SECONDS = 60
 
 Drive = Callable[..., dict[str, Any]]
 
 
+demo_store = asking.demo_store
+
+
 @pytest.fixture(scope="session")
-def demo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def demo_folder(demo_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the sample site runs and has its store."""
-    return tmp_path_factory.mktemp("demo")
+    folder = tmp_path_factory.mktemp("demo")
+    shutil.copytree(demo_store, folder / ".portico", ignore=shutil.ignore_patterns("lock", "made"))
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -414,7 +414,7 @@ async def test_a_cancelled_client_ends_the_exchange_and_frees_its_place(
 
 async def test_no_more_requests_run_at_once_than_there_are_places(endpoint: ModelEndpoint, opening: Opening) -> None:
     endpoint.script = [Reply(["Hello"], then="hang")]
-    model = opening("openai", "concurrency=1&timeout=0.5")
+    model = opening("openai", "concurrency=1&timeout=2")
 
     async with aclosing(model.stream(PROMPT)) as pieces:
         await anext(pieces)
@@ -439,7 +439,7 @@ async def test_a_connection_that_stays_after_the_end_does_not_hold_up_the_reply(
 ) -> None:
     endpoint.script = [Reply(["Hello"], then="linger")]
 
-    assert await replies(opening(api, "timeout=2")) == ["Hello", Usage(7, 3)]
+    assert await replies(opening(api, "timeout=30")) == ["Hello", Usage(7, 3)]
 
 
 async def test_what_comes_after_the_end_is_passed_over(endpoint: ModelEndpoint, opening: Opening) -> None:

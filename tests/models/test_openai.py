@@ -247,7 +247,7 @@ def test_an_endless_answer_is_refused(service: Service) -> None:
 def test_a_hanging_answer_is_tried_again(service: Service) -> None:
     service.script = [None]
 
-    assert service.open("dimensions=2&timeout=0.2").embed(["a"]).shape == (1, 2)
+    assert service.open("dimensions=2&timeout=1.5").embed(["a"]).shape == (1, 2)
 
 
 def test_a_service_that_is_not_there_is_unavailable(service: Service) -> None:

@@ -193,7 +193,7 @@ async def beginning(url: str, folder: Path) -> AsyncIterator[Begin]:
         assert killed or code == 0, "a replica did not close cleanly"
 
 
-async def until(happened: Callable[[], Awaitable[Any]], what: str, seconds: float = 40.0) -> Any:
+async def until(happened: Callable[[], Awaitable[Any]], what: str, seconds: float = 120.0) -> Any:
     """Look again and again, but not for ever. What was seen when it had happened."""
     deadline = time.monotonic() + seconds
     while not (seen := await happened()):

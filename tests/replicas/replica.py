@@ -100,7 +100,7 @@ async def answer(parts: Parts, line: bytes) -> None:
 
 
 async def main(site_file: str, lease: float) -> None:
-    tasks.LEASE_SECONDS = lease
+    tasks.LEASE_SECONDS, tasks.RENEW_SECONDS = lease, lease / 5
     lines = asyncio.StreamReader(limit=MAX_LINE)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)

@@ -540,7 +540,7 @@ async def test_what_the_site_saw_fail_as_a_task_has_failed_too(eager: Parts) -> 
     assert isinstance(task, Task)
     ended = await eager.site.tasks.wait(task.id, bot.caller, 10)
     assert ended.state == TaskState.FAILED
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (said := await bot.does("record_execution_step", **hint, outcome="success"))["autonomy"]["continue"]:
             await asyncio.sleep(0)  # how the task went is written down right after it has ended
 

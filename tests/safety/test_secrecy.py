@@ -42,7 +42,7 @@ class Phone:
         writer.close()
 
     async def code(self, challenge: str) -> str:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             told = await self.told.get()
         assert told["id"] == challenge
         self.codes.append(told["code"])

@@ -29,7 +29,7 @@ class Running:
     def get(self, path: str) -> tuple[int, str, dict[str, str]]:
         url = f"http://127.0.0.1:{self.port}{path}"
         try:
-            with urllib.request.urlopen(url, timeout=10) as answer:
+            with urllib.request.urlopen(url, timeout=60) as answer:
                 return answer.status, answer.read().decode(), dict(answer.headers)
         except urllib.error.HTTPError as error:
             with error:
@@ -38,7 +38,7 @@ class Running:
     def stop(self, how: signal.Signals) -> tuple[int, str]:
         """The exit code and what was said on the error stream."""
         self.process.send_signal(how)
-        _, err = self.process.communicate(timeout=20)
+        _, err = self.process.communicate(timeout=60)
         return self.process.returncode, err
 
 

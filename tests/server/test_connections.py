@@ -14,7 +14,7 @@ async def said(port: int, *pieces: bytes) -> bytes:
     """All that comes back for these pieces, until the server closes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             for piece in pieces:
                 writer.write(piece)
                 await writer.drain()

@@ -95,7 +95,7 @@ def test_each_of_the_workers_answers_on_the_one_address_that_is_printed_once(ser
             assert answers(server), "the other worker does not answer"
 
     server.process.terminate()
-    rest, _ = server.process.communicate(timeout=20)
+    rest, _ = server.process.communicate(timeout=60)
     assert rest == "", "something was printed after the announcement"
 
 
@@ -178,7 +178,7 @@ def test_open_requests_end_first_also_when_a_terminal_interrupts_all_processes(s
     (inn / "images" / "large.png").write_bytes(bytes(size))
     server = serve("serve", "--workers", "2")
 
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client, client.makefile("rb") as answer:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client, client.makefile("rb") as answer:
         client.sendall(b"GET /images/large.png HTTP/1.1\r\nhost: inn\r\n\r\n")
         assert b" 200 " in answer.readline()
         for pid in (server.process.pid, *workers(server)):
@@ -188,7 +188,7 @@ def test_open_requests_end_first_also_when_a_terminal_interrupts_all_processes(s
             pass
         assert len(answer.read(size)) == size
 
-    _, err = server.process.communicate(timeout=20)
+    _, err = server.process.communicate(timeout=60)
     assert server.process.returncode == 0, err
     assert "Traceback" not in err
 
@@ -205,7 +205,7 @@ def test_a_second_interrupt_does_not_wait_for_workers(pair: Running) -> None:
 
     # Signals that come too close together are one, so it is sent until it has been seen twice.
     wait_until(lambda: pair.process.send_signal(signal.SIGINT) or are_gone(hanging), "the end of the workers")
-    pair.process.wait(timeout=20)
+    pair.process.wait(timeout=60)
 
 
 def test_a_parent_that_is_killed_leaves_no_worker(pair: Running, inn: Path) -> None:
@@ -247,7 +247,7 @@ def test_a_site_that_cannot_open_ends_with_the_error_of_one_process(
     (inn / "portico.toml").write_text(setting)
 
     server = serve("serve", *([] if "workers" in setting else ["--workers", "2"]))
-    _, err = server.process.communicate(timeout=20)
+    _, err = server.process.communicate(timeout=60)
 
     assert server.process.returncode == code, err
     assert server.announced == []
@@ -258,7 +258,7 @@ def test_a_site_that_cannot_open_ends_with_the_error_of_one_process(
 
 def test_no_worker_at_all_is_wrong_usage(serve: Serve, inn: Path) -> None:
     server = serve("serve", "--workers", "0")
-    _, err = server.process.communicate(timeout=20)
+    _, err = server.process.communicate(timeout=60)
 
     assert server.process.returncode == 2
     assert "--workers" in err

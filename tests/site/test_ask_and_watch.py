@@ -70,7 +70,7 @@ async def test_a_write_that_was_acknowledged_is_in_the_next_answer(parts: Parts)
 
 
 async def take(changes: AsyncIterator[Change], count: int) -> list[tuple[str, str]]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return [(change.kind, change.item.id) for change in [await anext(changes) for _ in range(count)]]
 
 

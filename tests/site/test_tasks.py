@@ -126,7 +126,7 @@ def module(_: Parts) -> Any:
     return sys.modules["portico_site_own"]
 
 
-async def until(look: Callable[[], Any], is_so: Callable[[Any], bool], seconds: float = 20.0) -> Any:
+async def until(look: Callable[[], Any], is_so: Callable[[Any], bool], seconds: float = 60.0) -> Any:
     """Look again and again until it is so, but not for ever."""
     deadline = time.monotonic() + seconds
     while not is_so(seen := await look()):
@@ -346,7 +346,7 @@ async def test_work_whose_caller_has_lost_the_right_is_not_done(opened: Open) ->
     assert (ended.state, ended.error["error"]) == ("failed", "Forbidden")
 
 
-@pytest.mark.timeout(15)
+@pytest.mark.timeout(60)
 async def test_closing_a_site_with_much_going_on_ends(opened: Open) -> None:
     """Writes, tasks and followers at the moment of closing must not keep it open."""
     for _ in range(15):
@@ -418,7 +418,7 @@ def replica(tmp_path: Path, url: str) -> Replica:
         site = Site("inn", Finder(store), identity, operations=operations, observe=observed.append)
         site.tasks.open()
         yield Shaky(Calling(site), store, sys.modules["portico_site_own"], observed)
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(30):
             await site.tasks.close()
         await store.store.close()
 

@@ -145,7 +145,7 @@ class Receiver:
         await Response(status_code=204)(scope, receive, send)
 
     async def next(self) -> tuple[dict[str, str], Any]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await self.heard.get()
 
 

@@ -1,11 +1,15 @@
 """The agent card: readable to clients of both versions, true to the catalog, and cheap."""
 
+import asyncio
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import msgspec
+import pytest
 from a2a.client.card_resolver import parse_agent_card
 from a2a.compat.v0_3 import types as earlier
 from google.protobuf.json_format import MessageToDict
@@ -15,6 +19,8 @@ from tests.faces.conftest import Inn
 
 from portico import __version__
 from portico.config import Oauth
+from portico.faces.wire import Late
+from portico.http import application
 from portico.server import Parts
 
 PATH = "/.well-known/agent-card.json"
@@ -102,8 +108,38 @@ async def test_it_costs_what_a_request_costs(house: Inn) -> None:
 
 
 def test_a_server_starts_without_the_sdk() -> None:
-    late = ("a2a", "google.protobuf", "portico.sources.fetch")
+    late = ("a2a", "google.protobuf", "mcp", "onnxruntime", "portico.sources.fetch")
     said = f"import sys, portico.http; print(*(name in sys.modules for name in {late}))"
     done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True, timeout=60)
 
-    assert done.stdout.split() == ["False"] * 3
+    assert done.stdout.split() == ["False"] * len(late)
+
+
+async def test_what_nobody_has_asked_for_is_made_a_while_after_the_start(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first answers of a server do not compete with it, and one that stops at once need not wait for it."""
+    begun: list[Late] = []
+
+    def begin(late: Late) -> None:
+        begun.append(late)
+
+    monkeypatch.setattr(Late, "begin", begin)
+
+    async with beginning(parts):
+        await asyncio.sleep(0.02)
+    assert begun == []
+
+    monkeypatch.setattr("portico.http.FIRST_SECONDS", 0.0)
+    async with beginning(parts), asyncio.timeout(60):
+        while len(begun) < 2:
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def beginning(parts: Parts) -> AsyncIterator[None]:
+    """An application from its start to its end."""
+    app = application(parts)
+    app.begin()
+    yield
+    await app.close()

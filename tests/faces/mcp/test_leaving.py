@@ -39,7 +39,7 @@ async def counted(before: Callable[[], int]) -> AsyncIterator[None]:
     """Nothing runs after the block that did not run before."""
     count = before()
     yield
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while before() > count:
             await asyncio.sleep(0.01)
 

@@ -41,7 +41,7 @@ async def kitchen(inn: Inn, folder: Path) -> AsyncIterator[int]:
 
 async def until(client: Client, token: str, kind: str) -> dict[str, Any]:
     """What `await` says once the answer is of this kind."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             said = structured(await client.call_tool("await", {"promise_token": token, "action": "checkin"}))
             assert said["_meta"]["response_type"] in {kind, "promise"}, said
@@ -112,7 +112,7 @@ async def test_a_client_that_knows_tasks_is_given_one_and_finds_the_result_in_it
         await client.call_tool("brew_tea", {"cups": 2})
         assert extension.began is not None
         task = await asked(client, "tasks/get", extension.began.task_id)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while task["status"] == "working":
                 task = await asked(client, "tasks/get", extension.began.task_id)
         await client.call_tool("brew_tea", {"cups": 9})

@@ -31,7 +31,7 @@ async def talking(parts: Parts, path: str = "/ask", **settings: Any) -> AsyncIte
 
 
 async def heard(socket: ClientConnection) -> dict:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return json.loads(await socket.recv())
 
 

@@ -212,7 +212,7 @@ async def test_what_was_promised_is_told_in_the_same_pieces_each_time(inn: Inn, 
         promise = (await client.post("/ask", json={**SUMMED_UP, "prefer": {"mode": "summarize"}})).json()["promise"]
         goes_on.set()
         looking = {"promise_token": promise["token"], "action": "checkin"}
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (await client.post("/await", json=looking)).status_code == 202:
                 await asyncio.sleep(0.02)
         looking["prefer"] = GROWING["prefer"]

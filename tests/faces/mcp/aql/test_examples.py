@@ -221,7 +221,7 @@ async def status(say: Say, execution: Answer) -> Answer:
 
 
 async def until(say: Say, execution: Answer, wanted: str) -> Answer:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (seen := await status(say, execution))["status"] != wanted:
             await asyncio.sleep(0.01)
     return seen
@@ -245,7 +245,7 @@ async def test_work_waits_runs_with_progress_and_is_completed_or_cancelled_on_th
     async with door(office, by) as say:
         first = (await say(asked("execute_report", title="first")))["data"]
         second = (await say(asked("execute_report", title="second")))["data"]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (running := await status(say, first))["progress"].get("message") is None:
                 await asyncio.sleep(0.01)
         pending = await status(say, second)

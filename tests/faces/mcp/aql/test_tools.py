@@ -162,7 +162,7 @@ async def test_what_was_begun_in_a_session_ends_with_it(inn: Inn) -> None:
             begun = structured(await client.call_tool("mcp_aql_execute", start))
             wanted = {"operation": "get_execution_status", "params": {"execution_id": begun["data"]["execution_id"]}}
             during = structured(await client.call_tool("mcp_aql_read", wanted))
-        async with connected(port, "2026-07-28", key) as client, asyncio.timeout(10):
+        async with connected(port, "2026-07-28", key) as client, asyncio.timeout(60):
             after = during
             while after["data"]["status"] == "running":  # the client does not wait for the end of its session
                 await asyncio.sleep(0.01)
