@@ -6,9 +6,9 @@
 Both serve the same rows, each from a process of its own: nps-lib its Memory node with rows in memory, Portico a site on
 SQLite as `portico serve` runs it. Both are asked over the same number of connections, one right after the other in
 every round; the medians of the rounds count, and that of their ratios. Read the ratio: machines differ. What is wanted
-is reached for questions that are asked again and again, and for the frames of a session together. It is not for a
-question that nobody has asked before, which costs a read of the database, nor for every form of a page of rows by
-itself. Ends with an error if the answers differ.
+is reached for a question that is asked again and again, as both are asked by a load, and for the frames of a session
+together. Two stricter measures are shown beside, which do not reach it everywhere: a question with other values each
+time, that nobody has asked before, and each form of a page of rows by itself. Ends with an error if the answers differ.
 """
 
 import argparse
