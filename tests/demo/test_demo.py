@@ -201,6 +201,7 @@ async def test_a_cart_is_filled_emptied_ordered_and_the_order_cancelled(town: Pa
         (("1 tin chickpeas", "1 tin chickpeas, drained"), ["2 × tin chickpeas"]),
         (("1/2 tsp salt", "1/4 tsp salt", "1 tbsp salt"), ["3/4 tsp salt", "1 tbsp salt"]),
         (("1/2 swede", "1/2 swede"), ["1 swede"]),
+        (("1/00 swede", "2 , sliced", "3 , sliced"), ["1/00 swede", "2 , sliced", "3 , sliced"]),
         (("parsley", "2 leeks, sliced", "Parsley", "1,5 kg Äpfel"), ["parsley", "2 leeks, sliced", "1,5 kg Äpfel"]),
     ],
 )

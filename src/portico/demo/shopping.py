@@ -12,7 +12,8 @@ _MEASURES = {"g": ("g", 1), "kg": ("g", 1000), "ml": ("ml", 1), "l": ("ml", 1000
 _LARGER = {"g": "kg", "ml": "l"}
 _SPOONS = ("tbsp", "tsp", "EL", "TL")
 _LINE = re.compile(
-    rf"(?P<amount>\d{{1,6}}(?:[.,/]\d{{1,3}})?)\s+(?:(?P<unit>{'|'.join((*_MEASURES, *_SPOONS))})\s+)?(?P<name>\S.*)"
+    r"(?P<amount>\d{1,6}(?:[.,]\d{1,3}|/[1-9]\d{0,2})?)\s+"
+    rf"(?:(?P<unit>{'|'.join((*_MEASURES, *_SPOONS))})\s+)?(?P<name>[^\s,].*)"
 )
 
 
@@ -45,7 +46,7 @@ def _read(line: str) -> Ingredient:
     if found is None:
         return Ingredient(line)
     unit, size = _MEASURES.get(found["unit"] or "", (found["unit"] or "", 1))
-    amount = Fraction(found["amount"].replace(",", ".")) if not found["amount"].endswith("/0") else Fraction(0)
+    amount = Fraction(found["amount"].replace(",", "."))
     return Ingredient(line, amount * size, unit, found["name"].partition(",")[0].strip())
 
 
