@@ -362,6 +362,7 @@ async def test_a_result_is_read_by_names_and_with_its_currency() -> None:
     assert in_words({"id": "c1", "lines": [line], "total": 40}, [kettle], phrases("en")) == (
         "id: c1, lines: Kettle (quantity: 2, price: £20.00), total: £40.00"
     )
+    assert in_words({"total": 10**400, "currency": "EUR", "seats": 2}, (), phrases("en")) == "seats: 2"
     assert in_words(booked, (), phrases("de")) == ("time: 5. Dezember 2026, 19:00, deposit: 5,00 €, paid: ✗, coffee: 2")
 
 

@@ -7,6 +7,7 @@ import pytest
 from selectolax.lexbor import LexborHTMLParser
 from tests.faces.conftest import asking
 
+from portico.ask.outcomes import SUMS
 from portico.ask.phrases import LANGUAGES as SPOKEN
 from portico.ask.phrases import phrases
 from portico.faces.chat.courtesy import COURTESIES
@@ -80,6 +81,13 @@ def test_pages_and_scripts_have_the_same_words_for_asking_and_for_prices_and_kin
     assert {tag: label_of(tag, "price") for tag in SPOKEN} == {tag: word("price", phrases(tag)) for tag in SPOKEN}
     kinds = {tag: re.sub("<.*?>", "", words_of(tag).kind("CafeOrCoffeeShop")) for tag in OTHERS}
     assert kinds == {tag: said[tag]["CafeOrCoffeeShop"] for tag in OTHERS}
+
+
+def test_pages_and_scripts_take_the_same_members_of_a_result_for_money() -> None:
+    money = re.search(r"MONEY = /.*?\(\?:(.*?)\)", written("cards.js"))
+
+    assert money
+    assert money[1].split("|") == list(SUMS)
 
 
 def label_of(language: str, name: str) -> str:

@@ -16,11 +16,9 @@ MAX_DEPTH = 4
 MAX_IDS = 20  # items of a result that are looked up
 MAX_LISTED = 10
 MAX_TEXT = 200  # characters of a value
-_MONEY = frozenset(
-    stem
-    for word in ("price", "total", "subtotal", "cost", "amount", "sum", "fee", "deposit", "balance", "charge")
-    for stem in key_of(word)
-)
+MAX_NUMBER = 2**53  # beyond it, floats are not exact
+SUMS = ("price", "total", "subtotal", "cost", "amount", "sum", "fee", "deposit", "balance", "charge")
+_MONEY = frozenset(stem for word in SUMS for stem in key_of(word))
 _CURRENCIES = ("priceCurrency", "currency")
 
 
@@ -70,7 +68,7 @@ def _said(value: Any, names: Mapping[str, str], currency: str, phrases: Phrases,
             return "; ".join(islice((each for each in said if each), MAX_LISTED)) if depth < MAX_DEPTH else ""
         case bool():
             return "✓" if value else "✗"
-        case int() | float():
+        case int() | float() if abs(value) <= MAX_NUMBER:
             return phrases.number(value)
         case str():
             return names.get(value) or moment_in(value, phrases) or value[:MAX_TEXT]
@@ -84,9 +82,8 @@ def _members(value: Mapping[str, Any], names: Mapping[str, str], currency: str, 
     currency = next((each for key in _CURRENCIES if isinstance(each := value.get(key), str)), currency)
     told: dict[str, str] = {}
     for key, inner in islice(value.items(), MAX_VALUES):
-        is_money = isinstance(inner, int | float) and not isinstance(inner, bool) and is_sum(key)
-        text = phrases.price_tag(inner, currency) if is_money and currency else ""
-        text = text or _said(inner, names, currency, phrases, depth + 1)
+        is_money = bool(currency) and _is_amount(inner) and _is_sum(key)
+        text = phrases.price_tag(inner, currency) if is_money else _said(inner, names, currency, phrases, depth + 1)
         # A thing's name beside its id says it twice.
         if text and key not in _CURRENCIES and not key.startswith("@") and text not in told.values():
             told[key] = text
@@ -97,7 +94,11 @@ def _members(value: Mapping[str, Any], names: Mapping[str, str], currency: str, 
     return rest if not first else f"{told[first]} ({rest})" if rest else told[first]
 
 
-def is_sum(name: str) -> bool:
+def _is_amount(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_NUMBER
+
+
+def _is_sum(name: str) -> bool:
     """Whether a member holds money, by its name: `unit_price`, `totalCost`."""
     return not _MONEY.isdisjoint(key_of(spoken(name))[-1:])
 

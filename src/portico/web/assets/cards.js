@@ -299,7 +299,7 @@ function membersOf(value, { currency, names }) {
   return Object.entries(value).filter(([name, each]) => !["@type", "@context"].includes(name) && !isTold(name, each));
 }
 
-const MONEY = /\b(?:price|total|subtotal|cost|amount|sum|fee|deposit|balance)s?$/i; // as the last of some words
+const MONEY = /\b(?:price|total|subtotal|cost|amount|sum|fee|deposit|balance|charge)s?$/i; // as the last of some words
 
 // Money with its currency, by the name of a member; empty for any other number.
 function sum(name, number, currency) {
