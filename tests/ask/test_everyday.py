@@ -5,10 +5,14 @@ from typing import Any
 import pytest
 from tests.ask.conftest import Asked, Opened, demo_items
 
+from portico.ask.compose import answered as reply_to
 from portico.ask.contact import wants_a_person
 from portico.ask.onward import WAYS
+from portico.ask.phrases import phrases
 from portico.ask.spelling import nearest
 from portico.ask.telling import subject_of
+from portico.items import Item
+from portico.query import Condition
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -66,6 +70,22 @@ async def test_who_asks_where_something_is_is_not_told_how_to_join_it(demo: Aske
     assert "Membership" not in answer.text
 
 
+@pytest.mark.parametrize(
+    ("language", "question", "answered"),
+    [
+        ("es", "¿Dónde está la sala?", "¿Cómo está la sala?"),
+        ("fr", "Quand ouvre la salle ?", "Où ouvre la salle ?"),
+    ],
+)
+async def test_what_was_asked_with_another_question_word_is_no_answer(
+    language: str, question: str, answered: str
+) -> None:
+    item = Item("q", "questions", {"name": answered, "acceptedAnswer": {"text": "Ask at the counter in the hall."}})
+
+    assert reply_to(question, [item], phrases(language)) is None
+    assert reply_to(answered, [item], phrases(language)) is not None
+
+
 # Whom to reach
 
 
@@ -98,15 +118,24 @@ async def test_who_wants_a_person_is_told_how_to_reach_one(demo: Asked) -> None:
     assert (listed.names, listed.notes) == (["town-hall"], (said,))
 
 
+async def test_who_may_not_find_the_one_who_speaks_for_the_site_is_not_told_of_it(demo: Asked) -> None:
+    answer = await demo("contact", where=Condition("name", "eq", "Kelp"))
+
+    assert (answer.found, answer.notes) == ([], ("This site does not say how to reach a person.",))
+
+
 async def test_a_site_that_nobody_speaks_for_says_so_or_what_it_answered_before(small: Opened) -> None:
     shops = {"s1": {"name": "Human Touch", "telephone": "1"}, "s2": {"name": "Speak Easy", "telephone": "2"}}
     asked = {"name": "How do I contact you?", "acceptedAnswer": {"text": "Ring the bell at the door."}}
     async with small({"shops": shops}) as ask:
         silent = await ask("I want to speak to a human", modes=SUMMED_UP)
+        await ask.put("shops", {"s1": {"contactPoint": {"telephone": "1"}}, "s2": {"contactPoint": {"email": "2"}}})
+        torn = await ask("contact")
         await ask.put("shops", {"q": {"@type": "Question", **asked}})
         known = await ask("how can I contact you?", modes=SUMMED_UP)
 
-    assert (silent.found, silent.notes) == ([], ("This site does not say how to reach a person.",))
+    for unsaid in (silent, torn):
+        assert (unsaid.found, unsaid.notes) == ([], ("This site does not say how to reach a person.",))
     assert known.text.strip() == "Ring the bell at the door."
 
 

@@ -18,6 +18,7 @@ from portico.ask.fields import called
 from portico.ask.kinds import ASIDE, ASKING, WHAT
 from portico.ask.languages import CONTRASTS
 from portico.ask.phrasebook import Phrases, capital
+from portico.ask.sayings import folded
 from portico.catalog import FieldType, comparable, instant, seconds, singular
 from portico.index.text import SILENT, STEMMERS, Term, fold, stemmer, wanted, words
 from portico.items import TITLES, Item, unseen
@@ -171,7 +172,6 @@ def summarize(
     """
     if not items:
         return (Sentence(phrases.nothing, ()),)
-    others = items[1 : 1 + MAX_NAMED]
     known = answered(question, items, phrases) if is_factual(question) else None
     if known:
         others = [item for item in items if item.id != known.item.id][:MAX_NAMED]
@@ -186,7 +186,7 @@ def summarize(
         *([Sentence(fit, tuple(item.id for item in items))] if is_counted else ()),
         Sentence(phrases.best(phrases.name(_name(items[0])), facts), (items[0].id,)),
     ]
-    return (*said, *replies, *_also(others, phrases), *_spans(items, phrases))
+    return (*said, *replies, *_also(items[1 : 1 + MAX_NAMED], phrases), *_spans(items, phrases))
 
 
 def _also(others: Sequence[Item], phrases: Phrases) -> Iterator[Sentence]:
@@ -209,7 +209,7 @@ def answer(
     if known:
         return known.sentences
     languages = _languages(items, phrases)
-    terms = wanted(question, languages).terms[:MAX_TERMS]
+    terms = _terms(question, languages)
     candidates = [each for rank, item in enumerate(items[:MAX_ITEMS]) for each in _candidates(item, rank, languages)]
     return _best(terms, candidates) or summarize(question, items, phrases, total, is_counted=is_counted, kind=kind)
 
@@ -323,8 +323,8 @@ def _without_tags(text: str) -> str:
     return _TAG_START.sub(" ", text)
 
 
-def _bounded(text: str, most: int) -> str:
-    """At most so many characters, cut at the end of a word where there is one."""
+def shortened(text: str, most: int) -> str:
+    """The beginning of a text, up to the end of a word where there is one."""
     if len(text) <= most:
         return text
     head = text[: most - 1]
@@ -333,7 +333,7 @@ def _bounded(text: str, most: int) -> str:
 
 
 def _name(item: Item) -> str:
-    return (_text(item.data, *TITLES) or _bounded(plain(item.id), MAX_NAME)).rstrip(".。")
+    return (_text(item.data, *TITLES) or shortened(plain(item.id), MAX_NAME)).rstrip(".。")
 
 
 def kind_of(items: Sequence[Item], phrases: Phrases) -> str:
@@ -498,7 +498,7 @@ def _sooner(phrases: Phrases, days: Sequence[date]) -> Lead | None:
 def _text(data: Data, *paths: str) -> str:
     """The first text that one of the paths leads to."""
     said = (plain(value[:MAX_SENTENCE]) for value in _values(data, *paths) if isinstance(value, str))
-    return _bounded(next((text for text in said if text), ""), MAX_NAME)
+    return shortened(next((text for text in said if text), ""), MAX_NAME)
 
 
 def _place(data: Data) -> str | None:
@@ -517,7 +517,7 @@ def _texts(data: Data, *paths: str) -> tuple[str, ...] | None:
     """All short texts that the first of the paths leads to which leads to any."""
     for path in paths:
         said = [plain(value[:MAX_SENTENCE]) for value in _values(data, path) if isinstance(value, str)]
-        found = tuple(_bounded(text, MAX_NAME) for text in dict.fromkeys(said) if text)
+        found = tuple(shortened(text, MAX_NAME) for text in dict.fromkeys(said) if text)
         if found:
             return found[:MAX_NAMED]
     return None
@@ -542,7 +542,7 @@ def _shares(term: Term, stems: Stems) -> bool:
 def answered(question: str, items: Sequence[Item], phrases: Phrases) -> Reply | None:
     """The accepted answer to a question that somebody asked before, if one of the items holds it."""
     languages = _languages(items, phrases)
-    terms = wanted(question, languages).terms[:MAX_TERMS]
+    terms = _terms(question, languages)
     best, closest = None, 0.0
     for item in items[:MAX_ITEMS]:
         for asked in _questions(item.data):
@@ -553,10 +553,14 @@ def answered(question: str, items: Sequence[Item], phrases: Phrases) -> Reply | 
     return best
 
 
+def _terms(question: str, languages: tuple[str, ...]) -> Sequence[Term]:
+    return wanted(question, languages).terms[:MAX_TERMS]
+
+
 def _replies(question: str, item: Item, phrases: Phrases) -> tuple[Sentence, ...]:
     """What an item answers, if it is a question itself that has half of the words of the one that is asked."""
     languages = _languages([item], phrases)
-    terms, name = wanted(question, languages).terms[:MAX_TERMS], _text(item.data, *TITLES)
+    terms, name = _terms(question, languages), _text(item.data, *TITLES)
     shared = sum(_shares(term, _stems(name, languages)) for term in terms)
     # A mere yes would be one to what was asked.
     tells = _first_word(name) in ASIDE | WHAT
@@ -567,7 +571,10 @@ def _replies(question: str, item: Item, phrases: Phrases) -> tuple[Sentence, ...
 def _asks_alike(question: str, other: str) -> bool:
     """Whether two questions may want the same: who asks where something is does not want to know when it opens."""
     mine, its = _first_word(question), _first_word(other)
-    return mine == its or mine not in ASIDE or its not in ASKING
+    return mine == its or mine not in ASIDE or its not in _ASKING
+
+
+_ASKING = folded(ASKING)
 
 
 def _first_word(text: str) -> str:
@@ -623,7 +630,7 @@ def _sentences_of(texts: Iterator[str]) -> list[str]:
     for text in texts:
         for sentence in _split(_unmarked(text[:left])):
             if not sentence.endswith(("?", "？")) and len(words(sentence)) > 1:
-                found[_bounded(sentence, MAX_SENTENCE)] = None
+                found[shortened(sentence, MAX_SENTENCE)] = None
         left -= max(len(text), 1)
         if left <= 0 or len(found) >= MAX_CANDIDATES:
             break

@@ -1,13 +1,13 @@
 """Who wants to reach a person, and how this site says that they can. Reads words and data; searches nothing."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from portico.ask.compose import texts_at
 from portico.ask.fields import Fields
 from portico.ask.sayings import folded
 from portico.index.text import STOPWORDS, fold, words
-from portico.query import Condition, Filter
+from portico.query import Condition, Filter, Or
 
 # A person is wanted, or a way to one: one of these has to be said, without accents and capitals.
 _PEOPLE = folded(
@@ -18,18 +18,18 @@ _PEOPLE = folded(
 _CONTACT = folded("contact hotline helpline helpdesk kontakt kontaktieren contacto contactar contacter تواصل اتصال")
 # A thing to buy, too, unless something else that is said is about reaching somebody: "your phone number".
 _WAYS = folded(
-    """contacts support phone telephone email mail kontaktdaten telefon telefonnummer telefono correo telephone courriel
-    هاتف"""
+    """contacts support phone telephone email mail kontaktdaten telefon telefonnummer telefono correo courriel هاتف"""
 )
 # What else may be said by somebody who wants nothing but that.
 _AROUND = folded(
     """speak talk chat call ring write reach connect transfer put real live actual customer service services team number
     address details info information your yours us you like sprechen reden anrufen erreichen schreiben echten echter
-    kundenservice kundendienst nummer adresse euch ihnen möchte will hablar llamar escribir real cliente atencion numero
-    direccion quiero puedo ustedes vosotros parler appeler ecrire joindre vrai vraie client service numero adresse veux
+    kundenservice kundendienst nummer adresse euch ihnen möchte will hablar llamar escribir cliente atencion numero
+    direccion quiero puedo ustedes vosotros parler appeler ecrire joindre vrai vraie client veux
     voudrais puis peux بكم معكم التحدث أريد مع إلى"""
 )
 _SPEAKING = folded("speak talk chat call connect transfer reach sprechen reden hablar llamar parler joindre التحدث")
+_IDLE = folded(word for language in STOPWORDS.values() for word in language)
 _SAID_WHOLE = ("联系方式", "人工客服", "客服", "联系你们", "联系我们", "お問い合わせ", "連絡先", "担当者と話したい")
 
 # Types whose only item on a site speaks for it.
@@ -54,21 +54,18 @@ def wants_a_person(text: str, *, is_alone: bool = True) -> bool:
     return is_spoken_to or (is_alone and (is_sought or not telling.isdisjoint(_CONTACT)))
 
 
-_IDLE = folded(word for language in STOPWORDS.values() for word in language)
-
-
-def speakers(site: Iterable[Fields]) -> Sequence[tuple[str, Filter]]:
-    """Where to look for whom to reach: what has a contact point, if it is the only one, or the only organisation."""
+def speaker(site: Iterable[Fields]) -> tuple[str, Filter] | None:
+    """Where to look for whom to reach: what has a contact point, if one collection has, or the only organisation."""
     known = list(site)
     points = [(each, path) for each in known for path in _POINTS if each.held(path)]
     if len({each.collection.name for each, _ in points}) == 1:
-        fields, path = points[0]
-        return [(fields.collection.name, Condition(path, "exists", True))]
+        has_one = tuple(Condition(path, "exists", True) for _, path in points)
+        return points[0][0].collection.name, Or(has_one)
     kinds = [(each, kind) for each in known for kind in _SPEAKERS if each.held("@type").get(kind)]
     if len(kinds) == 1 and kinds[0][0].held("@type")[kinds[0][1]] == 1:
         fields, kind = kinds[0]
-        return [(fields.collection.name, Condition("@type", "eq", kind))]
-    return []
+        return fields.collection.name, Condition("@type", "eq", kind)
+    return None
 
 
 def ways_to(data: Mapping[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ from portico.ask.attributes import is_no, is_yes, shown_value
 from portico.ask.clarify import MAX_OPTIONS, clarify, hinted_at, labels, named_by, named_in
 from portico.ask.comparison import Contest, bare, contests_in, led_by, meant
 from portico.ask.compose import Reply, Sentence, answer, answered, compare, describe, kind_of, summarize
-from portico.ask.contact import speakers, wants_a_person, ways_to
+from portico.ask.contact import speaker, wants_a_person, ways_to
 from portico.ask.deeds import (
     CONFIRM,
     Deed,
@@ -58,7 +58,7 @@ from portico.index import Index
 from portico.index.text import STOPWORDS, fold, words
 from portico.items import Item, title_of
 from portico.models.language import LanguageModel
-from portico.query import Filter, Order, Query
+from portico.query import And, Filter, Order, Query
 from portico.search import Finder, Wish
 
 DEPTH = 60  # hits that are ranked
@@ -463,15 +463,22 @@ class Pipeline:
         yield Finished(1)
 
     async def _reached(self, turn: _Turn) -> Reply | None:
-        for name, where in speakers(turn.fields.values()):
-            page = await self._finder.find(Query(name, where=where, limit=2))
-            item = page.items[0] if len(page.items) == 1 else None
-            if item and (ways := ways_to(item.data)):
-                said = turn.phrases.reached(title_of(item.data) or item.id, ways)
-                return Reply(item, (Sentence(said, (item.id,)),))
+        item = await self._speaker(turn)
+        if item and (ways := ways_to(item.data)):
+            said = turn.phrases.reached(title_of(item.data) or item.id, ways)
+            return Reply(item, (Sentence(said, (item.id,)),))
         wishes = [Wish(name, turn.ask.where) for name in turn.fields]
         hits, _ = await self._finder.find_across(wishes, turn.ask.text, NAMED_DEPTH, turn.asker.seen, by="text")
         return answered(turn.ask.text, [hit.item for hit in hits], turn.phrases)
+
+    async def _speaker(self, turn: _Turn) -> Item | None:
+        """The one item that speaks for the site, if the question may find it."""
+        place = speaker(turn.fields.values())
+        if place is None:
+            return None
+        name, where = place
+        page = await self._finder.find(Query(name, where=And((where, turn.ask.where)), limit=2))
+        return page.items[0] if len(page.items) == 1 else None
 
     # Asking back
 

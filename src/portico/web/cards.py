@@ -10,14 +10,13 @@ from html import escape
 from math import isfinite
 from typing import Any, Final, TypeAlias, cast
 
-from portico.ask.compose import Price, price_of
+from portico.ask.compose import Price, price_of, shortened
 from portico.ask.phrasebook import Phrases
 from portico.catalog import instant, seconds
 from portico.items import Item, title_of
 from portico.web.addresses import absolute, is_own, item_path
 from portico.web.signs import STOCK, icon, word
 from portico.web.values import MAX_ELEMENTS, Members, Surroundings, isolated, moment, one_line
-from portico.web.words import shortened
 
 MAX_TITLE = 300
 MAX_SUMMARY = 300

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
+from portico.ask.compose import shortened
 from portico.ask.events import Action
 from portico.catalog import Collection
 from portico.items import Item, title_of
@@ -27,7 +28,7 @@ from portico.web.values import (
     paragraphs,
     shown,
 )
-from portico.web.words import ENGLISH, Words, label, shortened, words_of
+from portico.web.words import ENGLISH, Words, label, words_of
 
 MAX_EMBEDDED = 250_000  # bytes of JSON-LD within the page; what is longer is linked only
 MAX_ACTIONS = 6

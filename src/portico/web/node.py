@@ -12,10 +12,10 @@ from itertools import groupby, islice
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import quote
 
+from portico.ask.compose import shortened
 from portico.web.item import trail
 from portico.web.style import HEADERS, reading_page
 from portico.web.values import one_line
-from portico.web.words import shortened
 
 MAX_NAME: Final = 80  # characters of a name
 MAX_TITLE: Final = 300

@@ -10,13 +10,14 @@ from itertools import islice
 from math import isfinite
 from typing import Any, TypeAlias, cast
 
+from portico.ask.compose import shortened
 from portico.ask.fields import spoken
 from portico.ask.phrasebook import Phrases, capital
 from portico.catalog import instant, seconds
 from portico.items import IN_WORDS, MAX_ID, title_of, unseen
 from portico.web.addresses import absolute, is_own, item_path
 from portico.web.signs import word
-from portico.web.words import Words, label, shortened
+from portico.web.words import Words, label
 
 MAX_DEPTH = 6  # objects and lists within each other
 MAX_MEMBERS = 100  # of an object

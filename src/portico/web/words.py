@@ -11,6 +11,7 @@ from html import escape
 from importlib.resources import files
 from typing import Final
 
+from portico.ask.compose import shortened
 from portico.ask.fields import spoken
 from portico.ask.phrasebook import Phrases, capital
 from portico.ask.phrases import phrases
@@ -38,7 +39,7 @@ class Words:
     @property
     def is_foreign(self) -> bool:
         """Whether these words are in another language than the page."""
-        return self.language.partition("-")[0].lower() != self.phrases.language
+        return not self._is_in(self.phrases.language)
 
     @property
     def mark(self) -> str:
@@ -76,8 +77,13 @@ class Words:
         return f"<bdi{self._of_kind(name, own)}>{escape(own or label(name))}</bdi>"
 
     def _of_kind(self, name: str, own: str | None) -> str:
-        is_english = not own and name in _kinds("de") and self.language.partition("-")[0].lower() != "en"
+        # English needs no table: its own names are those of schema.org. Which of them are known any other table tells.
+        is_english = not own and name in _kinds("de") and not self._is_in("en")
         return ' lang="en"' if is_english else ""
+
+    def _is_in(self, language: str) -> bool:
+        """Whether the page is in a language, whichever of its regions it names."""
+        return self.language.partition("-")[0].lower() == language
 
 
 def words_of(language: str) -> Words:
@@ -91,15 +97,6 @@ ENGLISH: Final = words_of("en")
 def label(name: str) -> str:
     """The name of a field or an operation in English: `totalTime` is Total time."""
     return capital(NAMES["en"].get(name) or shortened(spoken(name) or name, MAX_LABEL))
-
-
-def shortened(text: str, most: int) -> str:
-    """The beginning of a text, at a word where there is one."""
-    if len(text) <= most:
-        return text
-    head = text[: most - 1]
-    cut = head.rfind(" ")
-    return f"{head[:cut] if cut > most // 2 else head}…"
 
 
 @cache
