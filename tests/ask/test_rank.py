@@ -27,6 +27,14 @@ async def test_what_has_it_in_its_name_comes_before_what_mentions_it(small: Open
     assert await order(small, items, "lighthouse") == ["name", "mention"]
 
 
+async def test_what_is_filed_under_a_word_comes_before_what_is_only_named_with_it(small: Opened) -> None:
+    bowl = {"name": "Soup Bowl", "category": "ceramics", "keywords": ["soup"]}
+    soup = {"name": "Pea and Lemon Soup", "recipeCategory": "soup"}
+    async with small({"products": {**FILLER, "bowl": bowl}, "recipes": {**FILLER, "pea": soup}}) as ask:
+        assert (await ask("a warm soup")).ids == ["pea", "bowl"]
+        assert (await ask("soup bowl")).ids == ["bowl", "pea"]
+
+
 async def test_what_came_out_lately_comes_first_among_equals(small: Opened) -> None:
     def article(days: int) -> Data:
         published = (NOW - timedelta(days=days)).date().isoformat()

@@ -1,6 +1,6 @@
 """From hits to an order with scores of 0 to 100: relevance first, then what is favoured, fresh, and in the language."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -27,6 +27,7 @@ ASKED_TONGUE = 0.60  # if the caller said which language that is
 PAST = 0.30  # less for what is over
 HALF_LIFE = timedelta(days=365)
 TITLED = 0.20  # for what has everything the question is about in its name
+FILED = 0.20  # for what is filed under all of it: a soup comes before a soup bowl
 ASKED_ALREADY = 0.5  # for a question that is answered there, word for word
 HINTED = 0.20  # for what is of a wide kind that the question names: "places"
 FITTING = 0.5
@@ -118,10 +119,17 @@ def _named(hits: Sequence[Hit], wishes: Wishes) -> list[Hit]:
 
 def is_called(item: Item, stems: frozenset[str], fields: Fields) -> bool:
     """Whether these stems are in what an item is called and filed under, and not only in what it says."""
-    paths = ("@type", "keywords", *fields.paths("category"))
-    filed = (each for path in paths for value in reached(item.data, segments(path)) for each in _several(value))
-    said = (stem for each in filed if isinstance(each, str) for stem in key_of(spoken(each)))
-    return bool(stems) and stems <= frozenset((*_name(item), *said))
+    return bool(stems) and stems <= {*_name(item), *_stems_at(item, ("keywords",)), *_filed(item, fields)}
+
+
+def _filed(item: Item, fields: Fields) -> Iterator[str]:
+    """The stems of what an item is, by its type and category."""
+    return _stems_at(item, ("@type", *fields.paths("category")))
+
+
+def _stems_at(item: Item, paths: Iterable[str]) -> Iterator[str]:
+    found = (each for path in paths for value in reached(item.data, segments(path)) for each in _several(value))
+    return (stem for each in found if isinstance(each, str) for stem in key_of(spoken(each)))
 
 
 def _several(value: Any) -> list[Any]:
@@ -141,6 +149,9 @@ def _tests(filters: Iterable[Filter], fields: Fields) -> tuple[Any, ...]:
 def _bonus(item: Item, wishes: Wishes, tests: Sequence[Any]) -> float:
     favoured = min(sum(1 for test in tests if test(item)), 3) * FAVOUR
     titled = TITLED if wishes.content and wishes.content <= frozenset(_name(item)) else 0.0
+    if wishes.content:
+        filed = wishes.content.intersection(_filed(item, wishes.fields[item.collection]))
+        titled += FILED * len(filed) / len(wishes.content)
     titled += ASKED_ALREADY * _likeness(wishes.question, _name(item)) if item.data.get("@type") == "Question" else 0.0
     titled += HINTED if item.collection in wishes.hints else 0.0
     return favoured + titled + _tongue(item, wishes) + _freshness(item, wishes.fields[item.collection], wishes.now)
