@@ -3,9 +3,11 @@
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from tests.databases import NEEDED, NoDatabase, empty_schema, postgres_server
 
@@ -13,6 +15,14 @@ from portico.store import Store, open_store
 
 MISSING = pytest.StashKey[str]()
 NOT_RUN = "PostgreSQL tests were not run"
+PATIENCE = 60.0  # seconds for an answer: on a busy machine the first one of a server may take longer than httpx waits
+
+
+def pytest_configure() -> None:
+    """Let every client wait that is not told how long."""
+    usual = signature(httpx.Client).parameters["timeout"].default  # one object, for all kinds of requests
+    for each in ("connect", "read", "write", "pool"):
+        setattr(usual, each, PATIENCE)
 
 
 @pytest.fixture(scope="session")
