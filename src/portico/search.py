@@ -196,9 +196,7 @@ class Finder:
         ranked = await rank(MAX_ORDERED)
         found = await self._still_matching(query.collection, ranked.ids, query.where)
         scores = dict(zip(ranked.ids, ranked.scores, strict=True))
-        items = in_order(
-            sorted(found.values(), key=lambda item: item.id), query.order, self._collection(query.collection)
-        )
+        items = in_order(found.values(), query.order, self._collection(query.collection))
         start = 0
         if query.cursor:
             last = read_cursor(query, self.store.secret)[0]

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from portico.calls import Caller
 from portico.config import Safety
 from portico.errors import Forbidden, Unauthenticated
-from portico.identity import APPROVE
+from portico.identity import APPROVE, BY_KEY
 from portico.oversight import Challenged, Code, ExecutionState
 from portico.safety.cases import Agent, Finished, Run
 from portico.safety.docket import Docket, Sheets
@@ -46,7 +46,7 @@ class Office:
     def terms(self, caller: Caller, lowered: int | None = None) -> Terms:
         """What holds for a caller. Settings of its own go by its key, never by the name it gives itself."""
         own = self.settings.agent
-        is_key = caller.id.startswith("key:")
+        is_key = caller.id.startswith(BY_KEY)
         return terms_of(self.settings, own.get(caller.id) or (own.get(caller.name) if is_key else None), lowered)
 
     def finish(

@@ -74,11 +74,7 @@ def shown_item(found: Found, premises: Premises, dialect: Dialect) -> Shown:
 def _type(data: Shown) -> Any:
     """What an item says it is. That it is a summary only the site says: clients take that for its own words."""
     said: Any = data.get("@type")
-    return None if any(each in _SUMMARIES for each in _several(said) if isinstance(each, str)) else said
-
-
-def _several(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else [value]
+    return None if any(each in _SUMMARIES for each in several(said) if isinstance(each, str)) else said
 
 
 _SUMMARIES = frozenset(each.summary for each in (V55, V54, FLAT))
