@@ -235,8 +235,11 @@ def read_deed(operation: Operation, text: str, given: Mapping[str, Any], today: 
     findings = read(text, today, language)
     params: dict[str, Any] = {}
     for name, schema in properties.items():
-        said = _said(name, schema, text, findings, properties) if name not in given else None
-        value = _answered(name, schema, text, given[name], today, language) if name in given else said
+        value = (
+            _answered(name, schema, text, given[name], today, language)
+            if name in given
+            else _said(name, schema, text, findings, properties)
+        )
         if value is not None:
             params[name] = value
     params.update(_left_over(text, findings, properties, params))

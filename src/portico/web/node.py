@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from portico.ask.compose import shortened
 from portico.web.item import trail
-from portico.web.style import HEADERS, reading_page
+from portico.web.style import reading_page
 from portico.web.values import one_line
 
 MAX_NAME: Final = 80  # characters of a name
@@ -22,8 +22,6 @@ MAX_TITLE: Final = 300
 MAX_SAID: Final = 600  # of a description
 MAX_ROWS: Final = 200  # fields, actions or nodes that are shown
 MAX_OPEN: Final = 12  # actions that are not folded up
-
-PAGE_HEADERS: Final = HEADERS
 
 Said: TypeAlias = Mapping[str, Any]
 T = TypeVar("T")

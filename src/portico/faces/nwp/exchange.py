@@ -312,7 +312,7 @@ class Exchange:
         size = sum(piece.size for piece in pieces) + max(len(pieces) + 1, 2)  # brackets, and commas between them
         return Written(data, len(pieces), estimate(size))
 
-    def _piece(self, item: Item, tier: Tier) -> "Piece":
+    def _piece(self, item: Item, tier: Tier) -> Piece:
         shown = record(item)
         data = encode_value(shown, tier)
         size = len(data) if tier == Tier.JSON else len(encode_value(shown, Tier.JSON))

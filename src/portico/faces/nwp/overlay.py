@@ -65,7 +65,8 @@ from portico.faces.nwp.versions import is_older
 from portico.faces.wire import BEARER, EventStream, base_of, begin, body_of, credentials, is_from_elsewhere
 from portico.observe import Broke, Observe
 from portico.recent import Recent
-from portico.web.node import PAGE_HEADERS, Neighbour, Shown, node_page
+from portico.web.node import Neighbour, Shown, node_page
+from portico.web.style import HEADERS
 
 ERROR: Final = "application/nwp-error+json"
 LINES: Final = "application/x-ndjson"
@@ -485,7 +486,7 @@ class Overlay:
             arrived.request,
             node_page(shown),
             HTML,
-            PAGE_HEADERS,
+            HEADERS,
             server=self._config.server,
             vary=VARY,
         )
