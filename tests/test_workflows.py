@@ -175,7 +175,7 @@ async def test_eight_steps_at_most_run_at_once(kitchen: Parts, people: int, met:
 
 async def test_a_long_workflow_becomes_a_task_that_tells_how_far_it_is(kitchen: Parts, seen: list[Any]) -> None:
     task = await begin(kitchen, step("first", "larder"), step("second", "add", "first", params={"a": 1}))
-    ended = await kitchen.site.tasks.wait(task.id, OPERATOR, 10)
+    ended = await kitchen.site.tasks.wait(task.id, OPERATOR, 60)
 
     assert (ended.state, ended.message, ended.result["result"]) == ("completed", "2 of 2 steps are done", 2)
 
@@ -233,7 +233,7 @@ async def test_a_step_that_fails_ends_the_workflow_and_stops_the_rest(kitchen: P
         step("look", "larder"),
         step("never", "add", "burn", params={"a": 1}),
     )
-    ended = await kitchen.site.tasks.wait(task.id, OPERATOR, 10)
+    ended = await kitchen.site.tasks.wait(task.id, OPERATOR, 60)
 
     assert ended.state == "failed"
     assert ended.error is not None
@@ -386,7 +386,7 @@ async def test_a_finished_step_is_not_repeated_after_a_restart(tmp_path: Path, s
         assert inside().seen == ["larder", ["add", 1, 1]]
     async with opened(tmp_path, url) as second:
         inside().gate.set()
-        ended = await second.site.tasks.wait(task.id, OPERATOR, 10)
+        ended = await second.site.tasks.wait(task.id, OPERATOR, 60)
         assert inside().seen == []
 
     assert (ended.state, ended.attempts) == ("completed", 2)
@@ -408,7 +408,7 @@ async def test_a_step_that_was_running_when_a_process_died_is_not_done_twice(
     await store.keep(scope, "", datetime.now(UTC) + timedelta(hours=1))
     await store.close()
     async with opened(tmp_path, url) as second:
-        ended = await second.site.tasks.wait(task.id, OPERATOR, 10)
+        ended = await second.site.tasks.wait(task.id, OPERATOR, 60)
         assert not inside().begun.is_set()
 
     assert ended.error is not None

@@ -32,7 +32,7 @@ from portico.server import Parts
 NEEDED = "PORTICO_NEED_BROWSER"  # set where a session without a browser is a failure
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 AXE = Path(sys.prefix) / "interop" / "node_modules" / "axe-core" / "axe.min.js"
-WAIT_MS = 15_000  # for what is to appear on a page
+WAIT_MS = 60_000  # for what is to appear on a page
 WIDE = {"width": 1280, "height": 900}
 NARROW = {"width": 320, "height": 640}
 expect.set_options(timeout=WAIT_MS)

@@ -24,7 +24,7 @@ from nps_sdk.nwp.frames import ActionFrame, AsyncActionResponse, QueryFrame, Que
 from tests.conformance.requirements import requirement
 
 TIERS = {"json": EncodingTier.JSON, "msgpack": EncodingTier.MSGPACK}
-TASK_SECONDS = 20
+TASK_SECONDS = 60
 CHEAP_SOUPS = {"recipeCategory": {"$eq": "soup"}, "estimatedCost": {"$lt": 1.2}}
 BY_COST = (QueryOrderClause("estimatedCost", "DESC"), QueryOrderClause("name", "ASC"))
 BY_NAME = (QueryOrderClause("name", "ASC"),)

@@ -336,7 +336,7 @@ async def test_a_reply_ends_at_max_chars(endpoint: ModelEndpoint, opening: Openi
     )
 
 
-@pytest.mark.parametrize("options", ["timeout=0.2", "first=0.2&timeout=600"])
+@pytest.mark.parametrize("options", ["timeout=0.5", "first=0.5&timeout=600"])
 @pytest.mark.parametrize("answer", [Hang(), Reply([], then="drip")], ids=str)
 async def test_a_service_that_says_nothing_is_left(
     endpoint: ModelEndpoint, opening: Opening, answer: Answer, options: str
@@ -346,7 +346,7 @@ async def test_a_service_that_says_nothing_is_left(
     failure = await fails(opening("openai", options))
 
     assert (type(failure), failure.message) == (TimedOut, "The language model did not answer in time")
-    assert await asyncio.to_thread(endpoint.left.wait, 10)
+    assert await asyncio.to_thread(endpoint.left.wait, 20)
     assert len(endpoint.requests) == 1
 
 
@@ -359,13 +359,13 @@ async def test_a_reply_that_never_ends_is_left_after_the_timeout(
     failure = await fails(opening("openai", "timeout=0.3"))
 
     assert type(failure) is TimedOut
-    assert await asyncio.to_thread(endpoint.left.wait, 10)
+    assert await asyncio.to_thread(endpoint.left.wait, 20)
 
 
 async def test_a_reply_may_go_on_after_the_time_for_its_first_piece(endpoint: ModelEndpoint, opening: Opening) -> None:
-    endpoint.script = [Reply(["Hello"], drips=70)]
+    endpoint.script = [Reply(["Hello"], drips=170)]
 
-    assert await replies(opening("openai", "first=0.5")) == ["Hello", Usage(7, 3)]
+    assert await replies(opening("openai", "first=1.5")) == ["Hello", Usage(7, 3)]
 
 
 @pytest.mark.parametrize("then", ["hang", "drip"])
@@ -378,7 +378,7 @@ async def test_a_client_that_leaves_ends_the_exchange_and_frees_its_place(
     async with aclosing(model.stream(PROMPT)) as pieces:
         assert await anext(pieces) == "Hello"
 
-    assert await asyncio.to_thread(endpoint.left.wait, 10)
+    assert await asyncio.to_thread(endpoint.left.wait, 20)
     assert await replies(model) == ["Hello", " world", Usage(7, 3)]
 
 
@@ -392,7 +392,7 @@ async def test_an_answer_that_is_not_wanted_is_closed(
     with suppress(Unavailable):
         await replies(model, SHAPED)
 
-    assert await asyncio.to_thread(endpoint.left.wait, 10)
+    assert await asyncio.to_thread(endpoint.left.wait, 20)
     assert endpoint.script == []
 
 
@@ -402,13 +402,13 @@ async def test_a_cancelled_client_ends_the_exchange_and_frees_its_place(
     endpoint.script = [Hang()]
     model = opening("openai", "concurrency=1")
     waiting = asyncio.create_task(replies(model))
-    assert await asyncio.to_thread(endpoint.asked.acquire, timeout=10)
+    assert await asyncio.to_thread(endpoint.asked.acquire, timeout=60)
 
     waiting.cancel()
 
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert await asyncio.to_thread(endpoint.left.wait, 10)
+    assert await asyncio.to_thread(endpoint.left.wait, 20)
     assert await replies(model) == ["Hello", " world", Usage(7, 3)]
 
 

@@ -98,7 +98,7 @@ async def test_work_begun_at_one_is_seen_and_awaited_at_the_other(
     assert (await turn()("task", id=id))["state"] in {"pending", "running"}
     await until(lambda: running(turn(), id), "work that runs")
 
-    waiting = [asyncio.create_task(each("wait", id=id, seconds=30)) for each in pair]
+    waiting = [asyncio.create_task(each("wait", id=id, seconds=60)) for each in pair]
     let_go("long")
 
     assert [(each["state"], each["result"]) for each in await asyncio.gather(*waiting)] == [("completed", "long")] * 2
@@ -119,7 +119,7 @@ async def test_work_that_runs_at_one_is_cancelled_at_the_other(pair: Pair, notes
     for name, id in tasks.items():
         other = next(each for each in pair if each.pid != notes(name)[0][1])
         await other("cancel", id=id)
-        assert (await other("wait", id=id, seconds=20))["state"] == "cancelled"
+        assert (await other("wait", id=id, seconds=60))["state"] == "cancelled"
         assert [word for word, _ in notes(name)] == ["begin", "cancelled"]
         for each in pair:
             with pytest.raises(TaskFinished):
@@ -144,7 +144,7 @@ async def test_a_repeat_at_the_other_gives_the_first_answer(pair: Pair, notes: N
     tasks = [await each("call", operation="hold", key="k", name="reply") for each in pair]
     assert tasks[0]["id"] == tasks[1]["id"]
     let_go("reply")
-    assert (await b("wait", id=tasks[0]["id"], seconds=20))["state"] == "completed"
+    assert (await b("wait", id=tasks[0]["id"], seconds=60))["state"] == "completed"
 
 
 async def test_a_key_used_at_both_at_once_stands_for_one_call(pair: Pair, notes: Notes) -> None:
@@ -172,11 +172,11 @@ async def test_a_caller_has_so_many_tasks_at_both_together(pair: Pair, let_go: L
             await each("call", somebody, operation="hold", name="busy")
     for each, task in zip(pair * 2, started, strict=False):
         await each("cancel", somebody, id=task["id"])
-        await each("wait", somebody, id=task["id"], seconds=20)
+        await each("wait", somebody, id=task["id"], seconds=60)
     another = await pair[1]("call", somebody, operation="hold", name="busy")
     assert another["state"] == "pending"
     let_go("busy")
-    assert (await pair[0]("wait", somebody, id=another["id"], seconds=20))["state"] == "completed"
+    assert (await pair[0]("wait", somebody, id=another["id"], seconds=60))["state"] == "completed"
 
 
 async def test_a_caller_has_one_allowance_at_both_together(pair: Pair) -> None:

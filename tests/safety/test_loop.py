@@ -538,7 +538,7 @@ async def test_what_the_site_saw_fail_as_a_task_has_failed_too(eager: Parts) -> 
 
     task = await eager.site.call(Call("set_table", {"seats": 11}, run="later"), bot.caller)
     assert isinstance(task, Task)
-    ended = await eager.site.tasks.wait(task.id, bot.caller, 10)
+    ended = await eager.site.tasks.wait(task.id, bot.caller, 60)
     assert ended.state == TaskState.FAILED
     async with asyncio.timeout(60):
         while (said := await bot.does("record_execution_step", **hint, outcome="success"))["autonomy"]["continue"]:

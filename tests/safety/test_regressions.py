@@ -30,7 +30,7 @@ async def test_work_of_a_key_that_was_revoked_goes_no_further(parts: Parts) -> N
     task = await parts.site.call(Call("run_workflow", {"steps": steps}), bot.caller)
 
     assert isinstance(task, Task)
-    ended = await parts.site.tasks.wait(task.id, bot.caller, 10)
+    ended = await parts.site.tasks.wait(task.id, bot.caller, 60)
     assert (ended.state, (ended.error or {})["error"]) == (TaskState.FAILED, "Unauthenticated")
 
 
@@ -63,7 +63,7 @@ async def test_a_block_ends_what_was_begun_before(kitchen: Open) -> None:
         await bot.steps(DENIED)
 
         assert all(isinstance(task, Task) for task in tasks)
-        ended = [await parts.site.tasks.wait(task.id, bot.caller, 10) for task in tasks if isinstance(task, Task)]
+        ended = [await parts.site.tasks.wait(task.id, bot.caller, 60) for task in tasks if isinstance(task, Task)]
 
     assert [task.state for task in ended] == [TaskState.CANCELLED] * 3
 

@@ -27,7 +27,7 @@ ROOMS = {
     "garden": {"name": "Garden room", "beds": 1, "price": 45.0, "tags": ["quiet", "green"]},
 }
 OPERATOR = local_operator()
-CLOSE_SECONDS = 8
+CLOSE_SECONDS = 60  # to open, and to close
 
 
 def config(folder: Path, url: str, **said: Any) -> Config:

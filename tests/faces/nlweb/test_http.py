@@ -641,7 +641,7 @@ async def started(parts: Parts) -> str:
 
 
 async def until(client: httpx.AsyncClient, token: str, status: int) -> httpx.Response:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (answer := await look(client, token)).status_code != status:
         assert time.monotonic() < deadline, answer.text
         await asyncio.sleep(0.02)

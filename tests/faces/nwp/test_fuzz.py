@@ -54,7 +54,7 @@ SEED = 20_040
 
 assert OVER_HTTP + NATIVELY + DRAWN * PROPERTIES >= 10_000
 
-SECONDS = 10  # that a request may take, on a slow day
+SECONDS = 60  # that a request may take, on a slow day
 GROWTH = 192 << 20  # bytes that the process may grow by, with all that it keeps of what it read
 DEEP = 10_000
 

@@ -105,7 +105,7 @@ class Telling:
         call = Call("paint_house", params, "later", request=ID, callback=url)
         task = await self.parts.site.call(call, SOMEBODY)
         assert isinstance(task, Task)
-        return await self.parts.site.tasks.wait(task.id, SOMEBODY, 10)
+        return await self.parts.site.tasks.wait(task.id, SOMEBODY, 60)
 
 
 @asynccontextmanager
