@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 from tests.faces.conftest import Inn, listening
 
 from portico.faces.nwp.overlay import Overlay
+from portico.limits import Rates
 from portico.server import Parts
 from portico.store import Merge
 
@@ -95,6 +96,21 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         await usual(self, scope, receive, send)
 
     monkeypatch.setattr(Overlay, "__call__", call)
+    return seen
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was answered before it came there."""
+    seen: list[str] = []
+    usual = Overlay.at_hand
+
+    def at_hand(self: Overlay, path: str, *given: Any) -> tuple[bytes, bytes] | None:
+        found = usual(self, path, *given)
+        seen.extend([path] if found else [])
+        return found
+
+    monkeypatch.setattr(Overlay, "at_hand", at_hand)
     return seen
 
 
@@ -212,14 +228,19 @@ async def test_pages_elsewhere_hear_that_they_may_read_it(inn: Inn, asked: list[
     assert {each.headers["vary"] for each in told} == {"Origin"}
 
 
-async def test_who_does_not_read_is_not_written_to_without_end(parts: Parts) -> None:
+async def test_who_does_not_read_is_not_written_to_without_end(
+    parts: Parts, asked: list[str], answered: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Rates, "spend_at_hand", lambda *_: True)  # nothing holds answers back but who reads them
     await parts.store.write("rooms", [Merge("attic", {"price": 1, "description": "x" * 60_000})])
     async with connected(parts) as peer, asyncio.timeout(60):
         await peer.familiarise()
-        for _ in range(500):
-            peer.say(post())
-        # A server that answered them all without looking would hold thirty megabytes by now.
+        peer.say(post() * 500)
+        # A server that answered them all without looking would hold thirty megabytes by then.
         await asyncio.sleep(0.2)
+        unread = len(asked) + len(answered)
         told = [await peer.hear() for _ in range(500)]
 
+    assert answered
+    assert unread < 500
     assert {each.status for each in told} <= {200, 429}
