@@ -199,22 +199,6 @@ def suits(operation: Operation, item: Item) -> bool:
     return not is_booked or str(item.data.get("acceptsReservations", True)).lower() not in {"false", "no"}
 
 
-def unsuited(item: Item, language: str) -> str:
-    """Why it cannot be done with an item that was named."""
-    return _NOT_BOOKED.get(language, _NOT_BOOKED["en"]).format(title_of(item.data) or item.id)
-
-
-_NOT_BOOKED = {
-    "en": "{} takes no reservations.",
-    "de": "{} nimmt keine Reservierungen an.",
-    "es": "{} no acepta reservas.",
-    "fr": "{} ne prend pas de réservations.",
-    "ar": "{}: لا تُقبل الحجوزات.",
-    "zh": "{}不接受预订。",
-    "ja": "{}は予約を受け付けていません。",
-}
-
-
 def hint_of(text: str, operation: Operation, today: date, language: str) -> str:
     """What a command says of the thing it is about: "soup bowls" of "add two soup bowls to my cart"."""
     verb = operation.name.partition("_")[0]

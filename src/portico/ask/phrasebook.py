@@ -107,6 +107,7 @@ class Phrases:
     which_collection: str
     missing: Say
     confirm: Say  # before something is done
+    unbookable: Say  # what takes no reservations, by its name
     no_preference: str
     any: str
     yes: str

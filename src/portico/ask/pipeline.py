@@ -27,7 +27,6 @@ from portico.ask.deeds import (
     read_deed,
     shape_of,
     suits,
-    unsuited,
     wanted_operation,
 )
 from portico.ask.events import (
@@ -359,7 +358,7 @@ class Pipeline:
         if len(fitting) == 1:
             return deed.with_item(name, fitting[0])
         if meant and not fitting:
-            why = unsuited(meant[0], speech.language)
+            why = speech.unbookable(title_of(meant[0].data) or meant[0].id)
         offered = fitting or [item for item in near if suits(operation, item)]
         if not offered:
             page = await self._finder.find(Query(collection, limit=LOOKED_AT))

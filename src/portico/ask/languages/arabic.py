@@ -88,6 +88,7 @@ PHRASES = Phrases(
     which_collection="عمّ تبحث؟",
     missing=lambda label: f"{label}؟",
     confirm=lambda what: f"هل أنفّذ هذا: {what}؟",
+    unbookable=lambda name: f"{name}: لا تُقبل الحجوزات.",
     no_preference="لا فرق",
     any="أي شيء",
     yes="نعم",

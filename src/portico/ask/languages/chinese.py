@@ -82,6 +82,7 @@ PHRASES = Phrases(
     which_collection="您想找什么？",
     missing=lambda label: f"{label}？",
     confirm=lambda what: f"要执行吗：{what}？",
+    unbookable=lambda name: f"{name}不接受预订。",
     no_preference="都可以",
     any="不限",
     yes="是",

@@ -447,6 +447,7 @@ PHRASES = Phrases(
     which_collection="What are you looking for?",
     missing=lambda label: f"{capital(label)}?",
     confirm=lambda what: f"Shall I do this: {what}?",
+    unbookable=lambda name: f"{name} takes no reservations.",
     no_preference="no preference",
     any="any",
     yes="yes",

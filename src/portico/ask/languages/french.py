@@ -372,6 +372,7 @@ PHRASES = Phrases(
     which_collection="Que cherchez-vous\u00a0?",
     missing=lambda label: f"{capital(label)}\u00a0?",
     confirm=lambda what: f"Dois-je le faire\u00a0: {what}\u00a0?",
+    unbookable=lambda name: f"{name} ne prend pas de réservations.",
     no_preference="peu importe",
     any="au choix",
     yes="oui",

@@ -409,6 +409,7 @@ PHRASES = Phrases(
     which_collection="Wonach suchen Sie?",
     missing=lambda label: f"{capital(label)}?",
     confirm=lambda what: f"Soll ich das tun: {what}?",
+    unbookable=lambda name: f"{name} nimmt keine Reservierungen an.",
     no_preference="egal",
     any="beliebig",
     yes="ja",

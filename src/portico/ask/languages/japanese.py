@@ -80,6 +80,7 @@ PHRASES = Phrases(
     which_collection="何をお探しですか？",
     missing=lambda label: f"{label}は？",
     confirm=lambda what: f"実行しますか：{what}？",
+    unbookable=lambda name: f"{name}は予約を受け付けていません。",
     no_preference="こだわらない",
     any="指定なし",
     yes="はい",

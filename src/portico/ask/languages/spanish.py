@@ -378,6 +378,7 @@ PHRASES = Phrases(
     which_collection="¿Qué buscas?",
     missing=lambda label: f"¿{capital(label)}?",
     confirm=lambda what: f"¿Lo hago: {what}?",
+    unbookable=lambda name: f"{name} no acepta reservas.",
     no_preference="me da igual",
     any="cualquiera",
     yes="sí",
