@@ -327,9 +327,8 @@ def shortened(text: str, most: int) -> str:
     """The beginning of a text, up to the end of a word where there is one."""
     if len(text) <= most:
         return text
-    head = text[: most - 1]
-    cut = head.rfind(" ")
-    return f"{head[:cut] if cut > most // 2 else head}…"
+    cut = text.rfind(" ", 0, most)
+    return f"{text[: cut if cut > most // 2 else most - 1]}…"
 
 
 def _name(item: Item) -> str:

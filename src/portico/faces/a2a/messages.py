@@ -9,12 +9,13 @@ from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import ContentTypeNotSupportedError
 from google.protobuf import json_format
 
+from portico.ask.compose import shortened
 from portico.calls import Call
 from portico.errors import BadRequest, Unsupported
 from portico.faces.nlweb.failures import NoResults
 from portico.faces.nlweb.models import nested
 from portico.faces.nlweb.render import NOTHING, Told
-from portico.faces.nlweb.shapes import members, plain, shortened
+from portico.faces.nlweb.shapes import members, plain
 
 TEXT, DATA = "text", "data"
 MODES = {"text/plain": TEXT, "text": TEXT, "text/*": TEXT, "application/json": DATA, "application/*": DATA}

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from portico.ask.compose import shortened
 from portico.ask.events import Found
 from portico.faces.nlweb.dialects import V55
-from portico.faces.nlweb.shapes import Premises, description, plain, shortened, shown_item
+from portico.faces.nlweb.shapes import Premises, description, plain, shown_item
 from portico.items import Item
 
 MAX_TEXT = 1000  # characters of a data point

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
+from portico.ask.compose import shortened
 from portico.ask.events import Clarify, Did, Event, Failed, Finished, Found, Promised, Said, Understood
 from portico.ask.fields import spoken
 from portico.ask.onward import followups
@@ -20,7 +21,7 @@ from portico.errors import SiteError
 from portico.faces.chat.overrides import Overrides
 from portico.faces.chat.points import Points
 from portico.faces.nlweb.render import NOTHING, elicitation, promise
-from portico.faces.nlweb.shapes import Premises, shortened, shown_deed
+from portico.faces.nlweb.shapes import Premises, shown_deed
 from portico.faces.operations import TASKS_PATH
 
 Shown: TypeAlias = dict[str, Any]

@@ -6,6 +6,7 @@ from posixpath import normpath
 from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import unquote, urlsplit
 
+from portico.ask.compose import shortened
 from portico.ask.events import Action, Did, Found
 from portico.ask.outcomes import currency_of
 from portico.faces.nlweb.dialects import FLAT, V54, V55, Dialect
@@ -182,16 +183,8 @@ def description(data: Mapping[str, Any]) -> str | None:
         return said
     for name in ("text", "abstract", "articleBody", "acceptedAnswer"):
         if said := plain(data.get(name)):
-            return shortened(said)
+            return shortened(said, MAX_FALLBACK)
     return None
-
-
-def shortened(text: str, most: int = MAX_FALLBACK) -> str:
-    """The beginning of a text, at a word."""
-    if len(text) <= most:
-        return text
-    start, space, _ = text[:most].rpartition(" ")
-    return f"{start if space else text[: most - 1]}…"
 
 
 def _grounding(found: Found, premises: Premises) -> Shown:
