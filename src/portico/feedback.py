@@ -11,7 +11,7 @@ import msgspec
 from portico.calls import Caller
 from portico.catalog import Collection, Field, FieldType
 from portico.errors import RateLimited
-from portico.items import IN_WORDS, Item, unseen
+from portico.items import IN_LINES, Item, unseen
 from portico.query import EVERYTHING, MAX_LIMIT, Aggregate, Aggregation, And, Condition, Order, Query
 from portico.store import Put, Remove, Store
 
@@ -22,7 +22,7 @@ PER_MINUTE = 20  # of one caller
 PER_DAY = 100  # of one caller
 
 _FIELDS = ("at", "caller", "giver", "rating")
-_UNSEEN = unseen(but=rf"\t\n{IN_WORDS}")  # lines may end, and have columns
+_UNSEEN = unseen(but=IN_LINES)
 
 Rating: TypeAlias = Literal["up", "down"]
 

@@ -107,6 +107,7 @@ _UNSEEN = (
 )
 # Of these, what words and signs are written with: soft hyphens, joiners, marks of direction, variants.
 IN_WORDS = r"\xad\u034f\u180b-\u180f\u200c-\u200f\ufe00-\ufe0f"
+IN_LINES = rf"\t\n{IN_WORDS}"  # and what several lines are, and columns
 
 
 def unseen(but: str = "", also: str = "") -> re.Pattern[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from portico.items import IN_WORDS, unseen
+from portico.items import IN_LINES, unseen
 
 if TYPE_CHECKING:
     from portico.ingest import Report
@@ -26,7 +26,7 @@ def plain(text: object) -> str:
     return escape(_UNSEEN.sub("\ufffd", str(text)))
 
 
-_UNSEEN = unseen(but=rf"\t\n{IN_WORDS}")  # lines may end, and have columns
+_UNSEEN = unseen(but=IN_LINES)
 
 
 def print_json(value: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from portico.ask.attributes import is_yes
 from portico.ask.events import Question
-from portico.ask.fields import key_of, spoken
+from portico.ask.fields import key_of, names_of_id, spoken
 from portico.ask.outcomes import moment_in
 from portico.ask.phrases import Phrases
 from portico.ask.reading import Finding, Quantity, When, read
@@ -190,7 +190,7 @@ def needs_confirmation(operation: Operation) -> bool:
 def parameter_for(properties: Iterable[str], kind: str) -> str:
     """The parameter that takes the id of an item of a kind; empty if there is none."""
     known = frozenset(properties)
-    return next((name for name in (kind, f"{kind}_id", f"{kind}Id") if name in known), "")
+    return next((name for name in names_of_id(kind) if name in known), "")
 
 
 def suits(operation: Operation, item: Item) -> bool:

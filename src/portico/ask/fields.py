@@ -98,6 +98,11 @@ def called(path: str) -> str:
     return spoken(before[-1] if before and last in {"name", "value", "@id"} else last)
 
 
+def names_of_id(kind: str) -> tuple[str, ...]:
+    """What a parameter or a member is called that holds the id of an item of a kind."""
+    return kind, f"{kind}_id", f"{kind}Id"
+
+
 def key_of(text: str, language: str = "en") -> Key:
     """What two spellings of one value have in common."""
     return _key(text, language) if len(text) <= REMEMBERED else _key.__wrapped__(text, language)

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any, cast
 
 from portico.ask.compose import price_of
-from portico.ask.fields import key_of, spoken
+from portico.ask.fields import key_of, names_of_id, spoken
 from portico.ask.phrases import Phrases
 from portico.catalog import Collection
 from portico.items import TITLES, Item, title_of
@@ -28,7 +28,7 @@ def ids_in(result: Any, collections: Iterable[Collection]) -> dict[str, list[str
     found: dict[str, list[str]] = {}
     for name, text in islice(_texts(result, "", 0), MAX_VALUES):
         for each in known:
-            if text.startswith(f"{each.name}/") or name in {each.one, f"{each.one}_id", f"{each.one}Id"}:
+            if text.startswith(f"{each.name}/") or name in names_of_id(each.one):
                 found.setdefault(each.name, []).append(text)
     return {name: list(dict.fromkeys(ids))[:MAX_IDS] for name, ids in found.items()}
 
