@@ -38,6 +38,7 @@ from portico.config import Config
 from portico.errors import BadRequest, Forbidden, InvalidParams, SiteError, Unauthenticated, UnknownTask
 from portico.faces.operations import Answer, Endpoint, answering, metered, problem
 from portico.faces.wire import caller_of, decode, is_from_elsewhere, is_own_host, read_body
+from portico.feedback import Noted
 from portico.identity import APPROVE
 from portico.limits import check_payload, check_text
 from portico.loading import Sources
@@ -62,6 +63,7 @@ _FORWARDED: Final = ("x-forwarded-", "x-real-ip", "forwarded", "via", "cf-", "tr
 
 T = TypeVar("T")
 Note = Annotated[str, Meta(max_length=1000, description="Why; it is kept in the audit trail")]
+Names = Annotated[dict[str, str], Meta(description="What the keys of the callers are called")]
 
 
 class Decided(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,7 +87,7 @@ class Ended(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class PendingNamed(Pending, frozen=True, kw_only=True):
     """What waits for a person, and what the keys of those who want it are called."""
 
-    names: Annotated[dict[str, str], Meta(description="What the keys of the callers are called")]
+    names: Names
 
 
 class Issued(msgspec.Struct, frozen=True):
@@ -102,6 +104,11 @@ class AtWork(msgspec.Struct, frozen=True):
     execution: Execution
 
 
+class Executions(msgspec.Struct, frozen=True):
+    executions: list[AtWork]
+    names: Names
+
+
 class LineSeen(msgspec.Struct, frozen=True):
     """A line of the audit trail."""
 
@@ -115,7 +122,11 @@ class LineSeen(msgspec.Struct, frozen=True):
 
 class Trail(msgspec.Struct, frozen=True):
     lines: list[LineSeen]
-    names: Annotated[dict[str, str], Meta(description="What the keys of the callers are called")]
+    names: Names
+
+
+class Checked(msgspec.Struct, frozen=True):
+    problems: Annotated[list[str], Meta(description="Empty when every line follows from the one before")]
 
 
 class Released(msgspec.Struct, frozen=True):
@@ -135,6 +146,14 @@ class TaskSeen(msgspec.Struct, frozen=True):
     error: str
     created: datetime
     updated: datetime
+
+
+class Tasks(msgspec.Struct, frozen=True):
+    tasks: list[TaskSeen]
+
+
+class FeedbackGiven(msgspec.Struct, frozen=True):
+    feedback: list[Noted]
 
 
 def routes(site: Site, config: Config, sources: Sources, traffic: Traffic) -> list[BaseRoute]:
@@ -215,7 +234,7 @@ def _agents(site: Site) -> list[Work]:
 
     async def executions(_: Request, caller: Caller) -> Response:
         found = [AtWork(*each) for each in await site.guard.executions(caller)]
-        return _json({"executions": found, "names": await _names(site, (each.caller for each in found))})
+        return _json(Executions(found, await _names(site, (each.caller for each in found))))
 
     async def end(request: Request, caller: Caller) -> Response:
         said = await _read(request, site, Ended)
@@ -223,7 +242,7 @@ def _agents(site: Site) -> list[Work]:
 
     async def tasks(request: Request, _: Caller) -> Response:
         limit = min(_number(request, "limit", 50), MAX_TASKS)
-        return _json({"tasks": [_seen(each) for each in await site.tasks.recent(limit)]})
+        return _json(Tasks([_seen(each) for each in await site.tasks.recent(limit)]))
 
     async def cancel(request: Request, caller: Caller) -> Response:
         await site.guard.refuse_blocked(caller)
@@ -254,7 +273,7 @@ def _trail(site: Site) -> list[Work]:
         return _json(Trail(lines, await _names(site, told)))
 
     async def check(_: Request, __: Caller) -> Response:
-        return _json({"problems": await site.guard.check_trail()})
+        return _json(Checked(await site.guard.check_trail()))
 
     return [("GET", "audit", audit), ("GET", "audit/check", check)]
 
@@ -274,7 +293,7 @@ def _affairs(site: Site, sources: Sources, traffic: Traffic) -> list[Work]:
 
     async def feedback(request: Request, _: Caller) -> Response:
         limit = min(_number(request, "limit", 50), MAX_OPINIONS)
-        return _json({"feedback": await site.feedback.all(limit)})
+        return _json(FeedbackGiven(await site.feedback.all(limit)))
 
     return [
         ("GET", "sources", listed),

@@ -32,11 +32,15 @@ from portico.faces.desk import (
     MAX_LINES,
     MAX_TASKS,
     AtWork,
+    Checked,
     Decided,
     Ended,
+    Executions,
+    FeedbackGiven,
     Issued,
     PendingNamed,
     Released,
+    Tasks,
     TaskSeen,
     Trail,
     Typed,
@@ -57,7 +61,6 @@ from portico.faces.nlweb.models import ask_schema, await_schema, flat_schema
 from portico.faces.nlweb.routes import FORM
 from portico.faces.nlweb.schema import whole_schema
 from portico.faces.operations import PATH, STATUSES, TASKS_PATH, Listed, Problem
-from portico.feedback import Noted
 from portico.loading import SourceShown
 from portico.observe import Minute
 from portico.oversight import Challenged, Waiting
@@ -164,15 +167,6 @@ class RpcResponse(msgspec.Struct):
     error: RpcError | None = None
 
 
-class Executions(msgspec.Struct):
-    executions: list[AtWork]
-    names: Annotated[dict[str, str], Meta(description="What the keys of the callers are called")]
-
-
-class Tasks(msgspec.Struct):
-    tasks: list[TaskSeen]
-
-
 class Sources(msgspec.Struct):
     sources: list[SourceShown]
 
@@ -180,14 +174,6 @@ class Sources(msgspec.Struct):
 class Traffic(msgspec.Struct):
     at: datetime
     minutes: list[Minute]
-
-
-class FeedbackGiven(msgspec.Struct):
-    feedback: list[Noted]
-
-
-class Checked(msgspec.Struct):
-    problems: Annotated[list[str], Meta(description="Empty when every line follows from the one before")]
 
 
 # Building blocks
