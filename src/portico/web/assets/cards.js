@@ -1,6 +1,6 @@
 // Items as cards: what people look for first in each kind of thing. Everything in an item may be hostile.
 
-import { el, icon, labelled, safeUrl, said, time } from "./dom.js";
+import { el, icon, itemPath, labelled, safeUrl, said, time } from "./dom.js";
 
 const MAX_NAME = 200;
 const MAX_TEXT = 600;
@@ -338,8 +338,7 @@ function line(value, origin, told) {
 }
 
 function itemLink(id, text, origin) {
-  const href = `${origin}/items/${id.split("/").map(encodeURIComponent).join("/")}`;
-  return el("a", { href }, said(brief(text, 200)));
+  return el("a", { href: `${origin}${itemPath(id)}` }, said(brief(text, 200)));
 }
 
 function shownScalar(value, origin, { names }) {

@@ -1,6 +1,6 @@
 // What happens: agents at work, tasks, sources, feedback, traffic.
 
-import { announce, el, icon } from "./dom.js";
+import { announce, el, icon, itemPath } from "./dom.js";
 import { chart, short } from "./charts.js";
 import { ago, confirmed, duration, empty, plain, state, table, wrong } from "./desk-parts.js";
 
@@ -306,8 +306,7 @@ function opinion({ at, caller, opinion: { rating, comment, question, answer, ite
 }
 
 function linked(id) {
-  const path = id.split("/").map(encodeURIComponent).join("/");
-  return el("a", { class: "mono", href: `/items/${path}` }, plain(id));
+  return el("a", { class: "mono", href: itemPath(id) }, plain(id));
 }
 
 // Traffic

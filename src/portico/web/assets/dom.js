@@ -383,6 +383,11 @@ function help(schema, id) {
   return schema.description ? el("p", { class: "help", id: id ?? "" }, said(schema.description)) : null;
 }
 
+/** Where an item is shown. */
+export function itemPath(id) {
+  return `/items/${id.split("/").map(encodeURIComponent).join("/")}`;
+}
+
 /** `recipe_category` and `recipeCategory` as people write them. */
 export function labelled(name) {
   const words = String(name)

@@ -1,6 +1,6 @@
 // The inspector: one question through every protocol, as any other client would send it, and what went over the wire.
 
-import { announce, clear, copy, el, icon, said, themeButton } from "./dom.js";
+import { announce, clear, copy, el, icon, itemPath, said, themeButton } from "./dom.js";
 import { plain } from "./desk-parts.js";
 
 const LINES = 24; // of a body that are shown at first
@@ -355,7 +355,7 @@ function compared(found) {
       el(
         "th",
         { attrs: { scope: "row", role: "rowheader" } },
-        el("a", { href: `/items/${id.split("/").map(encodeURIComponent).join("/")}` }, said(name.slice(0, 200))),
+        el("a", { href: itemPath(id) }, said(name.slice(0, 200))),
         el("span", { class: "faint mono" }, plain(id.slice(0, 120))),
       ),
       ranks.map((rank, at) =>
