@@ -189,6 +189,14 @@ def test_every_module_is_on_the_code_map() -> None:
     assert said == modules()
 
 
+def test_the_layers_are_drawn_as_they_are_checked() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    layers = next(each["layers"] for each in contracts if each["name"] == "Dependencies point one way")
+    [drawn] = _FENCE.finditer(sections(read("architecture.md"))["The layers"])
+
+    assert drawn[0].splitlines()[1:-1] == [each.replace("portico.", "").replace(" :", ",") for each in layers]
+
+
 # Dependencies
 
 
