@@ -273,7 +273,7 @@ async def test_slow_queries_leave_connections_for_short_work(url: str, session: 
 
 
 async def test_a_slow_statement_is_ended_and_its_connection_stays_usable(url: str, session: asyncpg.Connection) -> None:
-    async with opened(url, pool=1, seconds=0.5) as store:
+    async with opened(url, pool=1, seconds=1.0) as store:
         async with locked(session, url):
             for slow in (names(store), store.get("things", "i0"), store.count("things", Condition("n", "gt", 0))):
                 failed = await error_of(slow)
@@ -514,10 +514,10 @@ async def test_a_silent_network_ends_requests_in_time_and_is_got_over(
     server: Server, url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("CONNECT_SECONDS", "WAIT_SECONDS", "GRACE_SECONDS", "CLOSE_SECONDS", "LONGEST_PAUSE"):
-        monkeypatch.setattr(engine, name, 0.5)
+        monkeypatch.setattr(engine, name, 1.0)
     port = await proxy.open()
     through = url.replace(f":{server.port}/", f":{port}/")
-    async with opened(url) as direct, opened(through, seconds=0.5, pool=3) as store:
+    async with opened(url) as direct, opened(through, seconds=1.0, pool=3) as store:
         head = await store.wait(0, 0)
         await until(lambda: hears(store), "listening")
         await asyncio.gather(*(names(store) for _ in range(3)))
