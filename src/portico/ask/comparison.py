@@ -68,7 +68,7 @@ def _core(text: str, idle: frozenset[str]) -> str:
     return " ".join(found[telling[0] : telling[-1] + 1]) if telling else ""
 
 
-def meant(name: str, items: Sequence[Item], question: str, language: str, *, is_said: bool) -> Item | None:
+def meant_by(name: str, items: Sequence[Item], question: str, language: str, *, is_said: bool) -> Item | None:
     """The only item that a name names. Two of its words may do where it is said that things are compared."""
     key, idle = key_of(name), _idle(known(language))
     titles = [(item, key_of(_core(title_of(item.data), idle))) for item in items]

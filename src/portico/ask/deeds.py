@@ -70,7 +70,7 @@ class Deed:
     params: Mapping[str, Any]
     missing: tuple[str, ...]
     names: Mapping[str, str] = field(default_factory=dict[str, str])  # of items that parameters stand for
-    offers: Mapping[str, "Offer"] = field(default_factory=dict[str, "Offer"])  # for parameters that stand for items
+    choices: Mapping[str, "Choice"] = field(default_factory=dict[str, "Choice"])  # for parameters that stand for items
 
     def with_item(self, name: str, item: Item) -> "Deed":
         return replace(
@@ -80,13 +80,13 @@ class Deed:
             names={**self.names, name: title_of(item.data) or item.id},
         )
 
-    def asking(self, name: str, offer: "Offer") -> "Deed":
+    def asking(self, name: str, choice: "Choice") -> "Deed":
         """Without a parameter that stands for no item, or for which there are several."""
         params = {each: value for each, value in self.params.items() if each != name}
         _, required = shape_of(self.operation)
         missing = tuple(each for each in required if each not in params)
         wanted = missing if name in missing else (*missing, name)
-        return replace(self, params=params, missing=wanted, offers={**self.offers, name: offer})
+        return replace(self, params=params, missing=wanted, choices={**self.choices, name: choice})
 
     @property
     def shown(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class Deed:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class Choice:
     """Items to choose from, by their names, and why what was said is none of them."""
 
     options: tuple[str, ...]
@@ -402,7 +402,7 @@ CONFIRM = "confirm"
 def questions_for(deed: Deed, phrases: Phrases, *, confirm: bool) -> tuple[Question, ...]:
     """One typed question for each parameter that is missing, and whether it is meant at all."""
     properties, _ = shape_of(deed.operation)
-    asked = tuple(_asked(name, properties.get(name, {}), deed.offers.get(name), phrases) for name in deed.missing)
+    asked = tuple(_asked(name, properties.get(name, {}), deed.choices.get(name), phrases) for name in deed.missing)
     defaults = {name: schema["default"] for name, schema in properties.items() if schema.get("default")}
     known = {**defaults, **deed.shown}
     given = ", ".join(f"{spoken(name)} {_shown(known[name], phrases)}" for name in properties if name in known)[:300]
@@ -414,14 +414,14 @@ def _shown(value: Any, phrases: Phrases) -> str:
     return (moment_in(value, phrases) if isinstance(value, str) else "") or str(value)
 
 
-def _asked(name: str, schema: Mapping[str, Any], offer: Offer | None, phrases: Phrases) -> Question:
+def _asked(name: str, schema: Mapping[str, Any], choice: Choice | None, phrases: Phrases) -> Question:
     question = _question(name, schema, phrases)
-    if offer is None:
+    if choice is None:
         return question
-    if not offer.options:
-        return replace(question, text=f"{offer.why} {question.text}".strip())
+    if not choice.options:
+        return replace(question, text=f"{choice.why} {question.text}".strip())
     text = str(schema.get("description") or "") or phrases.which(spoken(name))
-    return Question(name, f"{offer.why} {text}".strip(), "single_select", offer.options)
+    return Question(name, f"{choice.why} {text}".strip(), "single_select", choice.options)
 
 
 def _question(name: str, schema: Mapping[str, Any], phrases: Phrases) -> Question:

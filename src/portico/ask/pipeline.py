@@ -13,13 +13,13 @@ from typing import Any, TypeAlias
 from portico.ask.actions import Actions
 from portico.ask.attributes import is_no, is_yes, shown_value
 from portico.ask.clarify import MAX_OPTIONS, clarify, hinted_at, labels, named_by, named_in
-from portico.ask.comparison import Contest, bare, contests_in, led_by, meant
+from portico.ask.comparison import Contest, bare, contests_in, led_by, meant_by
 from portico.ask.compose import Reply, Sentence, answer, answered, compare, describe, kind_of, summarize
 from portico.ask.contact import speaker, wants_a_person, ways_to
 from portico.ask.deeds import (
     CONFIRM,
+    Choice,
     Deed,
-    Offer,
     hint_of,
     needs_confirmation,
     parameter_for,
@@ -364,8 +364,8 @@ class Pipeline:
             page = await self._finder.find(Query(collection, limit=LOOKED_AT))
             offered = [item for item in page.items if suits(operation, item)]
             is_few = len(page.items) < LOOKED_AT and len(offered) <= FEW_ITEMS
-            return deed.asking(name, Offer(labels(offered) if is_few else (), why))
-        return deed.asking(name, Offer(labels(offered)[:MAX_OPTIONS], why))
+            return deed.asking(name, Choice(labels(offered) if is_few else (), why))
+        return deed.asking(name, Choice(labels(offered)[:MAX_OPTIONS], why))
 
     async def _near(self, collection: str, text: str, seen: int) -> list[Item]:
         hits, _ = await self._finder.find_across([Wish(collection)], text, NAMED_DEPTH, seen)
@@ -396,7 +396,7 @@ class Pipeline:
         for name in contest.names:
             hits, _ = await self._finder.find_across(wishes, name, NAMED_DEPTH, turn.asker.seen, by="text")
             items = [hit.item for hit in hits]
-            item = meant(name, items, turn.meaning.question, language, is_said=contest.is_said)
+            item = meant_by(name, items, turn.meaning.question, language, is_said=contest.is_said)
             if item is None:
                 return None
             found[item.collection, item.id] = item
