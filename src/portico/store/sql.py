@@ -25,7 +25,9 @@ from portico.query import (
     Not,
     Or,
     Order,
+    Query,
     Unmatchable,
+    make_cursor,
     operand,
 )
 
@@ -226,8 +228,12 @@ class Statement:
         numbers = {FieldType.INTEGER, FieldType.NUMBER}
         return " ".join("number" if f.type in numbers else f.type for f in known)
 
-    def position(self, order: Sequence[Order], item: Item) -> list[Any]:
-        """Where an item stands among the terms of an order of typed fields."""
+    def cursor(self, query: Query, last: Item, secret: bytes) -> str:
+        """The cursor of a page that ends with this item, in an order of typed fields."""
+        return make_cursor(query, (self.kinds(query.order), *self._position(query.order, last)), secret)
+
+    def _position(self, order: Sequence[Order], item: Item) -> list[Any]:
+        """Where an item stands among the terms of an order."""
         found: list[Any] = []
         for key in order:
             known = self.collection.field(key.field)

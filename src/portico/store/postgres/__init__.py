@@ -208,8 +208,7 @@ class PostgresStore(PostgresLedger):
         return await self._page(query, where, db)
 
     def cursor(self, query: Query, last: Item) -> str:
-        sql = _statement(self._known.table(query.collection))
-        return make_cursor(query, (sql.kinds(query.order), *sql.position(query.order, last)), self._secret)
+        return _statement(self._known.table(query.collection)).cursor(query, last, self._secret)
 
     async def _page(self, query: Query, where: Filter, db: Connection | None) -> Page:
         asked = query

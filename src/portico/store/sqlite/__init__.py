@@ -192,8 +192,7 @@ class SqliteStore(SqliteLedger):
         return await self._engine.read(work)
 
     def cursor(self, query: Query, last: Item) -> str:
-        sql = _statement(self._known.table(query.collection))
-        return make_cursor(query, (sql.kinds(query.order), *sql.position(query.order, last)), self._secret)
+        return _statement(self._known.table(query.collection)).cursor(query, last, self._secret)
 
     def _page(self, db: Database, table: Table, query: Query) -> Page:
         sql = _statement(table)
