@@ -318,7 +318,8 @@ async def test_a_certificate_with_a_wrong_value_is_refused(inn: Inn) -> None:
         {"nid": "ann"},
         {"issued_by": "inn.example"},
         {"issued_at": "2026-05-01"},
-        {"expires_at": "2026-06-01T00:00:00+00:00"},
+        {"expires_at": "2026-06-01T00:00:00+02:00"},
+        {"expires_at": "2026-06-01T00:00:00"},
         {"expires_at": "2026-13-01T00:00:00Z"},
         {"serial": "first"},
         {"capabilities": "nwp:query"},
@@ -495,6 +496,17 @@ def web(listening: Web) -> Web:
     listening.asked.clear()
     listening.publish()
     return listening
+
+
+@requirement("nwp:identity:times")
+async def test_an_authority_writes_utc_in_either_way(inn: Inn, web: Web) -> None:
+    identity = inn.identity(issuers=[web.url])
+    for said in ("2026-06-01T00:00:00Z", "2026-06-01T00:00:00+00:00", "2026-06-01T00:00:00.123456+00:00"):
+        agent = await identity.caller(shown(web.certificate(expires_at=said)))
+
+        assert agent.name == BOB
+    with pytest.raises(CertificateExpired):
+        await identity.caller(shown(web.certificate(expires_at="2026-04-01T00:00:00+00:00")))
 
 
 async def test_an_agent_of_a_trusted_authority_may_do_what_the_site_file_says(inn: Inn, web: Web) -> None:

@@ -34,7 +34,7 @@ _UNSIGNED = frozenset({"signature", "metadata", "cert_format", "cert_chain"})
 _FRAMES = (None, FRAME, 0x20)
 _NID = re.compile(r"urn:nps:(?:(?:agent|node|org):([\w.-]{1,253}):[\w.-]{1,128}|org:([\w.-]{1,253}))", re.ASCII)
 _SERIAL = re.compile(r"(?:0[xX])?([0-9A-Fa-f]{1,64})")
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z", re.ASCII)
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|\+00:00)", re.ASCII)  # both are UTC
 _BASE64 = re.compile(r"[\w-]{1,200}={0,2}", re.ASCII)
 _ADDRESS = re.compile(r"(\w+)://([^/?#*]+)(/[^?#*]*)?", re.ASCII)
 _DER = bytes.fromhex("302a300506032b6570032100")  # what a SubjectPublicKeyInfo of Ed25519 has before the key
