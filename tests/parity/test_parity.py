@@ -179,7 +179,7 @@ FAILURES: dict[type[SiteError], Told] = {
     errors.BadRequest: Told("INVALID_QUERY", 400, (-32602, 200), 400, ("NWP-ACTION-PARAMS-INVALID", 422)),
     errors.InvalidParams: Told("INVALID_QUERY", 400, (-32602, 200), 422, ("NWP-ACTION-PARAMS-INVALID", 422)),
     errors.TooLarge: Told("TOKEN_LIMIT", 400, (-32600, 413), 413, ("NCP-FRAME-PAYLOAD-TOO-LARGE", 413)),
-    errors.UnknownItem: Told("NOT_FOUND", 200, None, 404, ("NWP-ACTION-NOT-FOUND", 404)),
+    errors.UnknownItem: Told("NOT_FOUND", 200, None, 404, ("NPS-CLIENT-NOT-FOUND", 404)),
     errors.UnknownOperation: Told("NOT_FOUND", 200, (-32602, 200), 404, ("NWP-ACTION-NOT-FOUND", 404)),
     errors.UnknownTask: Told("UNKNOWN_PROMISE", 200, None, 404, ("NWP-TASK-NOT-FOUND", 404)),
     errors.Unauthenticated: Told("UNAUTHENTICATED", 401, (-32041, 401), 401, ("NWP-AUTH-NID-UNTRUSTED-ISSUER", 401)),
@@ -189,15 +189,15 @@ FAILURES: dict[type[SiteError], Told] = {
     ),
     errors.AgentBlocked: Told("FORBIDDEN", 403, (-32043, 403), 403, ("NWP-AUTH-NID-SCOPE-VIOLATION", 403)),
     errors.InvalidToken: Told("FORBIDDEN", 403, (-32043, 403), 403, ("NWP-AUTH-NID-SCOPE-VIOLATION", 403)),
-    errors.Conflict: Told("CONFLICT", 200, None, 409, ("NWP-ACTION-PARAMS-INVALID", 409)),
-    errors.TaskCancelled: Told("CANCELLED", 200, None, 409, ("NWP-TASK-ALREADY-CANCELLED", 410)),
+    errors.Conflict: Told("CONFLICT", 200, None, 409, ("NPS-CLIENT-CONFLICT", 409)),
+    errors.TaskCancelled: Told("CANCELLED", 200, None, 409, ("NPS-CLIENT-GONE", 410)),
     errors.RateLimited: Told("RATE_LIMITED", 429, (-32029, 429), 429, ("NWP-RATE-LIMIT-EXCEEDED", 429)),
     errors.Unavailable: Told("INTERNAL_ERROR", 500, None, 503, ("NWP-NODE-UNAVAILABLE", 503)),
-    errors.TimedOut: Told("TIMEOUT", 200, None, 504, ("NWP-NODE-UNAVAILABLE", 504)),
+    errors.TimedOut: Told("TIMEOUT", 200, None, 504, ("NPS-SERVER-TIMEOUT", 504)),
     errors.Unsupported: Told("UNSUPPORTED", 200, None, 501, ("NWP-QUERY-VECTOR-UNSUPPORTED", 501)),
-    errors.OperationFailed: Told("INTERNAL_ERROR", 200, None, 500, ("NWP-NODE-UNAVAILABLE", 500)),
-    errors.ConfigError: Told("INTERNAL_ERROR", 500, None, 500, ("NWP-NODE-UNAVAILABLE", 500)),
-    errors.SourceError: Told("INTERNAL_ERROR", 500, None, 502, ("NWP-NODE-UNAVAILABLE", 500)),
+    errors.OperationFailed: Told("INTERNAL_ERROR", 200, None, 500, ("NPS-SERVER-INTERNAL", 500)),
+    errors.ConfigError: Told("INTERNAL_ERROR", 500, None, 500, ("NPS-SERVER-INTERNAL", 500)),
+    errors.SourceError: Told("INTERNAL_ERROR", 500, None, 502, ("NPS-SERVER-INTERNAL", 500)),
 }
 INSIDE = {errors.Unavailable, errors.ConfigError, errors.SourceError}
 
@@ -299,7 +299,7 @@ async def test_of_what_should_not_happen_nobody_hears_more_than_that_it_did(face
     async with face(house.port) as ask:
         heard, said = await ask("a quiet room")
 
-    assert heard.code in {"INTERNAL_ERROR", INTERNAL, "about:blank", "NWP-NODE-UNAVAILABLE"}
+    assert heard.code in {"INTERNAL_ERROR", INTERNAL, "about:blank", "NPS-SERVER-INTERNAL"}
     assert "hunter2" not in said
 
 

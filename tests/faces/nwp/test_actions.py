@@ -145,7 +145,7 @@ async def test_what_is_answered_at_once_has_no_task(agent: Agent) -> None:
 
 @requirement("nwp:action:timeout")
 async def test_an_action_ends_when_its_time_is_over(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    late = (504, "NPS-SERVER-TIMEOUT", "NWP-NODE-UNAVAILABLE")
+    late = (504, "NPS-SERVER-TIMEOUT", "NPS-SERVER-TIMEOUT")
     spec = (await agent.get("operations/.nwm")).json()["actions"]["site.wait_for_rain"]
     assert (spec["timeout_ms_default"], spec["timeout_ms_max"]) == (50, 300_000)
 
@@ -252,7 +252,7 @@ async def test_a_task_that_fails_says_why_and_has_no_result(agent: Agent) -> Non
     failed = await agent.ended(answer.json()["task_id"])
 
     assert (failed["status"], failed["result"]) == ("failed", None)
-    assert failed["error"]["code"].startswith("NWP-")
+    assert failed["error"]["code"] == "NPS-CLIENT-CONFLICT"
     assert "There are guests" in failed["error"]["message"]
 
 

@@ -20,7 +20,7 @@ from tests.faces.conftest import key_of
 from tests.faces.nwp.agents import DOORS, Agent, agent_of, code, held, opened_inn, reached, subscribe, subscribed
 from tests.faces.nwp.conftest import serving
 
-from portico.faces.nwp.failures import CODES, STATUSES
+from portico.faces.nwp.failures import CODES, STATUSES, WORKFLOW_CODES
 from portico.faces.nwp.frames import ErrorFrame
 from portico.nip.authority import Authority
 from portico.server import Parts
@@ -312,6 +312,14 @@ async def test_a_code_comes_with_its_two_statuses(inns: Inns, name: str) -> None
 async def test_the_table_has_every_code_that_the_specification_has() -> None:
     assert len(EARNED) == 31
     assert set(EARNED) == {each.error for each in CODES.values() if each.error.startswith("NWP-")}
+
+
+@requirement("nwp:errors:pairs")
+async def test_a_code_has_one_status_whatever_it_is_told_for() -> None:
+    told = {(each.error, each.status) for each in (*CODES.values(), *WORKFLOW_CODES.values())}
+
+    assert len(told) == len({error for error, _ in told})
+    assert {pair for pair in told if pair[0].startswith("NPS-")} <= {(status, status) for status in STATUSES}
 
 
 @requirement(

@@ -111,11 +111,11 @@ async def test_what_fails_at_a_worker_is_told_as_it_failed(inn: Inn, tmp_path: P
         }
 
     assert {name: (status, said["error"]) for name, (status, said) in answers.items()} == {
-        "conflict": (409, "NWP-ACTION-PARAMS-INVALID"),
+        "conflict": (409, "NPS-CLIENT-CONFLICT"),
         "params": (422, "NWP-ACTION-PARAMS-INVALID"),
         "rights": (401, "NWP-AUTH-NID-UNTRUSTED-ISSUER"),
         "unknown": (404, "NWP-ACTION-NOT-FOUND"),
-        "late": (504, "NWP-NODE-UNAVAILABLE"),
+        "late": (504, "NOP-TASK-TIMEOUT"),
     }
 
 

@@ -186,7 +186,8 @@ async def test_nodes_elsewhere_are_asked_at_once_and_each_fails_by_itself(inn: I
     graph = {each["rel"]: each for each in whole["graph"]}
     assert graph["peer"]["data"] == {**CAPSULE, "graph": [{"rel": "b", "node": "https://b.example", "data": CAPSULE}]}
     assert graph["loop"]["error"] == {"code": "NWP-GRAPH-CYCLE", "message": "Been here"}
-    assert {told(graph[name]) for name in ("away", "deep", "huge", "slow")} == {"NWP-NODE-UNAVAILABLE"}
+    assert {told(graph[name]) for name in ("away", "deep", "huge")} == {"NWP-NODE-UNAVAILABLE"}
+    assert told(graph["slow"]) == "NPS-SERVER-TIMEOUT"
     headers, question = peer.heard["peer"]
     assert {name: headers[name] for name in headers if name.startswith("x-nwp-") and name != "x-nwp-budget"} == {
         "x-nwp-depth": "1",

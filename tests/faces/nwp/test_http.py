@@ -622,7 +622,7 @@ async def test_when_the_server_fails_it_says_so_in_the_words_of_the_protocol(
     monkeypatch.setattr(parts.site, "query", broken)
     answer = await client.post("/nwp/rooms/query", json={}, headers={"x-nwp-request-id": ID})
 
-    assert refusal(answer) == (500, "NPS-SERVER-INTERNAL", "NWP-NODE-UNAVAILABLE")
+    assert refusal(answer) == (500, "NPS-SERVER-INTERNAL", "NPS-SERVER-INTERNAL")
     assert "secret" not in answer.text
     assert (answer.headers["cache-control"], answer.json()["request_id"]) == ("no-store", ID)
 

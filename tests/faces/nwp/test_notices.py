@@ -161,7 +161,7 @@ async def test_whoever_does_not_listen_is_given_up_after_three_times_and_the_tas
     assert [headers["x-nwp-signature"] for headers, _ in receiver.heard] == ["ed25519:node"] * 3
     told = json.loads(receiver.heard[0][1])
     assert (told["status"], told["result"]) == ("failed", None)
-    assert told["error"] == {"code": "NWP-ACTION-PARAMS-INVALID", "message": "Nothing to do"}
+    assert told["error"] == {"code": "NPS-CLIENT-CONFLICT", "message": "Nothing to do"}
     assert after == task
 
 

@@ -19,7 +19,14 @@ from portico.errors import (
     UnknownTask,
 )
 from portico.faces.nwp.exchange import Answer, Asking, Exchange
-from portico.faces.nwp.failures import TaskAlreadyCancelled, TaskAlreadyFailed, UnknownAction, UnknownNode, code_of
+from portico.faces.nwp.failures import (
+    TaskAlreadyCancelled,
+    TaskAlreadyFailed,
+    TaskTimedOut,
+    UnknownAction,
+    UnknownNode,
+    code_of,
+)
 from portico.faces.nwp.feeds import moment
 from portico.faces.nwp.frames import AcceptedFrame, ActionFrame, CapsFrame, TaskFrame
 from portico.faces.nwp.gateway import one_step, traced, workflow_of
@@ -215,9 +222,10 @@ class Actions:
         ended = await self._site.tasks.wait(task.id, asking.caller, seconds)
         if not ended.state.is_final:
             await self._site.tasks.cancel(task.id, asking.caller)
-            raise TimedOut(f"It did not finish within {seconds:g} seconds", hint="Invoke it with async.")
+            late = TaskTimedOut if task.call.operation == WORKFLOW else TimedOut
+            raise late(f"It did not finish within {seconds:g} seconds", hint="Invoke it with async.")
         if ended.state != TaskState.COMPLETED:
-            raise error_of(ended)
+            raise _failure_of(ended)
         return ended
 
     def _accepted(self, task: Task, asking: Asking) -> AcceptedFrame:
@@ -235,7 +243,7 @@ class Actions:
 
 def shown(task: Task) -> dict[str, Any]:
     """A task as system.task.status tells it, and as callbacks do."""
-    failed = error_of(task) if task.state == TaskState.FAILED else None
+    failed = _failure_of(task) if task.state == TaskState.FAILED else None
     return {
         "task_id": task.id,
         "status": task.state.value,
@@ -246,6 +254,14 @@ def shown(task: Task) -> dict[str, Any]:
         "result": _result_of(task) if task.state == TaskState.COMPLETED else None,
         "error": {"code": code_of(failed).error, "message": str(failed)} if failed else None,
     }
+
+
+def _failure_of(task: Task) -> SiteError:
+    """What a task failed with; of steps that took too long, in the word that there is for it."""
+    error = error_of(task)
+    if task.call.operation != WORKFLOW or not isinstance(error, TimedOut):
+        return error
+    return TaskTimedOut(error.message, hint=error.hint, **error.details)
 
 
 _FINISHED: Final[Mapping[TaskState, type[SiteError]]] = {

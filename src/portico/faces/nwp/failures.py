@@ -5,7 +5,6 @@ from http import HTTPStatus
 from typing import Final, NamedTuple
 
 from portico.errors import (
-    AlreadyExists,
     BadRequest,
     BudgetExceeded,
     CapabilityMissing,
@@ -39,7 +38,6 @@ from portico.errors import (
     UnknownTask,
     UnsafeRegex,
     Unsupported,
-    VersionMismatch,
 )
 from portico.faces.nwp.frames import ActionFrame, ErrorFrame, Frame, FrameError, SubscribeFrame, TaskFrame
 
@@ -136,6 +134,10 @@ class TaskAlreadyCancelled(Conflict): ...
 class TaskAlreadyFailed(Conflict): ...
 
 
+class TaskTimedOut(TimedOut):
+    """What a gateway gave to workers took too long."""
+
+
 class VersionUnsupported(BadRequest): ...
 
 
@@ -148,9 +150,12 @@ NOT_FOUND = "NPS-CLIENT-NOT-FOUND"
 UNPROCESSABLE = "NPS-CLIENT-UNPROCESSABLE"
 UNAVAILABLE = "NPS-SERVER-UNAVAILABLE"
 INTERNAL = "NPS-SERVER-INTERNAL"
+GONE = "NPS-CLIENT-GONE"
+TIMEOUT = "NPS-SERVER-TIMEOUT"
 
+# A code has the status that section 12 gives it, and no other. What no code is there for is told by its status alone.
 CODES: Final[Mapping[type[SiteError], Code]] = {
-    SiteError: Code(INTERNAL, "NWP-NODE-UNAVAILABLE"),
+    SiteError: Code(INTERNAL, INTERNAL),
     BadRequest: Code(BAD_PARAM, "NWP-QUERY-FILTER-INVALID"),
     WrongMethod: Code("NPS-CLIENT-BAD-FRAME", "NCP-FRAME-UNKNOWN-TYPE"),
     UnreadableFrame: Code("NPS-CLIENT-BAD-FRAME", "NCP-FRAME-UNKNOWN-TYPE"),
@@ -166,8 +171,8 @@ CODES: Final[Mapping[type[SiteError], Code]] = {
     DepthExceeded: Code(BAD_PARAM, "NWP-DEPTH-EXCEEDED"),
     GraphCycle: Code(UNPROCESSABLE, "NWP-GRAPH-CYCLE"),
     VersionUnsupported: Code(BAD_PARAM, "NWP-MANIFEST-VERSION-UNSUPPORTED"),
-    NotFound: Code(NOT_FOUND, "NWP-ACTION-NOT-FOUND"),
-    UnknownNode: Code(NOT_FOUND, "NPS-CLIENT-NOT-FOUND"),
+    NotFound: Code(NOT_FOUND, NOT_FOUND),
+    UnknownNode: Code(NOT_FOUND, NOT_FOUND),
     UnknownAction: Code(NOT_FOUND, "NWP-ACTION-NOT-FOUND"),
     UnknownOperation: Code(NOT_FOUND, "NWP-ACTION-NOT-FOUND"),
     UnknownTask: Code(NOT_FOUND, "NWP-TASK-NOT-FOUND"),
@@ -180,12 +185,10 @@ CODES: Final[Mapping[type[SiteError], Code]] = {
     Forbidden: Code(FORBIDDEN, "NWP-AUTH-NID-SCOPE-VIOLATION"),
     CapabilityMissing: Code(FORBIDDEN, "NWP-AUTH-NID-CAPABILITY-MISSING"),
     OutOfScope: Code(FORBIDDEN, "NWP-AUTH-NID-SCOPE-VIOLATION"),
-    Conflict: Code(CONFLICT, "NWP-ACTION-PARAMS-INVALID"),
+    Conflict: Code(CONFLICT, CONFLICT),
     AnchorStale: Code(CONFLICT, "NCP-ANCHOR-STALE"),
-    VersionMismatch: Code(CONFLICT, "NWP-ACTION-PARAMS-INVALID"),
-    AlreadyExists: Code(CONFLICT, "NWP-ACTION-PARAMS-INVALID"),
     KeyInUse: Code(CONFLICT, "NWP-ACTION-IDEMPOTENCY-CONFLICT"),
-    TaskCancelled: Code("NPS-CLIENT-GONE", "NWP-TASK-ALREADY-CANCELLED"),
+    TaskCancelled: Code(GONE, GONE),
     TaskFinished: Code(CONFLICT, "NWP-TASK-ALREADY-COMPLETED"),
     TaskAlreadyCancelled: Code(CONFLICT, "NWP-TASK-ALREADY-CANCELLED"),
     TaskAlreadyFailed: Code(CONFLICT, "NWP-TASK-ALREADY-FAILED"),
@@ -195,13 +198,14 @@ CODES: Final[Mapping[type[SiteError], Code]] = {
     StreamLimit: Code("NPS-STREAM-LIMIT", "NCP-STREAM-LIMIT-EXCEEDED"),
     Unavailable: Code(UNAVAILABLE, "NWP-NODE-UNAVAILABLE"),
     SubscriptionInterrupted: Code(UNAVAILABLE, "NWP-SUBSCRIBE-INTERRUPTED"),
-    TimedOut: Code("NPS-SERVER-TIMEOUT", "NWP-NODE-UNAVAILABLE"),
+    TimedOut: Code(TIMEOUT, TIMEOUT),
+    TaskTimedOut: Code(TIMEOUT, "NOP-TASK-TIMEOUT"),
     Unsupported: Code(UNSUPPORTED, "NWP-QUERY-VECTOR-UNSUPPORTED"),
     VectorUnsupported: Code(UNSUPPORTED, "NWP-QUERY-VECTOR-UNSUPPORTED"),
     AggregateUnsupported: Code(UNSUPPORTED, "NWP-QUERY-AGGREGATE-UNSUPPORTED"),
     StreamUnsupported: Code(UNSUPPORTED, "NWP-QUERY-STREAM-UNSUPPORTED"),
     SubscribeFilterUnsupported: Code(UNSUPPORTED, "NWP-SUBSCRIBE-FILTER-UNSUPPORTED"),
-    OperationFailed: Code(INTERNAL, "NWP-NODE-UNAVAILABLE"),
+    OperationFailed: Code(INTERNAL, INTERNAL),
 }
 
 FRAME_CODES: Final[Mapping[str, str]] = {
