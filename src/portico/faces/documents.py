@@ -14,6 +14,7 @@ from portico.faces.wire import is_own_host
 FRESH_SECONDS = 60  # that a document may be shown without asking again
 MAX_ACCEPT = 2000  # characters of an Accept header that are read: finding its quotes costs their square
 MAX_RANGES = 64  # of an Accept header that are read
+VARY = ("accept", "x-nwp-agent")  # what decides at one address whether there is a page for people or a node of NWP
 
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _TAG = re.compile(r'(?:W/)?("[^"]*")')

@@ -23,7 +23,7 @@ from portico.calls import Caller
 from portico.catalog import ID, Collection
 from portico.config import Config, Server
 from portico.errors import SiteError, UnknownCollection
-from portico.faces.documents import document, preferred
+from portico.faces.documents import VARY, document, preferred
 from portico.faces.nlweb.shapes import linked_data
 from portico.faces.operations import answering, metered, problem
 from portico.faces.wire import base_of
@@ -68,12 +68,12 @@ def routes(site: Site, config: Config, counts: Counts) -> list[BaseRoute]:
             is_first=not query.cursor,
             previous=await _before(site, query),
         )
-        return document(request, collection_page(listing), HTML, ITEM_HEADERS, server=config.server)
+        return document(request, collection_page(listing), HTML, ITEM_HEADERS, server=config.server, vary=VARY)
 
     async def home(request: Request, caller: Caller) -> Response:
         readable = [site.catalog.collections[name] for name in site.gate.readable(caller)]
         page = home_page(site, config.site.description, counts(), readable, config.chat.path)
-        return document(request, page, HTML, ASKING_HEADERS, server=None)
+        return document(request, page, HTML, ASKING_HEADERS, server=None, vary=VARY)
 
     refused = partial(_refusal, site.name)
     return [

@@ -154,7 +154,7 @@ async def test_each_node_serves_the_paths_of_its_type(client: httpx.AsyncClient)
         "rooms/actions/status/",
         "rooms/actions/other/x",
         "nobody/.nwm",
-        ".nwm",
+        ".nwn",
         "%2e%2e",
     ],
 )
@@ -226,6 +226,41 @@ async def test_any_mark_of_the_protocol_is_answered_with_the_manifest(
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/nwp-manifest+json")
     assert answer.json() == (await client.get("/nwp/rooms/.nwm")).json()
     assert answer.headers["vary"].startswith("accept, x-nwp-agent")
+
+
+@requirement("nwp:http:overlay-agent", "nwp:http:overlay-browser", "nwp:http:overlay-pages")
+@pytest.mark.parametrize(("path", "node"), [("/", "site"), ("/collections/rooms", "rooms")])
+async def test_a_page_of_the_site_is_a_node_for_agents(client: httpx.AsyncClient, path: str, node: str) -> None:
+    browser = await client.get(path, headers={"accept": "text/html"})
+    agent = await client.get(path, headers={"x-nwp-agent": "urn:nps:agent:ca.example:ann", "accept": "text/html"})
+    reader = await client.get(path, headers={"accept": "application/nwp-capsule"})
+
+    assert (browser.status_code, browser.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert [each.headers["content-type"] for each in (agent, reader)] == ["application/nwp-manifest+json"] * 2
+    assert agent.json() == (await client.get(f"/nwp/{node}/.nwm")).json()
+    assert all(each.headers["vary"].startswith("accept, x-nwp-agent") for each in (browser, agent, reader))
+
+
+@requirement("nwp:http:overlay-pages")
+async def test_a_page_of_what_there_is_not_is_no_node(client: httpx.AsyncClient) -> None:
+    agent = {"x-nwp-agent": "urn:nps:agent:ca.example:ann"}
+
+    assert refusal(await client.get("/collections/nothing", headers=agent)) == NOT_FOUND
+    assert (await client.get("/collections/nothing", headers={"accept": "text/html"})).status_code == 404
+    assert (await client.post("/", headers=agent)).status_code == 405
+
+
+@requirement("nwp:nodes:default")
+async def test_an_address_without_a_node_is_the_one_of_the_site(client: httpx.AsyncClient) -> None:
+    manifest, schema = await client.get("/nwp/.nwm"), await client.get("/nwp/.schema")
+    found = await client.post("/nwp/query", json={"limit": 1})
+    task = await client.get(f"/nwp/actions/status/{ID}")
+
+    assert manifest.json() == (await client.get("/nwp/site/.nwm")).json()
+    assert schema.json() == (await client.get("/nwp/site/.schema")).json()
+    assert (found.status_code, found.headers["x-nwp-node-type"]) == (200, "complex")
+    assert (task.status_code, task.json()["error"]) == (404, "NWP-TASK-NOT-FOUND")
+    assert refusal(await client.get("/nwp/nothing/.nwm")) == NOT_FOUND
 
 
 @requirement("nwp:http:overlay-marks")

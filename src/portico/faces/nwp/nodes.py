@@ -257,7 +257,7 @@ _TASK_ACTIONS = {
 def _made(site: Site, catalog: Catalog) -> Iterator[Node]:
     """All nodes. Those of the site have their names first; a collection that is called the same gets another."""
     public = catalog.public
-    names = {each.name: _free(each.name) for each in public}
+    names = {each.name: node_of(each.name) for each in public}
     anchors = {each.name: Anchor(each.anchor_id, each.schema) for each in public}
     groups = {each.name: _actions(catalog, each) for each in public}
     own = {f"{SITE}.{each.name}": each for each in _own(catalog)}
@@ -274,7 +274,8 @@ def _made(site: Site, catalog: Catalog) -> Iterator[Node]:
     yield Node(SITE, "complex", site.name, collections=anchors, actions={**at_home, **everything}, leads_to=memory)
 
 
-def _free(name: str) -> str:
+def node_of(name: str) -> str:
+    """The name of the node of a collection."""
     return f"{name}-items" if name in {SITE, OPERATIONS, GATEWAY} else name
 
 

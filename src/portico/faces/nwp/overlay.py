@@ -24,7 +24,7 @@ from portico.budget import Cost
 from portico.calls import Caller
 from portico.config import Config
 from portico.errors import BadRequest, Forbidden, RateLimited, SiteError, Unauthenticated
-from portico.faces.documents import document, preferred
+from portico.faces.documents import VARY, document, preferred
 from portico.faces.nwp.actions import Accepted, Actions
 from portico.faces.nwp.anchors import frame_of
 from portico.faces.nwp.exchange import Answer, Asking, Exchange
@@ -60,7 +60,7 @@ from portico.faces.nwp.frames import (
     encode,
     encode_value,
 )
-from portico.faces.nwp.nodes import INVOKE, MANIFEST, PREFIX, SITE, Node
+from portico.faces.nwp.nodes import INVOKE, MANIFEST, PREFIX, SITE, Node, node_of
 from portico.faces.nwp.versions import is_older
 from portico.faces.wire import BEARER, EventStream, base_of, begin, body_of, credentials, is_from_elsewhere
 from portico.observe import Broke, Observe
@@ -80,7 +80,6 @@ BASES: Final = 64  # addresses that the site was called by
 READ: Final = 512  # short bodies of which is kept what they are
 SHORT: Final = 2048  # bytes
 NUMBERS: Final = ("x-nwp-budget", "x-nwp-depth")
-VARY: Final = ("accept", "x-nwp-agent")  # what a page or a manifest is shown by
 # Clients of this kind take whatever they have read for one frame: they are given time to read one before the next.
 HASTY: Final = "application/x-nps-frame"
 PACE_SECONDS: Final = 0.005
@@ -92,6 +91,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.IGNORECASE
 # What there is below a node's address, and the one method that it is asked with (3.2).
 TASKS: Final = "actions/status/"
 STATUS: Final = f"{TASKS}{{task}}"
+PAGES: Final = "/collections/"  # below it is a page for every collection
 PATHS: Final[Mapping[str, str]] = {
     "": "GET",
     ".nwm": "GET",
@@ -245,15 +245,22 @@ class Overlay:
     def _arrived(
         self, scope: Scope, receive: Receive, send: Send, key: Hashable | None = None, body: bytes | None = None
     ) -> Arrived:
-        headers = {name.decode("latin-1"): value.decode("latin-1").strip() for name, value in scope["headers"]}
-        _, _, name, below, *_ = (*scope["path"].split("/", 3), "", "")
-        below = below.removesuffix("/")
+        headers = _headers(scope)
+        name, below = self._place(scope["path"])
         task = below.removeprefix(TASKS) if below.startswith(TASKS) else ""
         id = _uuid(headers.get("x-nwp-request-id")) or str(uuid.uuid4())  # streams are stopped by it
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         base = self._base(scope, headers)
         wanted = STATUS if task else below
-        return Arrived(scope, receive, send, headers, method, name or SITE, wanted, task, id, base, key, body)
+        return Arrived(scope, receive, send, headers, method, name, wanted, task, id, base, key, body)
+
+    def _place(self, path: str) -> tuple[str, str]:
+        """The node that a path leads to, and what is wanted of it. Without a node it is for the site's."""
+        _, _, name, below, *_ = (*path.split("/", 3), "", "")
+        whole = f"{name}/{below}".removesuffix("/")
+        if name not in self._exchange.nodes.all and (whole in PATHS or whole.startswith(TASKS)):
+            return SITE, whole
+        return name, below.removesuffix("/")
 
     def _base(self, scope: Scope, headers: Headers) -> str:
         key = scope["scheme"], headers.get("host", "")
@@ -572,7 +579,10 @@ def _spent(cost: Cost | None) -> dict[str, str]:
 
 
 class Front:
-    """Takes requests for nodes before all others: they are many, and small."""
+    """Takes requests for nodes before all others: they are many, and small.
+
+    A page that shows what a node has is that node, too, for whoever shows a mark of NWP (2.2).
+    """
 
     def __init__(self, app: ASGIApp, overlay: Overlay, observe: Observe) -> None:
         async def broke(request: Request, error: Exception) -> Response:
@@ -586,8 +596,20 @@ class Front:
         self._nodes = ServerErrorMiddleware(overlay, handler=broke)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_node = scope["type"] == "http" and (scope["path"] == PREFIX or scope["path"].startswith(f"{PREFIX}/"))
-        await (self._nodes if is_node else self._app)(scope, receive, send)
+        if scope["type"] == "http" and (scope["path"] == PREFIX or scope["path"].startswith(f"{PREFIX}/")):
+            await self._nodes(scope, receive, send)
+        elif (name := _node_behind(scope)) and _is_marked(_headers(scope)):
+            await self._nodes({**scope, "path": f"{PREFIX}/{name}"}, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+def _node_behind(scope: Scope) -> str:
+    """The node that has what a page shows; mostly none."""
+    if scope["type"] != "http" or scope["method"] not in {"GET", "HEAD"}:
+        return ""
+    path: str = scope["path"]
+    return SITE if path == "/" else node_of(path.removeprefix(PAGES)) if path.startswith(PAGES) else ""
 
 
 def _wants_frame(accept: str, headers: Headers) -> bool:
@@ -597,13 +619,19 @@ def _wants_frame(accept: str, headers: Headers) -> bool:
     return not any(kind in headers.get("content-type", "").lower() for kind in FRAMES)
 
 
+def _headers(scope: Scope) -> Headers:
+    return {name.decode("latin-1"): value.decode("latin-1").strip() for name, value in scope["headers"]}
+
+
 def _is_program(headers: Headers) -> bool:
-    """Whether a request shows a mark of NWP (2.2), or likes JSON better than pages."""
-    accept = headers.get("accept", "").lower()
-    kinds = f"{accept} {headers.get('content-type', '').lower()}"
-    if any(name.startswith("x-nwp-") for name in headers) or any(mark in kinds for mark in MARKS):
-        return True
-    return preferred(accept, (HTML, JSON)) == JSON
+    """Whether a request shows a mark of NWP, or likes JSON better than pages."""
+    return _is_marked(headers) or preferred(headers.get("accept", "").lower(), (HTML, JSON)) == JSON
+
+
+def _is_marked(headers: Headers) -> bool:
+    """Whether a request shows a mark of NWP (2.2)."""
+    kinds = f"{headers.get('accept', '')} {headers.get('content-type', '')}".lower()
+    return any(name.startswith("x-nwp-") for name in headers) or any(mark in kinds for mark in MARKS)
 
 
 def _check_has(node: Node, below: str) -> None:
