@@ -274,6 +274,11 @@ class Begun(Generic[T]):
         self._first = first
         self._rest = rest
 
+    @property
+    def first(self) -> T | None:
+        """What came first, until it is read; None if nothing did."""
+        return self._first[0] if self._first else None
+
     def __aiter__(self) -> AsyncIterator[T]:
         return self
 

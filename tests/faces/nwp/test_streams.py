@@ -89,6 +89,7 @@ async def test_a_stream_comes_in_frames_of_limit_records_one_to_a_chunk(
     shown = [part_of(raw) for raw in found]
     assert "content-type: application/nwp-capsule" in head
     assert f"x-nwp-request-id: {REQUEST}" in head
+    assert f"x-nwp-schema: {anchor}" in head
     assert [[each["n"] for each in part.data] for part in shown] == [
         list(range(24, 14, -1)),
         list(range(14, 4, -1)),

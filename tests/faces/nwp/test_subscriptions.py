@@ -85,7 +85,9 @@ async def told(listener: Listener, count: int) -> list[tuple[int, str, str]]:
 # What is told
 
 
-@requirement("nwp:subscribe:ack", "nwp:subscribe:events", "nwp:subscribe:event-form", "nwp:diff:seq")
+@requirement(
+    "nwp:subscribe:ack", "nwp:subscribe:events", "nwp:subscribe:event-form", "nwp:diff:seq", "nwp:headers:schema"
+)
 @pytest.mark.parametrize("form", ["bare", Tier.JSON, Tier.MSGPACK])
 async def test_a_subscription_is_acknowledged_and_then_tells_of_changes(
     parts: Parts, agent: Agent, form: str | Tier
@@ -110,10 +112,11 @@ async def test_a_subscription_is_acknowledged_and_then_tells_of_changes(
         ("2", 2, rooms[1].id),
     ]
     assert listener.tier == (form if isinstance(form, Tier) else Tier.JSON)
+    assert listener.headers["x-nwp-schema"] == anchor
     shown = {name: listener.headers.get(name) for name in ("content-type", "cache-control", "x-accel-buffering")}
     assert shown == {
         "content-type": "text/event-stream; charset=utf-8",
-        "cache-control": "no-store",
+        "cache-control": "no-cache, no-store",
         "x-accel-buffering": "no",
     }
 

@@ -41,7 +41,7 @@ class Feed:
     def __init__(self, following: Following, anchor: str, again: Again | None) -> None:
         self.id = following.id
         self._following = following
-        self._anchor = anchor
+        self.anchor = anchor  # of the records that it tells of
         self._again = again
         said = {"resumed": following.resumed, "effective_filter": dict(following.filter)}
         self.ack = acknowledged(following.id, "subscribed", following.last, **said)
@@ -75,7 +75,7 @@ class Feed:
         self, seq: int, base: int, patch: list[dict[str, Any]], kind: str, at: datetime, entity: str | None = None
     ) -> DiffFrame:
         return DiffFrame(
-            anchor_ref=self._anchor,
+            anchor_ref=self.anchor,
             base_seq=base,
             patch=patch,
             entity_id=entity,

@@ -370,6 +370,8 @@ class Overlay:
             asking, form = msgspec.structs.replace(asking, tier=Tier.JSON), BARE
         begun = await begin(self._feeds.stopping(self._exchange.stream(frame, asking), asking, frame.request_id))
         headers = self._said(asking.node, asking.caller, asking.id)
+        if begun.first and begun.first.anchor_ref:
+            headers["x-nwp-schema"] = begun.first.anchor_ref
 
         pause = PACE_SECONDS if HASTY in arrived.headers.get("accept", "") else 0.0
 
@@ -409,7 +411,8 @@ class Overlay:
             await self._send_capsule(arrived, Answer(feed.ack), asking, form)
 
     async def _send_events(self, arrived: Arrived, feed: Feed, asking: Asking, form: Form) -> None:
-        headers = self._said(asking.node, asking.caller, asking.id)
+        headers = {**self._said(asking.node, asking.caller, asking.id), "x-nwp-schema": feed.anchor}
+        headers["cache-control"] = f"no-cache, {headers['cache-control']}"  # the first is what 8.4 and its readers know
 
         async def events() -> AsyncGenerator[bytes]:
             yield _event(feed.ack, form.tier)
