@@ -162,6 +162,7 @@ class Flow:
     def __init__(self, *, is_feed: bool) -> None:
         self.is_feed = is_feed  # of a subscription, which can be taken up again
         self.seq = 0  # of the next frame
+        self.is_ended = False  # whether its reader wants no more
         self.sending: asyncio.Task[None] | None = None
         self._left: int | None = None
         self._granted = asyncio.Event()
@@ -169,6 +170,11 @@ class Flow:
     def grant(self, frames: int | None) -> None:
         self._left = frames
         self._granted.set()
+
+    def end(self) -> None:
+        """Let one that waits come to its end."""
+        self.is_ended = True
+        self.grant(None)
 
     async def turn(self) -> None:
         """Wait until one more may be sent."""
@@ -390,7 +396,7 @@ class Session(asyncio.Protocol):
                 flow = self._flows.get(asked.stream_id)
                 told = await self._answering.feeds.told(asked, asking)
                 if flow and asked.action == "unsubscribe":
-                    flow.grant(None)  # so that one that waits comes to its end
+                    flow.end()
                 return told
             case ActionFrame() | TaskFrame():
                 return (await self._answering.actions.invoke(asked, asking)).frame
@@ -478,6 +484,9 @@ class Session(asyncio.Protocol):
             async with aclosing(feeds.stopping(exchange.stream(frame, asking), asking)) as parts:
                 async for part in parts:
                     await flow.turn()
+                    if flow.is_ended:  # what waited goes beyond what its reader wanted
+                        await self._send(self._written(_end_of(part)))
+                        break
                     await self._send(self._written(part, is_final=part.is_last))
                     flow.seq = part.seq + 1
         except SiteError as error:
@@ -497,6 +506,8 @@ class Session(asyncio.Protocol):
                 async with aclosing(cast("AsyncGenerator[Frame]", aiter(feed))) as events:
                     async for each in events:
                         await flow.turn()
+                        if flow.is_ended:
+                            break
                         await self._send(self._written(_with_stream(each, id)))
             finally:
                 await feed.aclose()
@@ -585,6 +596,11 @@ def _refusal(error: SiteError, tag: Tag, tier: Tier) -> bytes:
 def _broken(id: str, flow: Flow, error: SiteError) -> StreamFrame:
     """The last frame of a stream that cannot go on."""
     return StreamFrame(stream_id=id, seq=flow.seq, is_last=True, data=[], error_code=code_of(error).error)
+
+
+def _end_of(part: StreamFrame) -> StreamFrame:
+    """The last frame of a stream that its reader ended, in the place of one with records."""
+    return StreamFrame(stream_id=part.stream_id, seq=part.seq, is_last=True, data=[])
 
 
 def _with_stream(frame: Frame, id: str) -> Frame:
