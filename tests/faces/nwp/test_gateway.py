@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from tests.conformance.requirements import requirement
 from tests.faces.conftest import Inn, asking
@@ -182,6 +183,21 @@ async def test_a_task_of_several_steps_is_accepted_run_once_and_its_result_told(
     assert (other.status_code, other.json()["error"]) == (409, "NWP-ACTION-IDEMPOTENCY-CONFLICT")
     assert (skipped["status"], skipped["result"]) == ("completed", None)
     assert (written.status_code, written.json()["status"], elsewhere.status_code) == (202, "pending", 404)
+
+
+@requirement("nwp:gateway:dag")
+@pytest.mark.parametrize("dag", [[], None, "steps", {}, {"nodes": {}}])
+@pytest.mark.parametrize("named", [{"frame": "0x40"}, {"frame": 64}, {}])
+async def test_what_is_no_dag_is_told_as_that_also_without_a_header(
+    inn: Inn, tmp_path: Path, dag: Any, named: dict[str, Any]
+) -> None:
+    async with house(inn, tmp_path) as parts, asking(parts) as client:
+        bare = await client.post("/nwp/gateway/invoke", json={**named, "task_id": "t", "dag": dag})
+        payload = msgspec.json.encode({**named, "task_id": "t", "dag": dag})
+        framed = await client.post("/nwp/gateway/invoke", content=b"\x40\x04" + len(payload).to_bytes(2) + payload)
+
+    told = [(each.status_code, each.json()["status"], each.json()["error"]) for each in (bare, framed)]
+    assert told == [(400, "NPS-CLIENT-BAD-FRAME", "NOP-TASK-DAG-INVALID")] * 2
 
 
 @requirement("nwp:gateway:dag", "nwp:gateway:delegation")

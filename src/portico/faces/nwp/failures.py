@@ -271,5 +271,6 @@ MEMBERS: Final[Mapping[type[Frame], type[SiteError]]] = {
 _MEMBERS: Final[Mapping[str, type[SiteError]]] = {
     "aggregate": InvalidAggregate,
     "cursor": InvalidCursor,
+    "dag": InvalidWorkflow,
     "params": InvalidParams,
 }

@@ -15,6 +15,7 @@ from portico.faces.nwp.frames import (
     Tier,
     Type,
     decode,
+    decode_any,
     decode_as,
     encode,
     encode_value,
@@ -23,6 +24,7 @@ from portico.faces.nwp.frames import (
 CAPSULE: Final = "application/nwp-capsule"
 # The type as specified; the profile is for clients that look for their own word in it.
 FRAMED_CAPSULE: Final = f'{CAPSULE}; profile="application/nwp-frame application/x-nps-frame"'
+TASK: Final = f"0x{Type.TASK:x}"
 _MAPS = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))  # first bytes of a MessagePack object
 
 
@@ -77,10 +79,22 @@ def _bare(kind: type[Frame], body: bytes, tier: Tier) -> Frame:
     """A frame without a header. Where actions are invoked it may be a whole task, as it may be with one."""
     try:
         return decode_as(kind, body, tier)
-    except FrameError as error:
-        if kind is not ActionFrame:
+    except FrameError:
+        if kind is not ActionFrame or not _is_task(body, tier):
             raise
-        try:
-            return decode_as(TaskFrame, body, tier)
-        except FrameError:
-            raise error from None
+        return decode_as(TaskFrame, body, tier)
+
+
+def _is_task(body: bytes, tier: Tier) -> bool:
+    """Whether an object that is no action is meant as a task: it says so, or has its steps."""
+    match decode_any(body, tier):
+        case {"action_id": _}:
+            return False
+        case {"frame": str(said)}:
+            return said.lower() == TASK
+        case {"frame": int(said)}:
+            return said == Type.TASK
+        case {"dag": _}:
+            return True
+        case _:
+            return False
