@@ -458,6 +458,23 @@ async def test_a_body_that_is_too_large_is_refused(client: httpx.AsyncClient, pa
         assert refusal(answer) == (413, "NPS-LIMIT-PAYLOAD", "NCP-FRAME-PAYLOAD-TOO-LARGE")
 
 
+@requirement("nwp:header:too-large")
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\x10\x84\xff\xff\xff\xff\x00\x00{}",
+        b"\x10\x84\x00\x00\x7f\xff\xff\xff{}",
+        b"\x10\x04\x11\x70" + b'{"limit":1}'.ljust(70_000),
+    ],
+)
+async def test_a_header_that_announces_too_much_or_has_no_room_for_it_is_told_so(
+    client: httpx.AsyncClient, body: bytes
+) -> None:
+    answer = await client.post("/nwp/rooms/query", content=body)
+
+    assert refusal(answer) == (413, "NPS-LIMIT-PAYLOAD", "NCP-FRAME-PAYLOAD-TOO-LARGE")
+
+
 # Answers
 
 

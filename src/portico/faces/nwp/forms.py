@@ -8,6 +8,7 @@ from portico.faces.nwp.failures import MEMBERS, unreadable
 from portico.faces.nwp.frames import (
     FRAMES,
     LARGEST,
+    LARGEST_EXTENDED,
     ActionFrame,
     Frame,
     FrameError,
@@ -59,15 +60,15 @@ def _is_framed(body: bytes) -> bool:
     return body[0] != Type.IDENT or not body.lstrip().startswith(b"{")
 
 
-def read_frame(body: bytes, kind: type[Frame]) -> tuple[Frame, Form]:
-    """The frame that bytes are, and how it was written."""
+def read_frame(body: bytes, kind: type[Frame], largest: int = LARGEST_EXTENDED) -> tuple[Frame, Form]:
+    """The frame that bytes are, and how it was written. Its payload has `largest` bytes at most."""
     try:
         if not _is_framed(body):
             tier = Tier.MSGPACK if body and body[0] in _MAPS else Tier.JSON
             return _bare(kind, body or b"{}", tier), Form(tier, is_framed=False)
         if body[0] not in FRAMES:  # before its second byte is taken for flags
             raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "This is neither a frame that is known here nor an object")
-        frame = decode(body)
+        frame = decode(body, largest)
         if not isinstance(frame, (ActionFrame, TaskFrame) if kind is ActionFrame else kind):
             raise FrameError("NCP-FRAME-UNKNOWN-TYPE", f"A frame of type 0x{frame.TYPE:02X} is not read here")
         return frame, Form(Tier(body[1] & 1), is_framed=True)

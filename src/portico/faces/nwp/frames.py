@@ -404,9 +404,7 @@ def decode(raw: bytes, largest: int = LARGEST_EXTENDED) -> Frame:
     frame = _read_quickly(raw, _USUAL, largest)
     if frame is not None:
         return frame
-    header = whole_header(raw)
-    if header.length > largest:
-        raise _too_large(header.length, largest)
+    header = whole_header(raw, largest)
     return decode_payload(header, memoryview(raw)[header.size :])
 
 
@@ -424,9 +422,13 @@ def _read_quickly(raw: bytes, decoders: Mapping[int, Any], largest: int) -> Any:
         return None
 
 
-def whole_header(raw: bytes) -> Header:
-    """The header of bytes that are one whole frame."""
+def whole_header(raw: bytes, largest: int = LARGEST_EXTENDED) -> Header:
+    """The header of bytes that are one whole frame, with a payload that is not larger than `largest`."""
     header = read_header(raw, len(raw) - _LONG.size)
+    if header and header.length > largest:
+        raise _too_large(header.length, largest)
+    if header and not header.is_extended and len(raw) - header.size > LARGEST:
+        raise _too_large(len(raw) - header.size, LARGEST)  # the two bytes that it has cannot say so
     if header is None or header.size + header.length != len(raw):
         raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "The bytes are not one whole frame")
     return header

@@ -315,7 +315,7 @@ class Overlay:
         is_kept = kind is QueryFrame and len(body) <= SHORT
         found = self._frames.get(body) if is_kept else None
         if found is None:
-            frame, form = read_frame(body, kind)
+            frame, form = read_frame(body, kind, self._site.limits.payload_bytes)
             found = frame, replace(form, is_kept=is_kept)
             if is_kept:
                 self._frames.put(body, found)
