@@ -48,6 +48,7 @@ from portico.faces.nwp.frames import (
     Type,
     decode,
     encode,
+    encode_value,
 )
 from portico.server import Parts
 
@@ -584,6 +585,20 @@ async def test_a_request_is_answered_under_its_id(
     else:
         assert {in_header, in_body}.isdisjoint(ids)
         assert len(set(ids)) == 2
+
+
+@requirement("nwp:errors:request-id", "nwp:headers:request-id")
+@pytest.mark.parametrize("name", ["framed MessagePack", "framed JSON", "bare MessagePack", "bare JSON"])
+async def test_a_frame_with_a_wrong_member_is_refused_under_its_id(client: httpx.AsyncClient, name: str) -> None:
+    said = {"request_id": ID, "limit": "many"}
+    tier = Tier.JSON if "JSON" in name else Tier.MSGPACK
+    payload = encode_value(said, tier)
+    header = bytes((Type.QUERY, 4 | tier)) + len(payload).to_bytes(2) if "framed" in name else b""
+
+    answer = await client.post("/nwp/rooms/query", content=header + payload)
+
+    assert refusal(answer) == (400, "NPS-CLIENT-BAD-PARAM", "NWP-QUERY-FILTER-INVALID")
+    assert answer.json()["request_id"] == ID
 
 
 @requirement("nwp:headers:request-id")

@@ -20,6 +20,7 @@ from portico.faces.nwp.frames import (
     decode_as,
     encode,
     encode_value,
+    whole_header,
 )
 
 CAPSULE: Final = "application/nwp-capsule"
@@ -64,7 +65,7 @@ def read_frame(body: bytes, kind: type[Frame], largest: int = LARGEST_EXTENDED) 
     """The frame that bytes are, and how it was written. Its payload has `largest` bytes at most."""
     try:
         if not _is_framed(body):
-            tier = Tier.MSGPACK if body and body[0] in _MAPS else Tier.JSON
+            tier = _tier_of(body)
             return _bare(kind, body or b"{}", tier), Form(tier, is_framed=False)
         if body[0] not in FRAMES:  # before its second byte is taken for flags
             raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "This is neither a frame that is known here nor an object")
@@ -74,6 +75,28 @@ def read_frame(body: bytes, kind: type[Frame], largest: int = LARGEST_EXTENDED) 
         return frame, Form(Tier(body[1] & 1), is_framed=True)
     except FrameError as error:
         raise unreadable(error, MEMBERS.get(kind, BadRequest)) from error
+
+
+def request_id_of(body: bytes) -> str | None:
+    """The id that a request has by its body, though what else it says may be of no use."""
+    try:
+        if _is_framed(body):
+            header = whole_header(body)
+            said = decode_any(body[header.size :], header.tier)
+        else:
+            said = decode_any(body, _tier_of(body))
+    except FrameError:
+        return None
+    match said:
+        case {"request_id": str(id)}:
+            return id
+        case _:
+            return None
+
+
+def _tier_of(body: bytes) -> Tier:
+    """Of an object without a header."""
+    return Tier.MSGPACK if body and body[0] in _MAPS else Tier.JSON
 
 
 def _bare(kind: type[Frame], body: bytes, tier: Tier) -> Frame:

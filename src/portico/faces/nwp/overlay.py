@@ -47,7 +47,7 @@ from portico.faces.nwp.familiar import (
     written,
 )
 from portico.faces.nwp.feeds import Feed, Feeds
-from portico.faces.nwp.forms import BARE, CAPSULE, Form, read_frame
+from portico.faces.nwp.forms import BARE, CAPSULE, Form, read_frame, request_id_of
 from portico.faces.nwp.frames import (
     ActionFrame,
     ErrorFrame,
@@ -172,7 +172,12 @@ class Overlay:
         """Answers a frame of this kind. What is refused then is told under the id that the frame has."""
 
         async def handle(arrived: Arrived, node: Node, caller: Caller) -> None:
-            frame, form = await self._read(arrived, kind, caller)
+            whole = await self._site.unless_refused(self._whole(arrived), caller)
+            try:
+                frame, form = await self._read(whole, kind, caller)
+            except SiteError as error:
+                await self._refuse(whole.called(request_id_of(whole.body or b"")), node, caller, error)
+                return
             called = arrived.called(getattr(frame, "request_id", None))
             try:
                 await answer(called, node, caller, frame, form)
@@ -304,12 +309,16 @@ class Overlay:
         """The frame that a body is. What cannot be read costs as much as what can."""
         return await self._site.unless_refused(self._parsed(arrived, kind), caller)
 
+    async def _whole(self, arrived: Arrived) -> Arrived:
+        """The same with its body."""
+        if arrived.body is not None:
+            return arrived
+        return replace(arrived, body=await body_of(arrived.receive, arrived.headers, self._site.limits.payload_bytes))
+
     async def _parsed(self, arrived: Arrived, kind: type[T]) -> tuple[T, Form]:
         for name in NUMBERS:
             _natural(arrived.headers, name)
-        body = arrived.body
-        if body is None:
-            body = await body_of(arrived.receive, arrived.headers, self._site.limits.payload_bytes)
+        body = arrived.body or b""
         # The same question is the same bytes, and then the same frame: what follows from it is known by it. Of others
         # nothing is kept: an operation may change what it is given.
         is_kept = kind is QueryFrame and len(body) <= SHORT
