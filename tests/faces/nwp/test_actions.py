@@ -57,6 +57,7 @@ async def test_an_action_is_answered_with_its_result_under_the_schema_that_the_m
         "anchor_ref": spec["result_anchor"],
         "count": 1,
         "data": [{"room": "attic", "nights": 2, "number": len(RESERVED)}],
+        "token_est": 10,
         "request_id": id,
     }
     assert answer.headers["x-nwp-request-id"] == id

@@ -532,6 +532,21 @@ async def test_what_an_answer_costs_is_counted_by_the_tokenizer_that_was_named(c
     assert counted.headers["x-nwp-tokens"] == counted.headers["x-nwp-tokens-native"] == str(counted.json()["token_est"])
 
 
+@requirement("nwp:headers:tokens")
+async def test_what_an_action_gives_is_counted_too(client: httpx.AsyncClient) -> None:
+    said = {"action_id": "rooms.list", "params": {"limit": 1}}
+    plain = await client.post("/nwp/rooms-operations/invoke", json=said)
+    counted = await client.post(
+        "/nwp/rooms-operations/invoke", json=said, headers={"x-nwp-tokenizer": "cl100k_base", "x-nwp-budget": "1"}
+    )
+
+    size = len(msgspec.json.encode(plain.json()["data"]))
+    assert plain.headers["x-nwp-tokens"] == str(-(-size // 4)) == str(plain.json()["token_est"])
+    assert counted.headers["x-nwp-tokenizer-used"] == counted.json()["tokenizer_used"] == "cl100k_base"
+    assert counted.headers["x-nwp-tokens-native"] == str(counted.json()["token_est"])
+    assert counted.json()["data"] == plain.json()["data"]
+
+
 @requirement("nwp:media:lines", "nwp:header:final")
 async def test_a_stream_has_the_form_of_its_request(client: httpx.AsyncClient) -> None:
     lines = await client.post("/nwp/rooms/stream", json={"limit": 1})

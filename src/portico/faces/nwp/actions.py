@@ -1,11 +1,13 @@
 """ActionFrames to calls and tasks, and what came of them to frames. Also asks how tasks are, and cancels them."""
 
+import asyncio
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeAlias, cast
 from urllib.parse import urlsplit
 
+from portico.budget import Cost, cost, tokenizer
 from portico.calls import Call, Outcome, Priority, Task, TaskState
 from portico.errors import (
     BadRequest,
@@ -28,7 +30,7 @@ from portico.faces.nwp.failures import (
     code_of,
 )
 from portico.faces.nwp.feeds import moment
-from portico.faces.nwp.frames import AcceptedFrame, ActionFrame, CapsFrame, TaskFrame
+from portico.faces.nwp.frames import AcceptedFrame, ActionFrame, CapsFrame, TaskFrame, Tier, encode_value
 from portico.faces.nwp.gateway import one_step, traced, workflow_of
 from portico.faces.nwp.nodes import GATEWAY, INVOKE, TASK_CANCEL, TASK_STATUS, WORKFLOW, Action
 from portico.limits import check_payload
@@ -207,14 +209,14 @@ class Actions:
                 raise InvalidParams(error.message, hint=error.hint, **error.details) from error
             raise
         if isinstance(done, Outcome):
-            return _answered(done.result, action, asking)
+            return await _answered(done.result, action, asking)
         if task and self._delegated and not done.repeated:
             self._delegated(task, done)
         if done.repeated and not done.state.is_final:
             raise KeyInUse("A request with this idempotency_key is in progress", task_id=done.id)
         if is_async:
             return Accepted(self._accepted(done, asking))
-        return _answered(_result_of(await self._ended(done, asking)), action, asking)
+        return await _answered(_result_of(await self._ended(done, asking)), action, asking)
 
     async def _ended(self, task: Task, asking: Asking) -> Task:
         """A task that its caller waits for. One that takes too long is stopped."""
@@ -279,17 +281,37 @@ def _result_of(task: Task) -> Any:
     return result
 
 
-def _answered(result: Any, action: Action, asking: Asking) -> Answer:
+async def _answered(result: Any, action: Action, asking: Asking) -> Answer:
+    data = _records(result)
+    spent = await _cost(data, asking)
+    answer = CapsFrame(
+        anchor_ref=action.result.id,
+        count=len(data),
+        data=data,
+        token_est=spent.tokens,
+        tokenizer_used=spent.tokenizer or None,
+        request_id=asking.id,
+    )
+    return Answer(answer, spent)
+
+
+def _records(result: Any) -> list[Any]:
     match result:
         case None:
-            data: list[Any] = []
+            return []
         case list():
-            data = cast("list[Any]", result)
+            return cast("list[Any]", result)
         case dict():
-            data = [result]
+            return [result]
         case _:
-            data = [{"value": result}]
-    return Answer(CapsFrame(anchor_ref=action.result.id, count=len(data), data=data, request_id=asking.id))
+            return [{"value": result}]
+
+
+async def _cost(data: list[Any], asking: Asking) -> Cost:
+    """What a result costs, which nothing is left out of: an ActionFrame has no budget (9.3)."""
+    warrant, encoded = asking.caller.warrant, encode_value(data, Tier.JSON)
+    counter = tokenizer(*asking.tokenizers, warrant.tokenizer if warrant else "")
+    return await asyncio.to_thread(cost, encoded, counter) if counter else cost(encoded, None)
 
 
 def _priority(said: str | None) -> Priority:
