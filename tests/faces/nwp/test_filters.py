@@ -257,6 +257,9 @@ async def test_no_depth_breaks_the_node(client: httpx.AsyncClient, opened: bytes
         r"(a)\1",
         r"(?P<a>a)(?P=a)",
         r"(?<a>a)\k<a>",
+        "(?=(a+)+)a",
+        "(?>a+)+",
+        "(a+)++",
         "(a|b){900}",
     ],
 )

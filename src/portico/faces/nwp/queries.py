@@ -96,8 +96,10 @@ class Reading:
             raise InvalidQuery(error.message, hint=error.hint, **error.details) from error
         except InvalidQuery as error:
             pattern = error.details.get("pattern")
-            if isinstance(pattern, str) and refers_back(pattern):
-                raise UnsafeRegex(f"The pattern {pattern!r} refers back", pattern=pattern) from error
+            if isinstance(pattern, str) and (refers_back(pattern) or nests_quantifiers(pattern)):
+                raise UnsafeRegex(
+                    f"The pattern {pattern!r} refers back, or repeats what varies by itself", pattern=pattern
+                ) from error
             raise
         for each in conditions(where):
             if each.op == "regex" and nests_quantifiers(each.value):
