@@ -1,5 +1,6 @@
 """What nodes say of themselves: manifests, actions and schemas, and which schema a question means."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -473,6 +474,24 @@ async def test_who_knows_an_older_schema_is_sent_the_new_one(parts: Parts, clien
     assert refusal(refused) == (409, "NPS-CLIENT-CONFLICT", "NCP-ANCHOR-STALE")
     assert refused.json()["details"] == {"anchor_ref": old["anchor_id"], "current": new["anchor_id"]}
     assert (await client.get("/nwp/rooms/.schema", params={"anchor": old["anchor_id"]})).json() == old
+
+
+@requirement("nwp:anchors:stale-inline", "nwp:anchors:stale-refused")
+async def test_a_stream_brings_the_new_schema_in_its_first_frame(parts: Parts, client: httpx.AsyncClient) -> None:
+    old = (await client.get("/nwp/rooms/.schema")).json()
+    await widen(parts)
+    new = (await client.get("/nwp/rooms/.schema")).json()
+
+    answer = await client.post("/nwp/rooms/stream", json={"anchor_ref": old["anchor_id"], "limit": 1})
+    current = await client.post("/nwp/rooms/stream", json={"anchor_ref": new["anchor_id"], "limit": 1})
+    refused = await client.post("/nwp/rooms/stream", json={"anchor_ref": old["anchor_id"], "auto_anchor": False})
+
+    first, *others = [json.loads(line) for line in answer.text.splitlines()]
+    assert (first["anchor_ref"], first["inline_anchor"], len(first["data"])) == (new["anchor_id"], new, 1)
+    assert len(others) == len(ROOMS)
+    assert all("inline_anchor" not in each for each in others)
+    assert "inline_anchor" not in current.text
+    assert refusal(refused) == (409, "NPS-CLIENT-CONFLICT", "NCP-ANCHOR-STALE")
 
 
 @requirement("nwp:anchors:unknown")

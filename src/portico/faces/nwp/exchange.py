@@ -326,10 +326,10 @@ class Exchange:
         asking = asking.with_frame(frame)
         whole = msgspec.structs.replace(frame, cursor=None) if frame.cursor else frame
         meant, query = await self._understood(whole, asking, is_stream=True)
-        reference = AGGREGATE_REF if query.aggregate else meant.anchor.id
+        first = {"anchor_ref": AGGREGATE_REF if query.aggregate else meant.anchor.id, "inline_anchor": meant.inline}
         asked = replace(query, count=True, limit=MAX_LIMIT if query.aggregate else query.limit)
         sent = 0
-        async with self._counted(asking.caller), aclosing(self._parts(asked, asking, reference)) as parts:
+        async with self._counted(asking.caller), aclosing(self._parts(asked, asking, first)) as parts:
             try:
                 async for part in parts:
                     yield part
@@ -340,15 +340,17 @@ class Exchange:
                 code = code_of(error).error
                 yield StreamFrame(stream_id=asking.id, seq=sent, is_last=True, data=[], error_code=code)
 
-    async def _parts(self, query: Query, asking: Asking, reference: str) -> AsyncGenerator[StreamFrame]:
+    async def _parts(self, query: Query, asking: Asking, first: dict[str, Any]) -> AsyncGenerator[StreamFrame]:
+        """The parts of a stream. A schema that the first one carries takes room from the records of the first page."""
         counter, sent = tokenizer(*asking.tokenizers), 0
+        carried = len(encode_value(first["inline_anchor"], asking.tier)) if first["inline_anchor"] else 0
         async with aclosing(self.site.pages(query, asking.caller)) as pages:
             async for page in pages:
-                found = _portions(records(page, query), asking, counter, _groups(query))
+                found = _portions(records(page, query), asking, counter, _groups(query), 0 if sent else carried)
                 async with aclosing(found) as portions:
                     async for written, is_end in portions:
-                        first = {} if sent else {"anchor_ref": reference, "estimated_total": _total(page)}
-                        yield _part(written, asking, sent, is_last=is_end and not page.cursor, **first)
+                        said = {} if sent else {**first, "estimated_total": _total(page)}
+                        yield _part(written, asking, sent, is_last=is_end and not page.cursor, **said)
                         sent += 1
 
     @asynccontextmanager
@@ -399,10 +401,10 @@ async def _write_counted(
 
 
 async def _portions(
-    made: Records, asking: Asking, counter: Tokenizer | None, keep: Sequence[str]
+    made: Records, asking: Asking, counter: Tokenizer | None, keep: Sequence[str], carried: int
 ) -> AsyncGenerator[tuple[Written, bool]]:
     """Records in portions that can be taken at once, and whether one is the last; of no records one empty portion."""
-    room = min(STREAM_BYTES, asking.largest - ENVELOPE) if asking.largest else STREAM_BYTES
+    room = (min(STREAM_BYTES, asking.largest - ENVELOPE) if asking.largest else STREAM_BYTES) - carried
     sizes, begin, is_end = _sizes(made, asking.tier), 0, False
     while not is_end:
         portion = made[begin : begin + _that_fit(sizes[begin:], room)]

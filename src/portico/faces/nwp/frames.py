@@ -169,6 +169,7 @@ class StreamFrame(Frame, frozen=True, kw_only=True, tag="0x03"):
     request_id: str | None = None
     token_est: int | None = None
     trimmed: dict[str, Any] | None = None
+    inline_anchor: AnchorFrame | None = None
     window_size: int | None = None
     error_code: str | None = None
 
