@@ -316,7 +316,7 @@ async def test_a_stream_ends_with_its_connection_and_leaves_nothing_behind(parts
     await ends(running)
 
     assert [part["seq"] for part in reader.parts] == [0]
-    assert asyncio.all_tasks() == before
+    assert asyncio.all_tasks() <= before
 
 
 @requirement("nwp:stream:limit", "nwp:frames:stream-limit")
