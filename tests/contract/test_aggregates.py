@@ -69,6 +69,7 @@ def aggregate(*texts: str, by: tuple[str, ...] = (), having: dict[str, Any] | No
         ("sum(o.r)", 8),
         ("avg(o.r)", 4),
         ("max(o.r)", 5),
+        ("min(o.r)", 3),
         ("min(id)", "a"),
         ("count(id)", 5),
     ],
@@ -79,6 +80,22 @@ async def test_a_function_gives_one_value_over_all_items(backend: Store, text: s
     page = await backend.find(aggregate(f"{text} as v"))
 
     assert (page.rows, page.total, page.cursor) == (({"v": value},), 1, "")
+
+
+async def test_the_least_and_the_greatest_at_a_path_are_texts_where_it_leads_to_no_number(backend: Store) -> None:
+    leaves = ({"s": "zoo", "m": "x", "b": True}, {"s": 'An "öx"', "m": 2.5}, {"s": None, "m": "a"}, {"s": ["a"]})
+    await fill(backend, {f"i{n}": {"o": each, "half": n // 2} for n, each in enumerate(leaves)})
+    wanted = [f"{function}(o.{name}) as {function}_{name}" for name in "smb" for function in ("min", "max")]
+
+    whole = await backend.find(aggregate(*wanted))
+    groups = await backend.find(aggregate("max(o.s) as last", by=("half",)))
+    chosen = await backend.find(aggregate("min(o.s) as first", by=("half",), having={"first": {"$lt": "B"}}))
+
+    assert whole.rows == (
+        {"min_s": 'An "öx"', "max_s": "zoo", "min_m": 2.5, "max_m": 2.5, "min_b": None, "max_b": None},
+    )
+    assert [row["last"] for row in groups.rows] == ["zoo", None]
+    assert chosen.rows == ({"half": 0, "first": 'An "öx"'},)
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,10 @@ class Dialect(Protocol):
 
     def json_number(self, path: tuple[str, ...]) -> str: ...
 
+    def json_extreme(self, function: str, path: tuple[str, ...]) -> str:
+        """The MIN or MAX of the numbers or, where there are none, of the texts; as `json_key` gives values."""
+        ...
+
     def json_key(self, path: tuple[str, ...]) -> str:
         """Equal for equal values, and JSON or a number when read; NULL where the value is missing or null."""
         ...
@@ -293,6 +297,8 @@ class Statement:
                 return f"COUNT(DISTINCT {column or self.dialect.json_key(path)})"
             case "min" | "max" if column and known.type == FieldType.BOOLEAN:
                 return f"{each.function.upper()}(CASE WHEN {column} THEN 1 WHEN NOT {column} THEN 0 END)"
+            case "min" | "max" if not column:
+                return self.dialect.json_extreme(each.function.upper(), path)
             case "sum" if self.float_sums:
                 return f"SUM(1.0 * {column or self.dialect.json_number(path)})"
             case "sum" | "avg" | "min" | "max":
@@ -348,7 +354,8 @@ def shown_row(
         known = collection.field(name)
         row[name] = known.shown(settled(value)) if known.is_typed else settled(decode(value))
     for each, value in zip(aggregate.operations, values[len(aggregate.group_by) :], strict=True):
-        row[each.alias] = _shown_aggregate(each, collection, value)
+        is_json = each.function in {"min", "max"} and not collection.field(each.field).is_typed
+        row[each.alias] = _shown_aggregate(each, collection, decode(value) if is_json else value)
     return row
 
 

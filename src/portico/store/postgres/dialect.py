@@ -60,6 +60,10 @@ class PostgresDialect:
     def json_number(self, path: tuple[str, ...]) -> str:
         return f"number_of({_at(path)})"
 
+    def json_extreme(self, function: str, path: tuple[str, ...]) -> str:
+        number, text, _ = self.json_scalars(path)
+        return f"coalesce(to_jsonb({function}({number})), to_jsonb({function}({text})))"
+
     def json_key(self, path: tuple[str, ...]) -> str:
         return f"nullif({_at(path)}, 'null'::jsonb)"
 

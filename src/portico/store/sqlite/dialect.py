@@ -57,6 +57,12 @@ class SqliteDialect:
     def json_number(self, path: tuple[str, ...]) -> str:
         return f"(CASE WHEN {self.json_rank(path)} = 0 THEN data ->> '{_json_path(path)}' END)"
 
+    def json_extreme(self, function: str, path: tuple[str, ...]) -> str:
+        text = f"{function}(CASE WHEN {self.json_rank(path)} = 1 THEN data ->> '{_json_path(path)}' END)"
+        return (
+            f"coalesce({function}({self.json_number(path)}), CASE WHEN {text} IS NOT NULL THEN json_quote({text}) END)"
+        )
+
     def json_key(self, path: tuple[str, ...]) -> str:
         found = f"data -> '{_json_path(path)}'"
         return (
