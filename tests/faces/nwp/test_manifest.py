@@ -643,3 +643,12 @@ async def test_a_framed_answer_stays_within_the_short_header(parts: Parts, clien
 
 def _with(query: QueryFrame, cursor: str) -> QueryFrame:
     return QueryFrame(filter=query.filter, fields=query.fields, cursor=cursor or None)
+
+
+async def test_who_names_two_hosts_does_not_decide_where_others_find_the_node(client: httpx.AsyncClient) -> None:
+    two = [("host", "elsewhere.example"), ("host", "inn.example")]
+    await client.get("/nwp/rooms/.nwm", headers=two)
+    told = await client.get("/nwp/rooms/.nwm", headers={"host": "inn.example"})
+
+    assert "elsewhere" not in told.text
+    assert told.json()["node_id"] == "urn:nps:node:inn.example:rooms"

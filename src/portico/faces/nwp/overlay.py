@@ -255,7 +255,7 @@ class Overlay:
         task = below.removeprefix(TASKS) if below.startswith(TASKS) else ""
         id = _uuid(headers.get("x-nwp-request-id")) or str(uuid.uuid4())  # streams are stopped by it
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        base = self._base(scope, headers)
+        base = self._base(scope)
         wanted = STATUS if task else below
         return Arrived(scope, receive, send, headers, method, name, wanted, task, id, base, key, body)
 
@@ -267,8 +267,9 @@ class Overlay:
             return SITE, whole
         return name, below.removesuffix("/")
 
-    def _base(self, scope: Scope, headers: Headers) -> str:
-        key = scope["scheme"], headers.get("host", "")
+    def _base(self, scope: Scope) -> str:
+        # What is kept for all who call the site by a name is made from that name, and from no second one.
+        key = scope["scheme"], next((value for name, value in scope["headers"] if name == b"host"), b"")
         return self._bases.get(key) or self._bases.put(key, base_of(HTTPConnection(scope), self._config.server))
 
     def _handler(self, arrived: Arrived) -> Handler:
