@@ -97,7 +97,15 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self._in_head = True
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # RFC 9110 6.5.1: what follows a body is no header, and whoever checked the head has not seen it.
+        if self._in_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
+        # RFC 9112 3.2: of two hosts somebody before us may have checked the other.
+        if sum(name == b"host" for name, _ in self.headers) > 1:
+            raise ValueError("A request has one host")  # told as a bad request
         self._in_head = False
         self._expect_no_more()
         if self._may_be_at_hand():
@@ -122,6 +130,8 @@ class Connection(HttpToolsProtocol):
     def _may_be_at_hand(self) -> bool:
         """Whether a request is of the plainest kind, and its turn has come."""
         if self._at_hand is None or not self.url.endswith(ASKED) or b"%" in self.url or not self.url.isascii():
+            return False
+        if not self.url.startswith(b"/"):  # it may be no address at all, which is to be told while it is read
             return False
         parser, before = cast("Any", self.parser), cast("Any", self.cycle)
         is_plain = (

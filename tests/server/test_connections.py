@@ -59,3 +59,26 @@ async def test_a_second_request_has_as_much_time_as_the_first(inn: Inn, monkeypa
         answer = await said(port, HEALTH + b"\r\n", HEALTH + b"connection: close\r\n\r\n")
 
     assert answer.count(b'"status":"ok"') == 2
+
+
+async def test_a_request_with_two_hosts_is_refused(inn: Inn) -> None:  # noqa: F811
+    async with inn() as parts, listening(parts) as port:
+        answer = await said(port, HEALTH + b"Host: elsewhere.example\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+
+
+async def test_what_follows_a_body_is_no_header(inn: Inn) -> None:  # noqa: F811
+    head = b"POST /nwp/rooms/query HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
+    async with inn() as parts, listening(parts) as port:
+        answer = await said(port, head + b"2\r\n{}\r\n0\r\nauthorization: Bearer wrong\r\nhost: b\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("address", [b"http://h?x=/query", b"http://[::/query"])
+async def test_an_address_that_is_none_is_refused_before_its_body_is_there(inn: Inn, address: bytes) -> None:  # noqa: F811
+    async with inn() as parts, listening(parts) as port:
+        answer = await said(port, b"POST " + address + b" HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n{")
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
