@@ -108,6 +108,8 @@ class Connection(HttpToolsProtocol):
             raise ValueError("A request has one host")  # told as a bad request
         self._in_head = False
         self._expect_no_more()
+        # An answer at hand before it, in the same piece, has begun to wait for this one.
+        self._unset_keepalive_if_required()
         if self._may_be_at_hand():
             self._held = bytearray()
         else:

@@ -10,6 +10,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 from tests.faces.conftest import Inn, listening
 
+from portico.connections import Connection
 from portico.faces.nwp.overlay import Overlay
 from portico.limits import Rates
 from portico.server import Parts
@@ -148,6 +149,34 @@ async def test_answers_keep_their_turn_whoever_gives_them(parts: Parts, asked: l
         ["cellar", "garden"],
     ]
     assert told[3].status == 400
+
+
+async def test_nobody_is_left_for_silence_while_a_question_after_one_at_hand_is_answered(
+    inn: Inn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = b'{"order": [{"field": "price", "dir": "DESC"}], "limit": 1}'
+    made: list[Connection] = []
+    waits: list[object] = []
+    usual_connection, usual_call = Connection.connection_made, Overlay.__call__
+
+    def connection_made(self: Connection, transport: asyncio.Transport) -> None:
+        made.append(self)
+        usual_connection(self, transport)
+
+    async def call(self: Overlay, scope: Scope, receive: Receive, send: Send) -> None:
+        waits.append(made[-1].timeout_keep_alive_task)
+        await usual_call(self, scope, receive, send)
+
+    monkeypatch.setattr(Connection, "connection_made", connection_made)
+    monkeypatch.setattr(Overlay, "__call__", call)
+    async with inn(limits={"anonymous_per_minute": 100_000}) as parts, connected(parts) as peer:
+        await peer.familiarise()
+        for _ in range(20):
+            peer.say(post() + post(other, "x-nwp-budget: 1000"))
+            assert [(await peer.hear()).status for _ in range(2)] == [200, 200]
+
+    assert 20 < len(waits) < 42
+    assert set(waits) == {None}
 
 
 async def test_a_question_in_pieces_is_answered_once_it_is_whole(parts: Parts) -> None:
