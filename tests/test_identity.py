@@ -38,6 +38,21 @@ async def test_without_credentials_a_caller_is_anonymous_and_told_apart_by_addre
     assert (caller.is_anonymous, caller.rate_key) == (True, "anonymous@10.0.0.1")
 
 
+@pytest.mark.parametrize(
+    ("address", "household"),
+    [
+        ("2001:db8::1", "2001:db8::/64"),
+        ("2001:db8::ffff:1", "2001:db8::/64"),
+        ("::1", "::/64"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("not:an:address", "not:an:address"),
+    ],
+)
+def test_of_ipv6_a_network_is_one_caller_and_of_ipv4_within_it_an_address(address: str, household: str) -> None:
+    assert Caller(address=address).rate_key == f"anonymous@{household}"
+
+
 async def test_a_key_gives_its_caller_what_the_key_allows() -> None:
     token, key = make_key("Ann", ["ask", "read:recipes"], Danger.REVERSIBLE, 30)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from ipaddress import ip_network
+from ipaddress import IPv6Address, ip_network
 from typing import Any, Literal, TypeAlias
 
 from portico.catalog import Danger, Trust
@@ -54,8 +54,12 @@ class Caller:
 
 def _network(address: str) -> str:
     """An address as one household has it: of IPv6 everybody has more than can be counted."""
+    if ":" not in address:
+        return address
     try:
-        return str(ip_network(f"{address}/64", strict=False)) if ":" in address else address
+        # All of IPv4, as IPv6 writes it, would be one household.
+        plain = IPv6Address(address).ipv4_mapped
+        return str(plain or ip_network(f"{address}/64", strict=False))
     except ValueError:
         return address
 
