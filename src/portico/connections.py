@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 HEAD_BYTES = 64 << 10  # of a request line and its headers; what arrives in one piece may be a little more
 HEAD_SECONDS = 20.0  # for them to arrive
 GATHERED_BYTES = 64 << 10  # that are not kept waiting for more
+WAITING_SECONDS = 60.0  # that a request waits behind another: meanwhile nobody hears that its client has left
 ASKED = b"/query"  # how addresses end where an answer may be at hand
 FOUND = b"HTTP/1.1 200 OK\r\n"
 WHOLE = "portico.whole"  # the extension of a request's scope that says that its body is there to its end
@@ -54,10 +55,11 @@ class Gathered:
             self._transport.write(data)
 
     def flush(self) -> None:
-        if self._waiting:
+        # To who has left nothing can be written.
+        if self._waiting and not self.is_closing():
             self._transport.write(b"".join(self._waiting))
-            self._waiting.clear()
-            self._bytes = 0
+        self._waiting.clear()
+        self._bytes = 0
 
     def close(self) -> None:
         self.flush()
@@ -74,6 +76,8 @@ class Connection(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._at_hand: AtHand | None = getattr(self.config.app, "at_hand", None)
         self._held: bytearray | None = None  # the body of a request that the application was not told of yet
+        self._answering: Any = None  # the request that the application is at; others may wait behind it
+        self._behind: asyncio.TimerHandle | None = None  # of those
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         super().connection_made(cast("asyncio.Transport", Gathered(transport, self.loop)))
@@ -81,17 +85,34 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._expect_no_more()
+        self._unqueue()
         super().connection_lost(exc)
+        # Uvicorn tells the newest request alone, for which nothing has begun if another is being answered.
+        if self._is_answering:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._let_go()
+        if self.pipeline and self._behind is None:
+            self._queue()
         self._head = self._head + len(data) if self._in_head else 0
         # Most heads arrive in one piece, and need no deadline.
         if self._in_head and self._deadline is None:
             self._expect()
         if self._head > HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response("The request has too many headers.")
+
+    def on_response_complete(self) -> None:
+        self._unqueue()
+        super().on_response_complete()
+        if self.pipeline:
+            self._queue()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -106,6 +127,8 @@ class Connection(HttpToolsProtocol):
         # RFC 9112 3.2: of two hosts somebody before us may have checked the other.
         if sum(name == b"host" for name, _ in self.headers) > 1:
             raise ValueError("A request has one host")  # told as a bad request
+        if self._is_answering and cast("Any", self.parser).should_upgrade():
+            raise ValueError("Another request is being answered, which would not hear any more that its client leaves")
         self._in_head = False
         self._expect_no_more()
         # An answer at hand before it, in the same piece, has begun to wait for this one.
@@ -129,13 +152,17 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
         self.scope["extensions"] = {WHOLE: {}}
 
+    @property
+    def _is_answering(self) -> bool:
+        return self._answering is not None and not self._answering.response_complete
+
     def _may_be_at_hand(self) -> bool:
         """Whether a request is of the plainest kind, and its turn has come."""
         if self._at_hand is None or not self.url.endswith(ASKED) or b"%" in self.url or not self.url.isascii():
             return False
         if not self.url.startswith(b"/"):  # it may be no address at all, which is to be told while it is read
             return False
-        parser, before = cast("Any", self.parser), cast("Any", self.cycle)
+        parser = cast("Any", self.parser)
         is_plain = (
             parser.get_method() == b"POST"
             and parser.get_http_version() == "1.1"
@@ -144,9 +171,14 @@ class Connection(HttpToolsProtocol):
             and not self.expect_100_continue
             and not self.root_path
         )
-        is_next = before is None or before.response_complete
         has_room = self.limit_concurrency is None or len(self.connections) < self.limit_concurrency
-        return is_plain and is_next and has_room and not self.flow.write_paused and not self.transport.is_closing()
+        return (
+            is_plain
+            and not self._is_answering
+            and has_room
+            and not self.flow.write_paused
+            and not self.transport.is_closing()
+        )
 
     def _answered(self, body: bytes) -> bool:
         """Answer a request if that takes no waiting."""
@@ -169,6 +201,14 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
         if held:
             super().on_body(bytes(held))
+
+    def _queue(self) -> None:
+        self._behind = self.loop.call_later(WAITING_SECONDS, self.transport.abort)
+
+    def _unqueue(self) -> None:
+        if self._behind:
+            self._behind.cancel()
+            self._behind = None
 
     def _expect(self) -> None:
         self._deadline = self.loop.call_later(HEAD_SECONDS, self._give_up)

@@ -1,13 +1,18 @@
 """What a connection must not do before it has said what it wants."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
+from starlette.types import Receive, Scope, Send
 from tests.faces.conftest import Inn, inn, listening  # noqa: F401 - a fixture
 
 from portico import connections
+from portico.http import Application
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"
+ASKED = HEALTH + b"\r\n"
+UPGRADE = HEALTH + b"connection: upgrade\r\nupgrade: websocket\r\n\r\n"
 
 
 async def said(port: int, *pieces: bytes) -> bytes:
@@ -82,3 +87,45 @@ async def test_an_address_that_is_none_is_refused_before_its_body_is_there(inn: 
         answer = await said(port, b"POST " + address + b" HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n{")
 
     assert answer.startswith(b"HTTP/1.1 400 ")
+
+
+class Stream:
+    """An answer that does not end before its client leaves."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, size: int = 1) -> None:
+        self.begun, self.over = asyncio.Event(), asyncio.Event()
+
+        async def call(_: Application, scope: Scope, receive: Receive, send: Send) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"x" * size, "more_body": True})
+            self.begun.set()
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            self.over.set()
+
+        monkeypatch.setattr(Application, "__call__", call)
+
+    async def follows(self, port: int, *pieces: bytes, leaves: bool = True) -> None:
+        """Send the first piece, the others once the answer has begun, and wait until it is over."""
+        async with asyncio.timeout(30):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(pieces[0])
+            await self.begun.wait()
+            for piece in pieces[1:]:
+                writer.write(piece)
+                await writer.drain()
+            if leaves:
+                writer.close()
+            await self.over.wait()
+            writer.close()
+
+
+@pytest.mark.parametrize("pieces", [(ASKED + ASKED,), (ASKED, ASKED), (ASKED, UPGRADE)], ids=["one", "two", "upgrade"])
+async def test_who_asks_more_and_leaves_is_known_to_have_left(
+    inn: Inn,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    pieces: Sequence[bytes],
+) -> None:
+    monkeypatch.setattr(connections, "WAITING_SECONDS", 0.2)
+    async with inn() as parts, listening(parts) as port:
+        await Stream(monkeypatch).follows(port, *pieces)
