@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 HEAD_BYTES = 64 << 10  # of a request line and its headers; what arrives in one piece may be a little more
 HEAD_SECONDS = 20.0  # for them to arrive
 GATHERED_BYTES = 64 << 10  # that are not kept waiting for more
+TAKING_SECONDS = 30.0  # in which a client takes something of what is there for it
 WAITING_SECONDS = 60.0  # that a request waits behind another: meanwhile nobody hears that its client has left
 ASKED = b"/query"  # how addresses end where an answer may be at hand
 FOUND = b"HTTP/1.1 200 OK\r\n"
@@ -34,6 +35,7 @@ class Gathered:
         self._loop = loop
         self._waiting: list[bytes] = []
         self._bytes = 0
+        self._watching: asyncio.TimerHandle | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -64,10 +66,29 @@ class Gathered:
     def close(self) -> None:
         self.flush()
         self._transport.close()
+        self.watch()
+
+    def watch(self) -> None:
+        """Leave a client that takes nothing: what is there for it would stay, and so would its place."""
+        self.unwatch()
+        left = self._transport.get_write_buffer_size()
+        if left:
+            self._watching = self._loop.call_later(TAKING_SECONDS, self._look, left)
+
+    def unwatch(self) -> None:
+        if self._watching:
+            self._watching.cancel()
+            self._watching = None
+
+    def _look(self, before: int) -> None:
+        if self._transport.get_write_buffer_size() < before:
+            self.watch()
+        else:
+            self._transport.abort()
 
 
 class Connection(HttpToolsProtocol):
-    """Uvicorn's way to read HTTP, without patience for heads that do not end."""
+    """Uvicorn's way to read HTTP, without patience for heads that do not end and answers that nobody takes."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -87,6 +108,7 @@ class Connection(HttpToolsProtocol):
         self._expect_no_more()
         self._unqueue()
         super().connection_lost(exc)
+        cast("Gathered", self.transport).unwatch()
         # Uvicorn tells the newest request alone, for which nothing has begun if another is being answered.
         if self._is_answering:
             self._answering.disconnected = True
@@ -107,6 +129,14 @@ class Connection(HttpToolsProtocol):
             self._expect()
         if self._head > HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response("The request has too many headers.")
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        cast("Gathered", self.transport).watch()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        cast("Gathered", self.transport).unwatch()
 
     def on_response_complete(self) -> None:
         self._unqueue()
