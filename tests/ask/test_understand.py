@@ -174,6 +174,39 @@ async def test_a_price_that_is_a_text_or_a_number_from_item_to_item(small: Opene
     assert answer.ids == ["b"]
 
 
+@pytest.mark.parametrize(
+    ("question", "field", "found"),
+    [
+        ("plants with a height under 50", "height", {"thyme"}),
+        ("plants with a height of at most 50 cm", "height", {"thyme"}),
+        ("plants, height over 50", "height", {"birch"}),
+        ("plants with a price under 50", "price", {"thyme", "birch"}),
+    ],
+)
+async def test_a_number_behind_the_name_of_a_field_limits_that_field(
+    small: Opened, question: str, field: str, found: set[str]
+) -> None:
+    plants = {
+        "thyme": {"name": "Thyme", "price": 4, "height": 20},
+        "birch": {"name": "Birch", "price": 9, "height": 900},
+    }
+    async with small({"plants": plants}) as ask:
+        answer = await ask(question)
+
+    assert [each.field for each in answer.constraints] == [field]
+    assert set(answer.ids) == found
+
+
+@pytest.mark.parametrize("measure", ["under 50 cm", "over 2 metres", "under 2 kg"])
+async def test_a_measure_of_nothing_named_is_no_price_and_is_ignored(small: Opened, measure: str) -> None:
+    async with small({"plants": {"thyme": {"name": "Thyme", "price": 1, "height": 20}}}) as ask:
+        answer = await ask(f"plants {measure}")
+
+    assert answer.constraints == ()
+    assert answer.understood.ignored == (measure,)
+    assert answer.ids == ["thyme"]
+
+
 async def test_one_of_several_offers_is_enough(small: Opened) -> None:
     things = {
         "a": thing("Lamp", offers=[{"price": 40}, {"price": 15}]),

@@ -50,13 +50,13 @@ class Clue:
 # Clues from the words
 
 
-def said_clues(findings: Sequence[Finding], text: str) -> Iterator[Clue]:
-    for finding in findings:
+def said_clues(findings: Sequence[Finding], text: str, site: Sequence[Fields]) -> Iterator[Clue]:
+    for finding in (_meant(each, text, site) for each in findings):
         said = text[finding.start : finding.end]
         span = (finding.start, finding.end)
         match finding:
             case Quantity():
-                yield _quantity(_rated(finding, text), said, span)
+                yield _quantity(finding, said, span)
             case When():
                 yield Clue("date", said, dated(finding), span=span)
             case Without() if not (is_factual(text) and not _is_known_food(finding.words)):
@@ -84,6 +84,10 @@ def _is_known_food(said: str) -> bool:
 _FOODS = frozenset(part for each in FAMILIES.values() for name in each for part in key_of(name))
 
 
+def _meant(found: Finding, text: str, site: Sequence[Fields]) -> Finding:
+    return _named(_rated(found, text), text, site) if isinstance(found, Quantity) else found
+
+
 def _rated(found: Quantity, text: str) -> Quantity:
     """A bare number behind "rated" is a rating."""
     if found.kind != "number" or not _RATED.search(text[max(found.start - 20, 0) : found.end]):
@@ -92,6 +96,17 @@ def _rated(found: Quantity, text: str) -> Quantity:
 
 
 _RATED = re.compile(r"\b(?:rated|ratings?|scores?|bewertet|valorad\w+|noté\w*)\b", re.IGNORECASE)
+
+
+def _named(found: Quantity, text: str, site: Sequence[Fields]) -> Quantity:
+    """A number behind the name of a field is about that field: "height under 50"."""
+    name = None if found.noun or found.kind not in {"number", "count"} else _NAME.search(text[: found.start])
+    if not name or not any(each.counts(name[1]) for each in site):
+        return found
+    return replace(found, kind="count", noun=name[1].lower(), start=name.start(1))
+
+
+_NAME = re.compile(r"([^\W\d_]+)\s+(?:(?:of|is|von|ist|de|es|est)\s+)?$", re.IGNORECASE)
 
 
 def _quantity(found: Quantity, said: str, span: tuple[int, int] | None) -> Clue:
@@ -105,6 +120,8 @@ def _quantity(found: Quantity, said: str, span: tuple[int, int] | None) -> Clue:
 
 def _measured(found: Quantity, role: str) -> Maker:
     def make(fields: Fields) -> Made | None:
+        if found.kind == "count" and not role:
+            return None  # nothing costs fifty centimetres
         path = fields.path(_PEOPLE.get(role, role)) if role else fields.path("price")
         where = fields.compares(path, found.op, found.value, found.upper) if path else None
         if not path or not where:

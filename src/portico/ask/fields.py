@@ -189,6 +189,11 @@ class Fields:
             if wanted and set(wanted) <= set(name) and any(number_in(value) is not None for value in list(held)[:50]):
                 yield path
 
+    def counts(self, noun: str) -> bool:
+        """Whether a field of numbers has this word in its name, and is no price: those have many names."""
+        kinds = {path: self.collection.field(path).type for path in self.named(noun) if path not in ROLES["price"]}
+        return any(kind in {FieldType.INTEGER, FieldType.NUMBER} for kind in kinds.values())
+
     def field(self, name: str) -> str | None:
         """The path a caller means by a name: itself, the end of one, or its role."""
         if f"{name}.name" in self.values:

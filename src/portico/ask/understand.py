@@ -44,7 +44,7 @@ from portico.ask.kinds import (
 )
 from portico.ask.phrasebook import Phrases
 from portico.ask.rank import sorting_path
-from portico.ask.reading import Finding, In, Near, Sort, When, read
+from portico.ask.reading import Finding, In, Near, Quantity, Sort, When, read
 from portico.calls import Ask
 from portico.index.text import STOPWORDS, fold, words
 from portico.items import TITLES
@@ -197,7 +197,8 @@ def understand(ask: Ask, site: Sequence[Fields], language: str, today: date, spe
     attributes, ignored = attribute_clues(ask, today, language)
     calls = _called(turn.text, site)
     chosen, named, wrong = _chosen(ask, site, calls, sure)
-    said = [clue for clue in said_clues(findings, turn.text) if clue.slot != "date" or _takes_place(turn.text, chosen)]
+    heard = said_clues(findings, turn.text, chosen)
+    said = [clue for clue in heard if clue.slot != "date" or _takes_place(turn.text, chosen)]
     clues = _latest([*remembered_clues(ask, today, language), *said, *attributes])
     clues += diet_clues(turn.text, language)
     targets, lost = _targets(clues, chosen, ask.where)
@@ -376,9 +377,20 @@ def _target(fields: Fields, told: Sequence[Telling], where: Filter) -> Target:
 
 
 def _cut(text: str, targets: Sequence[Target], findings: Sequence[Finding]) -> str:
-    """The question without the words that were understood."""
+    """The question without the words that were understood, and without measures, which no item says in these words."""
     spans = [each.clue.span for target in targets for each in target.told if each.clue.span]
-    return _without_spans(text, [*spans, *((each.start, each.end) for each in findings if isinstance(each, Sort))])
+    done = [(each.start, each.end) for each in findings if isinstance(each, Sort) or _is_measure(each)]
+    return _without_spans(text, [*spans, *done])
+
+
+def _is_measure(found: Finding) -> bool:
+    """Whether this compares with so many centimetres or miles of nothing that has a name."""
+    return (
+        isinstance(found, Quantity)
+        and found.kind in {"count", "distance"}
+        and found.op != "eq"
+        and bool(found.unit and not found.noun)
+    )
 
 
 def _without_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
