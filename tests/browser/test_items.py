@@ -23,6 +23,11 @@ FACTS = """async ([items, languages]) => {
   };
   return Promise.all(languages.map(told));
 }"""
+KINDS = """async ([items, languages]) => {
+  const [{ card }, { words }] = await Promise.all([import("/assets/cards.js"), import("/assets/words.js")]);
+  const kind = (item, say) => card(item, 1, { say, origin: location.origin }).querySelector(".item-kind").textContent;
+  return Promise.all(languages.map((language) => words(language).then((say) => items.map((item) => kind(item, say)))));
+}"""
 DATED = frozenset({"startDate", "datePublished"})  # a browser writes days in its own way
 LANGUAGES = ("en", "de", "es", "fr")
 
@@ -111,6 +116,13 @@ async def test_dates_are_written_as_where_the_reader_is(town: Town, visitor: Vis
     event = {"@type": "Event", "startDate": "2027-01-12T10:15:00+00:00"}
 
     assert await page.evaluate(FACTS, [[event], ("en", "de")]) == [[["12 Jan 2027, 10:15"]], [["12.01.2027, 10:15"]]]
+
+
+async def test_that_an_item_is_a_thing_is_not_said(town: Town, visitor: Visitor) -> None:
+    page = await visitor.visit(f"{town.base}/inspect")
+    items = [{"@type": "Thing", "name": "Box"}, {"name": "Ivy"}, {"@type": "Product", "name": "Lamp"}]
+
+    assert await page.evaluate(KINDS, [items, ("en", "de")]) == [["1", "1", "1Product"], ["1", "1", "1Produkt"]]
 
 
 async def test_a_page_says_of_items_what_the_chat_says(town: Town, visitor: Visitor) -> None:

@@ -201,7 +201,7 @@ def test_an_answer_stands_before_what_is_known_of_the_question() -> None:
 def test_only_a_name_is_enough() -> None:
     page = shown({"name": "x"})
 
-    assert page.css_first("article").text(strip=True) == "ThingxAsk about thisAsk"
+    assert page.css_first("article").text(strip=True) == "xAsk about thisAsk"
     assert [(each.text(), each.attributes["href"]) for each in page.css("nav.trail a")] == [
         ("Merrow <Bay>", "/"),
         ("Things", "/collections/things"),

@@ -17,6 +17,7 @@ from portico.items import Item, title_of
 from portico.web.addresses import absolute, is_own, item_path
 from portico.web.signs import STOCK, icon, word
 from portico.web.values import MAX_ELEMENTS, Members, Surroundings, isolated, moment, one_line
+from portico.web.words import Words
 
 MAX_TITLE = 300
 MAX_SUMMARY = 300
@@ -44,6 +45,11 @@ def item_summary(item: Item) -> str:
 def item_kind(data: Members, type: str = "") -> str:
     """What kind of thing an item is, as schema.org calls it; what its collection says if the item does not."""
     return brief(_first(data.get("@type"))).rpartition("/")[2] or type or "Thing"
+
+
+def kind_line(kind: str, style: str, words: Words) -> str:
+    """The line that says what kind of thing an item is. That it is a thing need not be said."""
+    return f'<p class="{style}">{words.kind(kind)}</p>' if kind != "Thing" else ""
 
 
 def picture(data: Members, base: str) -> str:
@@ -80,7 +86,7 @@ def card(item: Item, type: str, around: Surroundings, level: int = 2) -> str:
     link = f'<a href="{escape(item_path(item.id))}">{isolated(item_name(item))}</a>'
     return (
         f'<article class="item{" pictured" if src else ""}">{image}<div class="item-body">'
-        f'<p class="item-kind">{around.words.kind(kind)}</p>'
+        f"{kind_line(kind, 'item-kind', around.words)}"
         f'<h{level} class="item-name clamp">{link}</h{level}>'
         f"{about}{facts(item.data, kind, around)}</div></article>"
     )

@@ -14,7 +14,7 @@ from portico.ask.events import Action
 from portico.catalog import Collection
 from portico.items import Item, title_of
 from portico.web.addresses import absolute, collection_path, is_own, item_path, operation_path
-from portico.web.cards import card, facts, item_kind, item_name, item_summary, picture, pictures
+from portico.web.cards import card, facts, item_kind, item_name, item_summary, kind_line, picture, pictures
 from portico.web.style import reading_page
 from portico.web.values import (
     MAX_ELEMENTS,
@@ -190,7 +190,7 @@ def _opening(item: Item, shelf: Shelf, around: Surroundings, actions: Sequence[A
     data, src, kind = item.data, picture(item.data, shelf.base), item_kind(item.data, shelf.collection.type)
     image = f'<img class="picture" src="{escape(src)}" alt="">' if src else ""
     return (
-        f'<header class="opening"><div><p class="kind">{around.words.kind(kind)}</p>'
+        f'<header class="opening"><div>{kind_line(kind, "kind", around.words)}'
         f'<h1 dir="auto">{escape(item_name(item))}</h1>{facts(data, kind, around)}{_lead(data)}'
         f"{_actions(actions, around.words)}</div>{image}</header>"
     )

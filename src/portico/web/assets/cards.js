@@ -203,7 +203,7 @@ export function card(item, number, { say, origin, act, outside }) {
   const tab = outside || elsewhere ? { target: "_blank", rel: "noopener noreferrer" } : {};
   const title = url ? el("a", { href: url, ...tab }, said(name)) : said(name);
   const named = Object.hasOwn(say.own.kinds ?? {}, kind) ? say.own.kinds[kind] : labelled(kind);
-  const about = [named, elsewhere].filter(Boolean).join(" · ");
+  const about = [kind === "Thing" ? "" : named, elsewhere].filter(Boolean).join(" · ");
   const text = brief(item.description, MAX_TEXT);
   const body = el(
     "div",

@@ -37,6 +37,5 @@ export default {
     BlogPosting: "تدوينة", Book: "كتاب", Movie: "فيلم", Course: "دورة", JobPosting: "وظيفة", Question: "سؤال",
     FAQPage: "سؤال", Place: "مكان", TouristAttraction: "معلم سياحي", Beach: "شاطئ", Park: "حديقة", Museum: "متحف",
     Library: "مكتبة", Church: "كنيسة", Hotel: "فندق", Store: "متجر", Organization: "منظمة", Person: "شخص",
-    Thing: "عنصر",
   },
 };

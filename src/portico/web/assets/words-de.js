@@ -41,6 +41,6 @@ export default {
     NewsArticle: "Nachricht", BlogPosting: "Beitrag", Book: "Buch", Movie: "Film", Course: "Kurs", JobPosting: "Stelle",
     Question: "Frage", FAQPage: "Frage", Place: "Ort", TouristAttraction: "Sehenswürdigkeit", Beach: "Strand",
     Park: "Park", Museum: "Museum", Library: "Bibliothek", Church: "Kirche", Hotel: "Hotel", Store: "Laden",
-    Organization: "Organisation", Person: "Person", Thing: "Eintrag",
+    Organization: "Organisation", Person: "Person",
   },
 };

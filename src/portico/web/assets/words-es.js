@@ -39,6 +39,6 @@ export default {
     BlogPosting: "Entrada", Book: "Libro", Movie: "Película", Course: "Curso", JobPosting: "Empleo",
     Question: "Pregunta", FAQPage: "Pregunta", Place: "Lugar", TouristAttraction: "Atracción", Beach: "Playa",
     Park: "Parque", Museum: "Museo", Library: "Biblioteca", Church: "Iglesia", Hotel: "Hotel", Store: "Tienda",
-    Organization: "Organización", Person: "Persona", Thing: "Entrada",
+    Organization: "Organización", Person: "Persona",
   },
 };

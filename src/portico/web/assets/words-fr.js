@@ -40,6 +40,6 @@ export default {
     BlogPosting: "Billet", Book: "Livre", Movie: "Film", Course: "Cours", JobPosting: "Emploi", Question: "Question",
     FAQPage: "Question", Place: "Lieu", TouristAttraction: "Site à visiter", Beach: "Plage", Park: "Parc",
     Museum: "Musée", Library: "Bibliothèque", Church: "Église", Hotel: "Hôtel", Store: "Magasin",
-    Organization: "Organisation", Person: "Personne", Thing: "Fiche",
+    Organization: "Organisation", Person: "Personne",
   },
 };
