@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from portico.ingest import Report
     from portico.query import Page, Query
 
+WHOLE_ID = 16  # characters; those of keys and certificates have no more
+
 out = Console(soft_wrap=False)
 err = Console(stderr=True)
 
@@ -79,7 +81,9 @@ def show_table(rows: Sequence[Mapping[str, Any]], names: Iterable[str]) -> None:
     columns = list(names)
     for name in columns:
         numeric = rows and all(isinstance(_at(row, name), int | float) for row in rows)
-        table.add_column(plain(name), justify="right" if numeric else "left", overflow="fold")
+        # An id is there to be copied: short ones are not broken where other columns can be.
+        whole = name == "id" and all(len(str(_at(row, name))) <= WHOLE_ID for row in rows)
+        table.add_column(plain(name), justify="right" if numeric else "left", overflow="fold", no_wrap=whole)
     for row in rows:
         table.add_row(*(_cell(_at(row, name)) for name in columns))
     out.print(table)

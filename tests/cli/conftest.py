@@ -86,11 +86,11 @@ def portico(portico_in: Portico, tmp_path: Path) -> Portico:
 def script(tmp_path: Path) -> Portico:
     """The installed script, in an interpreter of its own."""
 
-    def run(*args: str | Path) -> Done:
+    def run(*args: str | Path, env: Mapping[str, str] | None = None) -> Done:
         done = subprocess.run(
             [SCRIPT, *map(str, args)],
             cwd=tmp_path,
-            env=ENVIRONMENT,
+            env={**ENVIRONMENT, **(env or {})},
             capture_output=True,
             text=True,
             timeout=60,

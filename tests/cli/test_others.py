@@ -56,6 +56,17 @@ def test_keys_list_is_a_table_for_people(portico: Portico) -> None:
     ]
 
 
+def test_the_id_of_a_key_stays_in_one_piece_in_a_narrow_table(portico: Portico, script: Portico) -> None:
+    store, scopes = ("--store", "sqlite:///s.db"), ("--scope", "read:recipes,products", "--scope", "execute:book_table")
+    portico("keys", "create", "--name", "a name that is rather long", *scopes, "--danger", "destructive", *store)
+
+    id = portico("keys", "list", *store, "--json").json[0]["id"]
+
+    table = script("keys", "list", *store, env={"COLUMNS": "60"}).out
+
+    assert id in table.split()
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [
