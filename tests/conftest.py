@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import HealthCheck, settings
 from tests.databases import NEEDED, NoDatabase, empty_schema, postgres_server
 
 from portico.store import Store, open_store
@@ -19,7 +20,9 @@ PATIENCE = 60.0  # seconds for an answer: on a busy machine the first one of a s
 
 
 def pytest_configure() -> None:
-    """Let every client wait that is not told how long."""
+    """Let every client wait that is not told how long, and examples take what a busy machine takes for them."""
+    settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("patient")
     usual = signature(httpx.Client).parameters["timeout"].default  # one object, for all kinds of requests
     for each in ("connect", "read", "write", "pool"):
         setattr(usual, each, PATIENCE)
