@@ -36,9 +36,13 @@ async def test_a_session_comes_back_as_it_was_sent(client: httpx.AsyncClient) ->
 @requirement("chat:shape:snake-session")
 async def test_a_session_goes_back_under_the_name_it_came_by(client: httpx.AsyncClient) -> None:
     answer = await said(client, "a quiet room", session_state={"a": 1})
+    given = await said(client, "a quiet room", session_state=None)
+    both = await said(client, "a quiet room", session_state=None, sessionState={"b": 1})
 
     assert answer["session_state"] == {"a": 1}
-    assert "sessionState" not in answer
+    assert given["session_state"]["conversation"]
+    assert "sessionState" not in answer | given
+    assert (both["sessionState"], "session_state" in both) == ({"b": 1}, False)
 
 
 @requirement("chat:session:unknown", "chat:session:known", "chat:session:history-wins")

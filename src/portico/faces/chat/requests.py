@@ -86,7 +86,8 @@ def read_request(raw: Any) -> tuple[ChatRequest, str]:
     if not isinstance(raw, dict):
         raise BadRequest("A request is a JSON object", hint=_HINT)
     said = cast("dict[str, Any]", _without_nulls(raw))
-    name = SNAKE if SNAKE in said and CAMEL not in said else CAMEL
+    # Older front ends send null until they were given a session, and look for it under their own name.
+    name = SNAKE if SNAKE in raw and CAMEL not in said else CAMEL
     body = {**said, CAMEL: said.get(name)}
     try:
         request = msgspec.convert(body, ChatRequest)
