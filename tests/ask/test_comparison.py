@@ -50,6 +50,8 @@ async def shop() -> AsyncIterator[Asked]:
         ("is the brass lamp dearer than the copper kettle", ["lamp", "kettle"]),
         ("Fish Pie vs Bangers and Mash", ["pie", "mash"]),
         ("compare Bangers and Mash with Fish Pie", ["mash", "pie"]),
+        ("compare the Bangers and Mash and the Fish Pie", ["mash", "pie"]),
+        ("Compare Fish Pie and Bangers and Mash.", ["pie", "mash"]),
         ("compare Copper Kettle, Fish Pie and Old Rope", ["kettle", "pie", "rope"]),
         ("Brass Lamp, Small or Copper Kettle?", ["lamp", "kettle"]),
         ("The Loft Supper or Old Rope", ["loft", "rope"]),

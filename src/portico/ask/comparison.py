@@ -4,9 +4,10 @@ A question is taken for one only if every name means one item. All else is searc
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import islice
 
 from portico.ask.fields import Key, key_of
 from portico.ask.languages import CONTRASTS, SPEECHES, known
@@ -38,12 +39,19 @@ def contests_in(question: str, language: str) -> list[Contest]:
         return []
     joined = rf"\b(?:{'|'.join(between)})\b"
     ways = (joined, f"{joined}|{_MARKS}", *(rf"\b{word}\b" for word in between))
-    splits = [re.split(way, fold(question)) for way in ways]
+    said_plainly = fold(question)
+    splits = [*(re.split(way, said_plainly) for way in ways), *_halves(joined, said_plainly)]
     names = [tuple(name for part in parts if (name := _core(part, idle))) for parts in splits]
     return [Contest(each, is_said) for each in dict.fromkeys(names) if _is_fit(each)]
 
 
 _MARKS = "[,;:?!]"
+
+
+def _halves(joined: str, question: str) -> Iterator[list[str]]:
+    """Two names, as each of the words between says where one ends: both may have such a word of their own."""
+    for found in islice(re.finditer(joined, question), MOST):
+        yield [question[: found.start()], question[found.end() :]]
 
 
 def _is_fit(names: Sequence[str]) -> bool:
