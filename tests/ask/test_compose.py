@@ -283,6 +283,32 @@ def test_an_answer_quotes_the_sentences_that_speak_of_what_was_asked() -> None:
     )
 
 
+PIES = (
+    item("long", name="Long Pie", totalTime="PT3H", description="It takes long."),
+    item("fish", name="Fish Pie", totalTime="PT1H10M", author="Ann Reed", description="A pie of three fish."),
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "fact"),
+    [
+        ("How long does the Fish Pie take?", "Fish Pie: takes 1 hour 10 minutes."),
+        ("who wrote Fish Pie", "Fish Pie: by Ann Reed."),
+        ("Wie lange braucht Fish Pie?", "Fish Pie (dauert 1 Stunde 10 Minuten)."),
+    ],
+)
+def test_what_is_asked_of_one_thing_by_name_is_said_of_it_and_of_nothing_else(question: str, fact: str) -> None:
+    told = answer(question, PIES, phrases("de" if question.startswith("Wie") else "en"))
+
+    assert [each.text for each in told] == [fact, "A pie of three fish."]
+    assert {each.cites for each in told} == {("fish",)}
+
+
+@pytest.mark.parametrize("question", ["How long does fish take?", "Fish Pie", "Is the Fish Pie blue?"])
+def test_a_fact_that_nobody_asked_of_it_is_not_said(question: str) -> None:
+    assert all(":" not in each.text for each in answer(question, PIES, phrases("en")))
+
+
 def test_a_rare_word_of_the_question_counts_more_than_one_that_all_the_texts_share() -> None:
     boats = [item(f"boat {n}", name="Boat", description=f"Harbour boat {n} is {c} boat.") for n, c in enumerate("xyzw")]
     seal = item("seal", name="Seal", description="The seal sleeps.")

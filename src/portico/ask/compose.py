@@ -210,8 +210,31 @@ def answer(
         return known.sentences
     languages = _languages(items, phrases)
     terms = _terms(question, languages)
-    candidates = [each for rank, item in enumerate(items[:MAX_ITEMS]) for each in _candidates(item, rank, languages)]
-    return _best(terms, candidates) or summarize(question, items, phrases, total, is_counted=is_counted, kind=kind)
+    fact = _asked_of_one(question, items, phrases)
+    speaking = [item for item in items[:MAX_ITEMS] if not fact or item.id in fact[0].cites]
+    candidates = [each for rank, item in enumerate(speaking) for each in _candidates(item, rank, languages)]
+    said = (*fact, *_best(terms, candidates)[: MAX_SAID - len(fact)])
+    return said or summarize(question, items, phrases, total, is_counted=is_counted, kind=kind)
+
+
+def _asked_of_one(question: str, items: Sequence[Item], phrases: Phrases) -> tuple[Sentence, ...]:
+    """The facts that a question asks of the one item that it names: "how long does the fish pie take"."""
+    said = f" {_plainly(question)} "
+    named = [(item, name) for item in items[:MAX_ITEMS] if (name := f" {_plainly(_name(item))} ") in said]
+    longest = max((len(name) for _, name in named), default=0)
+    if not is_factual(question) or [len(name) for _, name in named].count(longest) != 1:
+        return ()
+    item, name = next(pair for pair in named if len(pair[1]) == longest)
+    asked = said.replace(name, " ")
+    facts = [(fact, fact.read(item.data)) for fact in _FACTS if fact.asked.search(asked)]
+    told = [fact.say(phrases, value) for fact, value in facts if value is not None]
+    contrast = CONTRASTS[phrases.language]
+    told_of = contrast.together([contrast.side(phrases.name(_name(item)), told)])
+    return (Sentence(told_of, (item.id,)),) if told else ()
+
+
+def _plainly(text: str) -> str:
+    return " ".join(words(text)).lower()
 
 
 def compare(question: str, items: Sequence[Item], phrases: Phrases) -> tuple[Sentence, ...]:
