@@ -261,17 +261,48 @@ def compare(question: str, items: Sequence[Item], phrases: Phrases) -> tuple[Sen
 
 def describe(item: Item, phrases: Phrases) -> tuple[Sentence, ...]:
     """What an item says of itself: its facts, its texts up to a length, and what else it holds in few words."""
-    contrast, cites = CONTRASTS[phrases.language], (item.id,)
+    facts, told, more = _account(item, phrases)
+    head = [_headed(item, facts, phrases)] if facts or not told else []
+    return tuple(Sentence(text, (item.id,)) for text in (*head, *_within(told, MAX_TOLD), *more))
+
+
+def passage(question: str, item: Item, phrases: Phrases, most: int) -> str:
+    """What an item says of itself in so many characters: its name and facts, and of its texts what matters most.
+
+    All that an answer quotes or says of the item stands in it, as far as there is room.
+    """
+    facts, told, more = _account(item, phrases)
+    said = [_headed(item, facts, phrases), *told, *more]
+    if sum(map(len, said)) + len(said) > most:
+        languages = _languages([item], phrases)
+        terms = _terms(question, languages)
+        shared = [sum(_shares(term, _stems(text, languages)) for term in terms) for text in said]
+        said = _fitting(said, sorted(range(len(said)), key=lambda at: (at > 0, -shared[at], at)), most)
+    return shortened(" ".join(said), most)
+
+
+def _fitting(said: Sequence[str], order: Sequence[int], most: int) -> list[str]:
+    """The first in this order that have room, as they follow each other; the very first in any case."""
+    kept: set[int] = set()
+    for at in order:
+        if not kept or len(said[at]) < most:
+            kept.add(at)
+            most -= len(said[at]) + 1
+    return [said[at] for at in sorted(kept)]
+
+
+def _account(item: Item, phrases: Phrases) -> tuple[list[str], list[str], list[str]]:
+    """The facts of an item, the sentences of its texts, and one of what else it holds if it holds more."""
     known = [fact for fact in _FACTS if fact.read(item.data) is not None]
     facts = [fact.say(phrases, fact.read(item.data)) for fact in known]
     told = _sentences_of(_spoken({name: item.data[name] for name in _SPOKEN if name in item.data}, 0))
     more = [phrases.limits.value.format(phrases.word(label), text) for label, text in _further(item.data, phrases)]
-    named = Sentence(contrast.together([contrast.side(phrases.name(_name(item)), facts)]), cites)
-    return (
-        *([named] if facts or not told else ()),
-        *(Sentence(text, cites) for text in _within(told, MAX_TOLD)),
-        *([Sentence(capital(contrast.together(more)), cites)] if more else ()),
-    )
+    return facts, told, [capital(CONTRASTS[phrases.language].together(more))] if more else []
+
+
+def _headed(item: Item, facts: Sequence[str], phrases: Phrases) -> str:
+    contrast, name = CONTRASTS[phrases.language], phrases.name(_name(item))
+    return contrast.together([contrast.side(name, facts)]) if facts or name[-1:] not in "?!？！" else name
 
 
 def _within(sentences: Sequence[str], most: int) -> Iterator[str]:

@@ -17,6 +17,7 @@ from portico.faces.chat.overrides import read_overrides
 from portico.faces.chat.render import options
 from portico.items import Item
 from portico.server import Parts
+from portico.store import Put
 
 
 @requirement("chat:request:post", "chat:request:json", "chat:request:paths", "chat:request:messages")
@@ -40,7 +41,7 @@ async def test_the_context_has_what_the_answer_relies_on_and_how_it_came_about(c
 
     context = answer["context"]
     source = "http://inn.example/items/cellar"
-    assert context["data_points"]["text"][0] == f"{source}: The cellar."
+    assert context["data_points"]["text"][0] == f"{source}: The cellar: costs 25. Beds: 6."
     assert context["data_points"]["citations"][0] == source
     assert context["data_points"]["images"] == [{"url": "http://inn.example/images/cellar.jpg", "detail": "auto"}]
     assert context["data_points"]["external_results_metadata"][0] == {
@@ -57,6 +58,23 @@ async def test_the_context_has_what_the_answer_relies_on_and_how_it_came_about(c
     cited = re.findall(r"\[([^\]]+)\]", answer["message"]["content"])
     assert cited
     assert all(any(each.endswith(one) for each in context["data_points"]["citations"]) for one in cited)
+
+
+@requirement("chat:cite:grounded")
+async def test_what_the_answer_says_of_an_item_stands_in_its_data_point(parts: Parts) -> None:
+    key = "The key hangs behind the blue boat."
+    filler = " ".join(f"Day {number} was spent at sea with nets and oars." for number in range(100))
+    log = {"@type": "Article", "name": "The log", "description": "A log.", "articleBody": f"{filler} {key} {filler}"}
+    await parts.store.write("rooms", [Put("log", {**log, "price": 12}, None)])
+    async with asking(parts) as http:
+        quoted = await said(http, "Where does the key of the blue boat hang?")
+        summed_up = await said(http, "the log")
+
+    for answer, saying in ((quoted, key), (summed_up, "costs 12")):
+        [point] = [each for each in answer["context"]["data_points"]["text"] if "/items/log: " in each]
+        assert saying in answer["message"]["content"]
+        assert saying in point
+        assert len(point) < 2000
 
 
 @requirement("chat:shape:nulls", "chat:shape:unknown", "chat:rule:api-version", "chat:shape:slash")

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from portico.ask.compose import shortened
+from portico.ask.compose import passage, shortened
 from portico.ask.events import Found
+from portico.ask.phrases import phrases
 from portico.faces.nlweb.dialects import V55
 from portico.faces.nlweb.shapes import Premises, description, plain, shown_item
 from portico.items import Item
 
-MAX_TEXT = 1000  # characters of a data point
+MAX_TEXT = 1500  # characters of a data point
 MAX_SNIPPET = 200
 MAX_CITED = 3  # sources after one sentence
 _UNQUOTED = "%:/?#@!$&'()*+,;=~"
@@ -38,10 +39,11 @@ class Points:
             name = plain(each.data.get("name"))
             self._add(each.id, each.id, each.id, "" if each.id.startswith(name) else name, plain(each.data.get("text")))
 
-    def take(self, found: Found) -> None:
+    def take(self, found: Found, question: str, language: str) -> None:
+        """Note an item that was found for a question, with what an answer may say of it."""
         shown = shown_item(found, self.premises, V55)
         self.items.append(shown)
-        self._show(found.item, shown)
+        self._show(found.item, shown, passage(question, found.item, phrases(language), MAX_TEXT))
         for twin in found.same:
             self.sources.setdefault(twin.id, self.sources[found.item.id])
 
@@ -58,10 +60,10 @@ class Points:
             "external_results_metadata": self.metadata,
         }
 
-    def _show(self, item: Item, shown: Mapping[str, Any]) -> None:
+    def _show(self, item: Item, shown: Mapping[str, Any], text: str) -> None:
         url = _address(shown["url"])
         name = str(shown["name"])
-        self._add(item.id, source_of(url), url, name, description(shown) or "")
+        self._add(item.id, source_of(url), url, "", text)
         self.metadata.append(
             {"id": item.id, "title": name, "url": url, "snippet": shortened(description(shown) or name, MAX_SNIPPET)}
         )

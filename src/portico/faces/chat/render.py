@@ -96,7 +96,8 @@ class Telling:
             case Clarify():
                 told.clarify = event
             case Found():
-                self.points.take(event)
+                understood = told.understood
+                self.points.take(event, understood.text if understood else self.manner.question, self.language)
                 self._mark("found")
             case Said():
                 return self._say(event)
