@@ -569,6 +569,26 @@ async def test_german_is_asked_of_a_german_collection(small: Opened) -> None:
     assert answer.ids == ["a"]
 
 
+@pytest.mark.parametrize(
+    ("question", "language", "nothing"),
+    [
+        ("有什么自行车？", "zh", "没有找到"),
+        ("自転車はありますか？", "ja", "見つかりません"),
+        ("هل لديكم دراجات؟", "ar", "أجد"),
+        ("دوچرخه دارید؟ چرا گران است", "en", "nothing"),  # Persian, in which nothing is said here
+        ("Zebra 斑马 in the zoo", "en", "nothing"),
+    ],
+)
+async def test_a_question_is_answered_in_the_language_of_its_letters(
+    small: Opened, question: str, language: str, nothing: str
+) -> None:
+    async with small({"dishes": {"a": {"@type": "Recipe", "name": "Soup"}}}) as ask:
+        answer = await ask(question)
+
+    assert answer.understood.language == language
+    assert nothing in answer.notes[-1]
+
+
 async def test_the_answer_is_in_the_language_that_is_asked_for(demo: Asked) -> None:
     answer = await demo("veganes Rezept unter 3 Minuten", language="de")
 

@@ -72,6 +72,27 @@ def _shorter(tag: str) -> list[str]:
     return ["-".join(subtags[:end]) for end in range(len(subtags), 0, -1) if end == 1 or len(subtags[end - 1]) > 1]
 
 
+def written_in(text: str, otherwise: str = "") -> str:
+    """The language whose letters most of a text is written in; empty if they are those of several.
+
+    Chinese and Japanese share letters, of which Japanese has some of its own: where it has none, the other one counts.
+    """
+    letters = [letter for letter in text[:MAX_ACCEPT] if letter.isalpha()]
+    shares = {language: sum(map(bool, map(own.match, letters))) for language, own in _LETTERS.items()}
+    if 2 * (shares["zh"] + shares["ja"]) > len(letters):
+        return "ja" if shares["ja"] or otherwise[:2] == "ja" else "zh"
+    is_arabic = 2 * shares["ar"] > len(letters) and not _NOT_ARABIC.search(text)
+    return "ar" if is_arabic else ""
+
+
+_LETTERS = {
+    "zh": re.compile(r"[\u3400-\u9fff]"),
+    "ja": re.compile(r"[\u3040-\u30ff]"),
+    "ar": re.compile(r"[\u0620-\u06ff]"),
+}
+_NOT_ARABIC = re.compile("[پچژگکیہےٹڈڑ]")  # but Persian or Urdu
+
+
 def read_range(text: str) -> tuple[float | None, float | None] | None:
     """The limits that a range option names: seconds for lengths of time, plain numbers for prices."""
     found = _RANGE.fullmatch(text.strip().lower()) if len(text) <= MAX_RANGE else None

@@ -43,7 +43,7 @@ from portico.ask.events import (
 from portico.ask.fields import Fields, key_of, spoken
 from portico.ask.judge import Bill, Judge, Matter
 from portico.ask.outcomes import ids_in
-from portico.ask.phrases import LANGUAGES, Phrases, best_language, phrases
+from portico.ask.phrases import LANGUAGES, Phrases, best_language, phrases, written_in
 from portico.ask.places import around, find_spot
 from portico.ask.rank import Scored, Wishes, is_called, ranked, sorted_by
 from portico.ask.reading import By, Finding, In, Sort, read
@@ -718,7 +718,12 @@ def _context(ask: Ask) -> str:
 
 
 def _language_of(text: str, otherwise: str) -> str:
-    """The language whose small words a question uses most, if it uses fewer of the other one."""
+    """The language whose letters a question is written in, or whose small words it uses most.
+
+    It stays with the other one if it uses no fewer of that.
+    """
+    if written := written_in(text, otherwise):
+        return written
     said = {word.lower() for word in words(text)}
     counts = {language: len(STOPWORDS[language] & said) for language in LANGUAGES if language in STOPWORDS}
     most = max(counts.values())
