@@ -305,6 +305,33 @@ def _headed(item: Item, facts: Sequence[str], phrases: Phrases) -> str:
     return contrast.together([contrast.side(name, facts)]) if facts or name[-1:] not in "?!？！" else name
 
 
+def recount(question: str, passages: Sequence[Item], phrases: Phrases) -> tuple[Sentence, ...]:
+    """What files say that came with a question, if none of its words but those that speak of files is in them."""
+    languages = _languages(passages, phrases)
+    terms = _terms(_OF_FILES.sub(" ", question), languages)
+    told = [(text, item.id) for item in passages for text in _sentences_of(_spoken(item.data, 0))]
+    if any(_shares(term, _stems(text, languages)) for text, _ in told for term in terms):
+        return ()
+    kept = list(_within([text for text, _ in told], MAX_TOLD))
+    return tuple(Sentence(text, (id,)) for text, id in told[: len(kept)])
+
+
+def speaks_of_files(question: str) -> bool:
+    return _FILES.search(question) is not None
+
+
+_FILES = re.compile(
+    r"\b(?:files?|documents?|attach\w*|upload\w*|pdfs?|datei(?:en)?|dokumente?s?|anhang\w*|anhäng\w*"
+    r"|archivos?|documentos?|adjunt\w+|fichiers?|pi[eè]ces?\s+jointes?)\b|文件|文档|附件|ファイル|文書|添付|ملف|مستند|مرفق",
+    re.IGNORECASE,
+)
+_OF_FILES = re.compile(
+    rf"{_FILES.pattern}|\b(?:say|says|said|read|tell|contains?|summar\w+|sum\s+up|main|points?|content\w*|explain|mean"
+    r"|inhalt\w*|steht|sagt|fasse?n?|zusammen\w*|resum\w+|résum\w+|dice|contiene|dit|contient)\b|总结|概括|要約|まとめ|لخص",
+    re.IGNORECASE,
+)
+
+
 def _within(sentences: Sequence[str], most: int) -> Iterator[str]:
     """The first sentences that have room; the very first in any case."""
     for at, text in enumerate(sentences):

@@ -14,7 +14,18 @@ from portico.ask.actions import Actions
 from portico.ask.attributes import is_no, is_yes, shown_value
 from portico.ask.clarify import MAX_OPTIONS, clarify, hinted_at, labels, named_by, named_in
 from portico.ask.comparison import Contest, bare, contests_in, led_by, meant_by
-from portico.ask.compose import Reply, Sentence, answer, answered, compare, describe, kind_of, summarize
+from portico.ask.compose import (
+    Reply,
+    Sentence,
+    answer,
+    answered,
+    compare,
+    describe,
+    kind_of,
+    recount,
+    speaks_of_files,
+    summarize,
+)
 from portico.ask.contact import speaker, wants_a_person, ways_to
 from portico.ask.deeds import (
     CONFIRM,
@@ -693,6 +704,8 @@ class Pipeline:
         apart = compare(question, compared, speech) if compared and not attached else ()
         if turn.is_telling and total == 1 and not attached:
             apart = describe(items[0], speech)
+        if attached and (not shown or speaks_of_files(turn.ask.text)):
+            apart = recount(turn.ask.text, attached, speech)
         for sentence in apart or compose(question, items, speech, total, is_counted=is_counted, kind=kind):
             yield _piece(sentence)
 
