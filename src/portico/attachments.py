@@ -26,6 +26,7 @@ MAX_KEPT = 8  # passages that a question is answered from
 MAX_CHARACTERS = 2000  # of a passage
 MAX_NAME = 100
 MAX_MARKDOWN = 100_000  # bytes; what is longer is read as plain text, which takes less time
+MAX_PREFACE = 1024  # bytes before what shows that a file is a PDF
 SECONDS = 5.0  # to read the files of a question
 
 _MARKS = r"\s\[\]<>#:%?*|\""  # that mean something around a citation
@@ -107,15 +108,27 @@ def _kind_of(file: File) -> str:
     type = file.type.partition(";")[0].strip().lower()
     suffix = PurePosixPath(file.name.lower()).suffix.lstrip(".")
     by_name = next((kind for kind, known in _KNOWN.items() if suffix in known), None)
-    if file.body.startswith(b"%PDF-"):
+    if file.body.find(b"%PDF-", 0, MAX_PREFACE) >= 0:
         return "pdf"
     kind = _TYPES.get(type) or by_name or ("text" if type.startswith("text/") else None)
-    if kind is None or kind == "pdf":
+    if kind == "pdf":
+        raise BadRequest("A file is not the PDF that it claims to be")
+    if kind is None and type in _UNTOLD and _is_text(file.body):
+        return "text"
+    if kind is None:
         raise BadRequest(
             f"Files of the type {type or suffix or 'unknown'!r} are not read here",
             hint="Send text, Markdown, HTML or PDF.",
         )
     return kind
+
+
+def _is_text(body: bytes) -> bool:
+    """Whether a file that says nothing of its kind can be read as a text: browsers send such of what has no type."""
+    try:
+        return b"\x00" not in body and bool(body.decode("utf-8-sig").strip())
+    except UnicodeDecodeError:
+        return False
 
 
 def _read_html(document: Document, _: Check) -> Iterator[Entry]:
@@ -161,6 +174,7 @@ _TYPES = {
     "application/xhtml+xml": "html",
     "application/pdf": "pdf",
 }
+_UNTOLD = {"", "application/octet-stream"}  # types that say nothing
 _KNOWN = {
     "text": {"txt", "text", "csv", "log"},
     "markdown": {"md", "markdown"},

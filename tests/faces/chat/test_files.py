@@ -74,6 +74,9 @@ async def sent(client: httpx.AsyncClient, *parts: bytes, end: str = f"--{BOUNDAR
         ("files", f"# House\n\n{KEY}".encode(), "", "C:\\my notes.md", "my-notes.md"),
         ('"files[0]"', f"<p>Hello.</p><p>{KEY}</p><script>x</script>".encode(), "text/html", "a[1].html", "a-1-.html"),
         ('"messages[0].files[0]"', pdf(KEY), "application/octet-stream", "house.pdf", "house.pdf#page=1"),
+        ("files", b"\r\n" + pdf(KEY), "application/pdf", "house.pdf", "house.pdf#page=1"),
+        ("files", KEY.encode(), "application/octet-stream", "blob", "blob.txt"),
+        ("files", KEY.encode(), "", "", "file-1.txt"),
     ],
 )
 async def test_a_file_is_answered_from_and_cited(
@@ -89,6 +92,24 @@ async def test_a_file_is_answered_from_and_cited(
     assert source in points["citations"]
     assert any(text.startswith(f"{source}: ") and KEY in text for text in points["text"])
     assert [each["title"] for each in told["context"]["thoughts"]].count("Files") == 1
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Summarize this file",
+        "What does the attached document say?",
+        "Hello",
+        "Was steht in der Datei?",
+        "概括一下这个文件",
+    ],
+)
+async def test_who_asks_what_a_file_says_is_told(client: httpx.AsyncClient, question: str) -> None:
+    text = "Ropes are counted on Mondays. Knots are not."
+
+    answer = (await sent(client, asked(question), part("files", text.encode(), "text/plain", "ropes.txt"))).json()
+
+    assert answer["message"]["content"] == f"{text} [ropes.txt]"
 
 
 async def test_files_of_one_name_are_told_apart_and_a_name_shows_all_that_it_has(client: httpx.AsyncClient) -> None:
@@ -143,7 +164,9 @@ UNREADABLE: list[tuple[list[bytes], str]] = [
     ([asked(), asked(), TEXT], "named json"),
     ([asked(), part("secret", b"Hello", "text/plain")], "named 'secret'"),
     ([asked(), part("files", b"\x89PNG\r\n", "image/png", "a.png")], "not read here"),
-    ([asked(), part("files", b"no pdf", "application/pdf", "a.pdf")], "not read here"),
+    ([asked(), part("files", b"no pdf", "application/pdf", "a.pdf")], "not the PDF that it claims to be"),
+    ([asked(), part("files", b"\x89PNG\r\n", "", "blob")], "not read here"),
+    ([asked(), part("files", b"PK\x00", "application/octet-stream", "a.docx")], "not read here"),
     ([asked(), part("files", b"%PDF-1.4 broken", "application/pdf", "a.pdf")], "not a readable PDF"),
     ([asked(), part("files", repetitive_pdf(1, letters=200_000), "", "a.pdf")], "cannot be read: Limit reached"),
     ([asked(), part("files", b" ", "text/plain", "a.txt")], "no text"),
@@ -203,9 +226,9 @@ class Endless(bytes):
 
     door = threading.Event()
 
-    def startswith(self, *_: Any) -> bool:
+    def find(self, *_: Any) -> int:
         self.door.wait()
-        return False
+        return -1
 
 
 async def test_a_file_that_is_given_up_has_its_reader_until_it_ends(
