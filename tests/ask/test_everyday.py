@@ -9,6 +9,7 @@ from portico.ask.compose import answered as reply_to
 from portico.ask.contact import wants_a_person
 from portico.ask.onward import WAYS
 from portico.ask.phrases import phrases
+from portico.ask.pointing import pointers_in
 from portico.ask.spelling import nearest
 from portico.ask.telling import subject_of
 from portico.items import Item
@@ -178,3 +179,59 @@ async def test_a_word_that_something_says_is_as_it_is_meant(small: Opened) -> No
         answer = await ask("ketle")
 
     assert (answer.ids, answer.notes) == (["b"], ())
+
+
+# The second one
+
+
+@pytest.mark.parametrize(
+    ("question", "understood"),
+    [
+        ("the second one", "Tell me more about {1}"),
+        ("What about the third?", "Tell me more about {2}"),
+        ("and the last one?", "Tell me more about {9}"),
+        ("How long does the second one take?", "How long does {1} take?"),
+        ("compare the first two", "compare {0} and {1}"),
+        ("compare the first and the third", "compare {0} and {2}"),
+    ],
+)
+async def test_who_points_at_a_result_by_its_place_means_that_one(demo: Asked, question: str, understood: str) -> None:
+    before = await demo("vegan recipes under 30 minutes")
+    shown = [each.item.data["name"] for each in before.found]
+
+    answer = await demo(question, "vegan recipes under 30 minutes", modes=SUMMED_UP)
+
+    assert answer.understood.text == understood.format(*shown)
+    assert answer.found[0].item.data["name"] in understood.format(*shown)
+
+
+async def test_what_was_pointed_at_is_what_is_spoken_of_next(demo: Asked) -> None:
+    before = await demo("vegan recipes under 30 minutes")
+    second = before.found[1].item
+
+    answer = await demo(
+        "how long does it take?",
+        "vegan recipes under 30 minutes",
+        "the second one",
+        modes=frozenset({"list", "generate"}),
+    )
+
+    assert answer.said[0].cites == (second.id,)
+    assert answer.said[0].text.startswith(f"{second.data['name']}: takes ")
+
+
+@pytest.mark.parametrize("question", ["the first aid kit", "first edition books", "the 99th one", "number nine lives"])
+async def test_what_points_at_nothing_is_as_it_was_said(question: str) -> None:
+    assert pointers_in(question) == []
+
+
+async def test_a_place_that_nothing_has_is_given_up(small: Opened) -> None:
+    async with small({"dishes": {"a": {"@type": "Recipe", "name": "Pea soup"}}}) as ask:
+        answer = await ask("the third one", "soup")
+
+    assert "Tell me" not in answer.understood.text
+
+
+@pytest.mark.parametrize("question", ["der zweite", "el segundo", "la deuxième", "número 2", "the 2nd one"])
+async def test_places_are_read_in_several_languages(question: str) -> None:
+    assert [each.places for each in pointers_in(question)] == [(1,)]

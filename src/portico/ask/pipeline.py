@@ -53,9 +53,11 @@ from portico.ask.events import (
 )
 from portico.ask.fields import Fields, key_of, spoken
 from portico.ask.judge import Bill, Judge, Matter
+from portico.ask.onward import WAYS
 from portico.ask.outcomes import ids_in
 from portico.ask.phrases import LANGUAGES, Phrases, best_language, phrases, written_in
 from portico.ask.places import around, find_spot
+from portico.ask.pointing import MAX_POINTED, pointers_in, with_names
 from portico.ask.rank import Scored, Wishes, is_called, ranked, sorted_by
 from portico.ask.reading import By, Finding, In, Sort, read
 from portico.ask.spelling import nearest
@@ -208,6 +210,7 @@ class Pipeline:
             await self._finder.index.sync(asker.seen)
         site = await self._fields(asker.collections)
         asked_in = _language_of(ask.text, language)
+        ask = await self._with_names(ask, asker, speech, site, asked_in)
         turn = self._turn(ask, asker, speech, site, asked_in)
         if _wants_a_person(turn):
             async with aclosing(self._contact(turn)) as events:
@@ -236,6 +239,29 @@ class Pipeline:
         meaning = turn.meaning
         names = tuple(target.name for target in meaning.targets)
         return Understood(meaning.question, names, meaning.constraints, meaning.ignored, turn.phrases.language)
+
+    # What it points at
+
+    async def _with_names(self, ask: Ask, asker: Asker, speech: Phrases, site: Sequence[Fields], language: str) -> Ask:
+        """The conversation with names for what is pointed at by its place: that place is one in the results before."""
+        asked = list(ask.previous[:-MAX_POINTED])
+        for text in (*ask.previous[-MAX_POINTED:], ask.text):
+            said, pointers = "", pointers_in(text) if asked else []
+            if pointers:
+                before = replace(ask, text=asked[-1], previous=tuple(asked[:-1]), answers=ask.settled)
+                names = await self._shown(before, asker, speech, site, language)
+                said = with_names(text, pointers, names, speech.join, WAYS[speech.language].more)
+            asked = [said] if said else [*asked, text]
+        return replace(ask, text=asked[-1], previous=tuple(asked[:-1]))
+
+    async def _shown(self, ask: Ask, asker: Asker, speech: Phrases, site: Sequence[Fields], language: str) -> list[str]:
+        """The names of what a question before has found, in their order."""
+        turn = self._turn(ask, asker, speech, site, language)
+        await self._locate(turn, site)
+        await self._compare(turn, language)
+        await self._single_out(turn, language)
+        found = (self._judge.remembered(turn.key) if self._judge else None) or await self._ranked(turn)
+        return [title_of(each.item.data) or each.item.id for each in found[: ask.limit]]
 
     # What is known of the collections
 
