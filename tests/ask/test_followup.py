@@ -65,6 +65,7 @@ NAMED = [
 ]
 LEFT_OUT = [
     (["lighthouse"], "opening hours", "lighthouse: opening hours"),
+    (["pubs with a view"], "which is better rated?", "pubs with a view: which is better rated?"),
     (["the great wall of china"], "how long is the wall?", "the great wall of china: how long is the wall?"),
     (["how do I renew my passport"], "what documents do I need?", "renew my passport: what documents do I need?"),
     ([DINNER], "why?", f"{DINNER}: why?"),
@@ -78,6 +79,7 @@ POINTED = [
     ([DINNER], "which one is best for winter?", f"{DINNER}: which one is best for winter?"),
     (["events this weekend"], "are these free?", "events this weekend: are these free?"),
     (["hiking trails"], "the longest one", "longest hiking trails"),
+    (["What is the cheapest lamp?"], "and the most expensive one?", "What is the most expensive lamp?"),
 ]
 OTHER_LANGUAGES = [
     ("de", "vegetarisches Abendessen", "und ohne Nüsse", "vegetarisches Abendessen ohne Nüsse"),

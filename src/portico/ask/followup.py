@@ -524,8 +524,14 @@ def _same_slot(base: Turn, rest: Words, turn: Turn) -> Swap | None:
         old = [word for word in base.words if word.plain in slot]
         new = [word for word in rest if word.plain in slot]
         if old and new:
-            return old[:1], new[:1]
+            return _graded(base.words, old[0], turn.speech), _graded(rest, new[0], turn.speech)
     return None
+
+
+def _graded(words: Words, word: Word, speech: Speech) -> Words:
+    """A word with the one before it that says how much of it: the "most" of "most expensive"."""
+    at = words.index(word)
+    return words[at - 1 : at + 1] if at and words[at - 1].plain in speech.grading else [word]
 
 
 def _same_measure(base: Turn, rest: Words, turn: Turn) -> Swap | None:

@@ -48,6 +48,7 @@ class Speech:
     indefinite: frozenset[str]
     ones: frozenset[str]
     comparing: frozenset[str]
+    grading: frozenset[str]  # of these, the ones that grade the word after them: "more"
     relational: frozenset[str]  # nouns of something else: the price, the reason
     empty: frozenset[str]  # no content
     calendar: frozenset[str]  # "this week" points to no result
@@ -80,7 +81,11 @@ def speech(
     **sets: str,
 ) -> Speech:
     """Lists of words are divided by spaces, of phrases by bars."""
-    small = {name: folded(each) for name, each in sets.items() if name not in ("comparing", "relational", "calendar")}
+    small = {
+        name: folded(each)
+        for name, each in sets.items()
+        if name not in ("comparing", "grading", "relational", "calendar")
+    }
     openings = {
         Opening.JOIN: _phrases(joins),
         Opening.SHIFT: _phrases(shifts),
@@ -104,7 +109,8 @@ def speech(
         possessive=possessive,
         capitals=capitals,
         adjectives_first=adjectives_first,
-        comparing=folded(sets["comparing"]),
+        comparing=folded(sets["comparing"]) | folded(sets["grading"]),
+        grading=folded(sets["grading"]),
         relational=folded(sets["relational"]),
         calendar=folded(sets["calendar"]),
         **small,

@@ -343,11 +343,12 @@ SPEECH = speech(
     comparing="""cheaper closer nearer bigger smaller larger faster quicker easier newer older later
     earlier longer shorter healthier lighter simpler better similar different more less cheapest closest
     nearest fastest best""",
+    grading="more most less least",
     relational="""price prices cost costs fee fees rate rates hours address location phone number benefits
     benefit advantages disadvantages difference differences requirements requirement steps process reason
     reasons cause causes effects symptoms treatment types type kinds examples example features size age
     length distance duration limit limits risks support documentation instructions ingredients calories
-    reviews rating amount minimum maximum period awards restrictions author owner members history
+    reviews rating rated amount minimum maximum period awards restrictions author owner members history
     population role purpose importance definition meaning details alternatives options others deadline
     results rules schedule""",
     empty="""like know mean many much long often old let lets let's any use used us something anything else

@@ -274,6 +274,7 @@ SPEECH = speech(
     ones="",
     comparing="""plus moins cher chers chère chères proche proches rapide rapides simple simples similaire
     similaires meilleur meilleurs autres""",
+    grading="plus moins",
     relational="""prix coût coûts tarif tarifs horaires adresse lieu téléphone numéro avantages
     inconvénients différence différences conditions étapes raison raisons cause causes effets symptômes
     traitement types exemples taille âge durée risques ingrédients calories avis auteur histoire importance

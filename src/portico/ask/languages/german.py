@@ -314,6 +314,7 @@ SPEECH = speech(
     ones="",
     comparing="""billiger billigere günstiger günstigere näher nähere größer größere kleiner kleinere
     schneller schnellere einfacher einfachere ähnliche andere mehr günstigste billigste nächste""",
+    grading="am weniger",
     relational="""preis preise kosten gebühr öffnungszeiten adresse ort telefonnummer nummer vorteile
     nachteile unterschied unterschiede voraussetzungen anforderungen schritte ablauf grund gründe ursache
     ursachen folgen symptome behandlung arten beispiele größe alter länge entfernung dauer risiken zutaten

@@ -283,6 +283,7 @@ SPEECH = speech(
     ones="",
     comparing="""más menos mejor mejores barato baratos barata baratas cercano cercanos rápido rápidos
     parecido otros""",
+    grading="más menos",
     relational="""precio precios coste costo tarifa horario horarios dirección ubicación teléfono número
     ventajas desventajas diferencia diferencias requisitos pasos proceso razón razones causa causas efectos
     síntomas tratamiento tipos ejemplos tamaño edad duración riesgos ingredientes calorías autor historia
