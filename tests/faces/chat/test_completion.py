@@ -116,6 +116,18 @@ async def test_a_question_is_understood_in_the_light_of_those_before_it(client: 
     assert answer["context"]["portico"]["conversation"]["turn"] == 3
 
 
+@requirement("chat:own:follow-up")
+async def test_what_is_pointed_at_by_its_place_is_told_of_and_not_offered_again(client: httpx.AsyncClient) -> None:
+    talk = [message("user", "which rooms are there?"), message("assistant", "…"), message("user", "the second one")]
+
+    before = await chat(client, messages=talk[:1])
+    answer = await chat(client, messages=talk)
+
+    [item] = answer["context"]["portico"]["items"]
+    assert item["name"] == before["context"]["portico"]["items"][1]["name"]
+    assert f"Tell me more about {item['name']}" not in answer["context"]["followup_questions"]
+
+
 @requirement("chat:request:context", "chat:override:top", "chat:override:followups", "chat:override:retrieval-mode")
 @requirement("chat:override:no-meaning")
 async def test_overrides_are_honoured_or_reported_with_the_reason(client: httpx.AsyncClient) -> None:

@@ -165,7 +165,7 @@ class Telling:
         if told.clarify:
             return list(options(told.clarify))
         limits = told.understood.constraints if told.understood else ()
-        asked = (*manner.asked, manner.question)
+        asked = (*manner.asked, manner.question, *([told.understood.text] if told.understood else ()))
         return list(manner.starters or followups(self.points.items, self.language, asked, limits))
 
     def context(self) -> Shown:
