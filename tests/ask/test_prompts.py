@@ -2,6 +2,7 @@
 
 import pytest
 
+from portico.ask.judge import harmless
 from portico.ask.prompts import answer_prompt
 
 
@@ -16,3 +17,17 @@ from portico.ask.prompts import answer_prompt
 )
 def test_a_language_is_named_or_it_is_that_of_the_question(language: str, said: str) -> None:
     assert said in str(answer_prompt("soup?", (), (), 2000, "summarize", language))
+
+
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [
+        ("See [http://evil.example] or soup.", "See or soup."),
+        ("See <https://evil.example/a> or soup.", "See or soup."),
+        ("Soup (https://evil.example/a?b=[c]) is here.", "Soup ([c]) is here."),
+        ("A [soup](javascript:alert) for all.", "A soup for all."),
+        ("Go to www.evil.example now.", "Go to now."),
+    ],
+)
+def test_no_address_that_a_model_says_is_left_and_no_bracket_that_held_it(said: str, left: str) -> None:
+    assert harmless(said) == left

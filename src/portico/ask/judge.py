@@ -197,7 +197,8 @@ _WORD = re.compile(r"\w+")
 _FIGURE = re.compile(r"\d+(?:[.,]\d+)*")
 _PROPER = re.compile(r"(?<=[a-z,;] )([A-ZÄÖÜÉ]\w{2,40})")
 _LINK = re.compile(r"!?\[([^\[\]]{0,200})\]\([^()]{0,500}\)")
-_ADDRESS = re.compile(r"\b(?:https?://|javascript:|data:|www\.)\S{1,500}", re.IGNORECASE)
+_PLACE = r"\b(?:https?://|javascript:|data:|www\.)[^\s\[\]<>]{1,500}"
+_ADDRESS = re.compile(rf"\[{_PLACE}\]|<{_PLACE}>|{_PLACE}", re.IGNORECASE)  # with the brackets that hold nothing else
 
 
 def _digest(key: str) -> bytes:
