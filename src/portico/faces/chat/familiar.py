@@ -24,6 +24,7 @@ from portico.faces.chat.conversations import check_origin
 from portico.faces.chat.failures import HEADERS, refusal
 from portico.faces.chat.slashes import Slashed
 from portico.faces.operations import Endpoint, Who, answering, metered
+from portico.faces.wire import base_of
 from portico.site import Site
 from portico.transcripts import VISITOR, Conversation
 from portico.web.addresses import item_path
@@ -82,7 +83,8 @@ def routes(site: Site, config: Config, who: Who, answer: Answer) -> list[BaseRou
         return _json({**PAGE_SETUP, "showVectorOption": site.finds_by_meaning})
 
     async def content(request: Request, caller: Caller) -> Response:
-        found = await site.item(request.path_params["citation"], caller)
+        cited = _cited(request.path_params["citation"], base_of(request, config.server))
+        found = await site.item(cited, caller)
         return RedirectResponse(item_path(found.id), headers=HEADERS)
 
     async def chat(request: Request) -> ASGIApp:
@@ -119,6 +121,12 @@ def routes(site: Site, config: Config, who: Who, answer: Answer) -> list[BaseRou
         at(CHATS, metered(chats, site)),
         at(f"{CHATS}/{{id}}", metered(one, site), "GET", "DELETE"),
     ]
+
+
+def _cited(citation: str, base: str) -> str:
+    """The id of what is cited, by its address here or by itself. On its way a path may lose one of two slashes."""
+    said, here = citation.replace("://", ":/", 1), f"{base}{item_path('')}".replace("://", ":/", 1)
+    return said.removeprefix(here) if said.startswith(here) else citation
 
 
 def _owner(request: Request, caller: Caller) -> str:
