@@ -283,6 +283,8 @@ def test_a_time_beyond_the_calendar_is_no_time() -> None:
         ("es", "el hotel más barato", "más barato", "price", False),
         ("es", "los mejor valorados", "mejor valorados", "rating", True),
         ("fr", "l'hôtel le moins cher", "moins cher", "price", False),
+        ("fr", "restaurants pas chers avec terrasse", "pas chers", "price", False),
+        ("fr", "un cadeau pas trop cher", "pas trop cher", "price", False),
         ("fr", "les mieux notés", "mieux notés", "rating", True),
     ],
 )

@@ -131,7 +131,8 @@ LEXICON = Lexicon(
     ),
     sorts=Sayings(
         {
-            CHEAP: "moins cher|moins chère|moins chers|moins chères|le plus abordable",
+            CHEAP: "moins cher|moins chère|moins chers|moins chères|le plus abordable|pas cher|pas chère|pas chers"
+            "|pas chères|pas trop cher|pas trop chère|pas trop chers|pas trop chères|bon marché",
             COSTLY: "plus cher|plus chère|plus chers|plus chères",
             QUICK: "plus rapide|plus rapides|plus court|plus courte|plus courts|plus courtes",
             LONG: "plus long|plus longue|plus longs|plus longues",
