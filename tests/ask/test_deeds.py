@@ -130,7 +130,7 @@ async def test_a_command_says_what_it_was_taken_to_mean(demo: Asked) -> None:
 
     assert {each.field: each.says for each in answer.constraints} == {
         "restaurant": "restaurant: Kelp",
-        "time": f"time: {TOMORROW}T19:00",
+        "time": f"time: {phrases('en').day(TOMORROW)}, 19:00",
         "people": "people: 4",
     }
 

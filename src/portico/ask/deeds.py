@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any, cast
 
-from portico.ask.attributes import is_yes
+from portico.ask.attributes import is_yes, shown_value
 from portico.ask.events import Question
 from portico.ask.fields import key_of, names_of_id, spoken
 from portico.ask.outcomes import moment_in
@@ -405,13 +405,15 @@ def questions_for(deed: Deed, phrases: Phrases, *, confirm: bool) -> tuple[Quest
     asked = tuple(_asked(name, properties.get(name, {}), deed.choices.get(name), phrases) for name in deed.missing)
     defaults = {name: schema["default"] for name, schema in properties.items() if schema.get("default")}
     known = {**defaults, **deed.shown}
-    given = ", ".join(f"{spoken(name)} {_shown(known[name], phrases)}" for name in properties if name in known)[:300]
+    told = (f"{spoken(name)} {shown_param(known[name], phrases)}" for name in properties if name in known)
+    given = ", ".join(told)[:300]
     what = f"{spoken(deed.operation.name)} ({given})" if given else spoken(deed.operation.name)
     return (*asked, Question(CONFIRM, phrases.confirm(what), "boolean")) if confirm else asked
 
 
-def _shown(value: Any, phrases: Phrases) -> str:
-    return (moment_in(value, phrases) if isinstance(value, str) else "") or str(value)
+def shown_param(value: Any, phrases: Phrases) -> str:
+    """A parameter for people: a time as the language writes it."""
+    return (moment_in(value, phrases) if isinstance(value, str) else "") or shown_value(value)
 
 
 def _asked(name: str, schema: Mapping[str, Any], choice: Choice | None, phrases: Phrases) -> Question:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from portico.ask.actions import Actions
-from portico.ask.attributes import is_no, is_yes, shown_value
+from portico.ask.attributes import is_no, is_yes
 from portico.ask.clarify import MAX_OPTIONS, clarify, hinted_at, labels, named_by, named_in
 from portico.ask.comparison import Contest, bare, contests_in, led_by, meant_by
 from portico.ask.compose import (
@@ -37,6 +37,7 @@ from portico.ask.deeds import (
     questions_for,
     read_deed,
     shape_of,
+    shown_param,
     suits,
     wanted_operation,
 )
@@ -327,7 +328,7 @@ class Pipeline:
         if is_open and not ask.may_clarify:
             return
         said = tuple(
-            Constraint(name, f"{spoken(name)}: {shown_value(value)}", "") for name, value in deed.shown.items()
+            Constraint(name, f"{spoken(name)}: {shown_param(value, speech)}", "") for name, value in deed.shown.items()
         )
         ignored = tuple(f"query.{name[:100]}" for name in ask.filters if name not in deed.params)
         yield Understood(ask.text, (), said, ignored, speech.language)
