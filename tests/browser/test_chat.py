@@ -97,6 +97,8 @@ async def test_a_greeting_is_greeted_and_looked_for_nowhere(town: Town, visitor:
     await answered(page)
     await ask(page, "Thanks!")
     await expect(page.locator(".turn").last.locator(".turn-text")).to_have_text("You are welcome.")
+    await ask(page, "Bye")
+    await expect(page.locator(".turn").last.locator(".turn-text")).to_have_text("Goodbye!")
 
 
 async def test_more_comes_from_where_the_answer_came_whatever_was_chosen_since(town: Town, visitor: Visitor) -> None:

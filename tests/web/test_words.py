@@ -120,9 +120,10 @@ def listed(name: str) -> list[str]:
     return sorted("".join(re.findall(r'"([^"]*)"', found[1])).split("|"))
 
 
-def test_the_page_knows_every_greeting_that_a_site_greets_back_and_its_thanks() -> None:
+def test_the_page_knows_every_greeting_that_a_site_greets_back_its_thanks_and_farewells() -> None:
     assert listed("GREETINGS") == sorted(each for one in COURTESIES.values() for each in one.greetings.split("|"))
     assert listed("THANKS") == sorted(each for one in COURTESIES.values() for each in one.thanks.split("|"))
+    assert listed("FAREWELLS") == sorted(each for one in COURTESIES.values() for each in one.farewells.split("|"))
 
 
 @pytest.fixture

@@ -287,7 +287,7 @@ NAMES = (
     "hello.txt",
     "good morning muffins",
 )
-NAMES += ("greetings cards", "thanks giving", "Cheers episodes", "salut-les-copains")
+NAMES += ("greetings cards", "thanks giving", "Cheers episodes", "salut-les-copains", "Bye Bye Birdie")
 
 
 @requirement("chat:own:greeting")
@@ -295,11 +295,14 @@ async def test_a_greeting_is_answered_and_spoils_nothing(client: httpx.AsyncClie
     alone = await said(client, "Good morning!")
     before = await said(client, "Hi there, a quiet room")
     thanks = await said(client, "danke")
+    farewell = await said(client, "Thanks a lot, bye!")
+    gone = await said(client, "Au revoir")
 
     assert alone["message"]["content"] == "Hello. You can ask me about rooms."
     assert alone["context"]["data_points"]["text"] == []
     assert before["context"]["portico"]["understood"]["text"] == "a quiet room"
     assert thanks["message"]["content"] == "Gern geschehen."
+    assert (farewell["message"]["content"], gone["message"]["content"]) == ("You are welcome.", "Au revoir.")
     heard_of = {
         "hi": "",
         "Hello?": "",

@@ -1,4 +1,4 @@
-"""Greetings and thanks, which are no questions: they find nothing, and must not spoil what does."""
+"""Greetings, thanks and farewells, which are no questions: they find nothing, and must not spoil what does."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,6 +17,8 @@ class Courtesy:
     thanks: str
     welcome: str
     reply: str  # {} stands for what can be asked about
+    farewells: str
+    goodbye: str
 
 
 COURTESIES: Mapping[str, Courtesy] = {
@@ -25,42 +27,56 @@ COURTESIES: Mapping[str, Courtesy] = {
         "thank you very much|thank you|thanks a lot|many thanks|thanks|cheers",
         "You are welcome.",
         "Hello. You can ask me about {}.",
+        "goodbye|good bye|bye bye|bye|see you later|see you|good night",
+        "Goodbye.",
     ),
     "de": Courtesy(
         "guten morgen|guten tag|guten abend|hallo zusammen|hallo|servus|moin|grüß gott|grüezi",
         "vielen dank|danke schön|dankeschön|danke",
         "Gern geschehen.",
         "Hallo. Fragen Sie mich nach: {}.",
+        "auf wiedersehen|tschüss|tschüß|tschau|bis bald|gute nacht",
+        "Auf Wiedersehen.",
     ),
     "es": Courtesy(
         "buenos días|buenas tardes|buenas noches|buenas|hola a todos|hola",
         "muchas gracias|gracias",
         "De nada.",
         "Hola. Puede preguntarme por: {}.",
+        "adiós|adios|hasta luego|hasta pronto|chao",
+        "Hasta luego.",
     ),
     "fr": Courtesy(
         "bonjour à tous|bonjour|bonsoir|salut|coucou",
         "merci beaucoup|merci bien|merci",
         "Je vous en prie.",
         "Bonjour. Vous pouvez me demander : {}.",
+        "au revoir|à bientôt|bonne nuit|bonne journée",
+        "Au revoir.",
     ),
     "ar": Courtesy(
         "السلام عليكم|صباح الخير|مساء الخير|مرحبا|مرحبًا|أهلا|أهلًا",
         "شكرًا جزيلًا|شكرا جزيلا|شكرًا|شكرا",
         "على الرحب والسعة.",
         "مرحبًا. يمكنك أن تسألني عن: {}.",
+        "مع السلامة|إلى اللقاء|وداعا",
+        "مع السلامة.",
     ),
     "ja": Courtesy(
         "こんにちは|こんばんは|おはようございます|おはよう|はじめまして",
         "ありがとうございます|ありがとう",
         "どういたしまして。",
         "こんにちは。{}について質問できます。",
+        "さようなら|またね",
+        "さようなら。",
     ),
     "zh": Courtesy(
         "早上好|下午好|晚上好|你好|您好|大家好",
         "非常感谢|谢谢你|谢谢",
         "不客气。",
         "你好。你可以问我关于{}的问题。",
+        "再见|拜拜",
+        "再见。",
     ),
 }
 
@@ -74,6 +90,7 @@ def _opening(phrases: Sequence[str]) -> re.Pattern[str]:
 
 _GREETING = _opening([each for courtesy in COURTESIES.values() for each in courtesy.greetings.split("|")])
 _THANKS = _opening([each for courtesy in COURTESIES.values() for each in courtesy.thanks.split("|")])
+_FAREWELL = _opening([each for courtesy in COURTESIES.values() for each in courtesy.farewells.split("|")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,24 +98,26 @@ class Heard:
     question: str  # what is left to answer; empty if it was a courtesy alone
     language: str = ""  # of the courtesy, if it was one alone
     is_thanks: bool = False
+    is_farewell: bool = False
 
 
 def heard(text: str) -> Heard:
     """A message without the greeting or the thanks that it begins with."""
-    rest, is_thanks = text, False
-    for pattern in (_GREETING, _THANKS, _GREETING):
+    rest, said = text, set[re.Pattern[str]]()
+    for pattern in (_GREETING, _THANKS, _GREETING, _FAREWELL):
         found = pattern.match(rest)
         if found and found.end():
-            rest, is_thanks = rest[found.end() :], is_thanks or pattern is _THANKS
+            rest = rest[found.end() :]
+            said.add(pattern)
     if rest.strip(" .!?,;:"):
         return Heard(rest if rest != text else text)
-    return Heard("", _language_of(text), is_thanks)
+    return Heard("", _language_of(text), _THANKS in said, _FAREWELL in said)
 
 
 def _language_of(text: str) -> str:
     said = text.lower()
     for language, courtesy in COURTESIES.items():
-        if any(each in said for each in f"{courtesy.greetings}|{courtesy.thanks}".split("|")):
+        if any(each in said for each in f"{courtesy.greetings}|{courtesy.thanks}|{courtesy.farewells}".split("|")):
             return language
     return "en"
 
@@ -109,4 +128,6 @@ def reply(told: Heard, names: Sequence[str], language: str) -> str:
     named = list(names[:MAX_NAMED])
     if told.is_thanks:
         return courtesy.welcome
+    if told.is_farewell:
+        return courtesy.goodbye
     return courtesy.reply.format(", ".join(named)) if named else courtesy.reply.partition(".")[0] + "."

@@ -174,7 +174,8 @@ class Counter:
             return cast("AsyncGenerator[Event]", self.site.ask(plan.ask, caller)), ()
         names = [each.title or each.name for each in self.site.catalog.public]
         told, language = plan.courtesy, plan.overrides.language
-        first = () if told.is_thanks else starters(self.site.catalog.public, language or told.language)
+        is_leaving = told.is_thanks or told.is_farewell
+        first = () if is_leaving else starters(self.site.catalog.public, language or told.language)
         return self._greeted(plan.ask, reply(told, names, language), caller), first
 
     async def _greeted(self, ask: Ask, text: str, caller: Caller) -> AsyncGenerator[Event]:

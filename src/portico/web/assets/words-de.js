@@ -26,6 +26,7 @@ export default {
   enterHint: "Eingabe fragt, Umschalt und Eingabe macht eine neue Zeile, Escape hält an.", shorter: "Das ist zu lang",
   longer: "Das ist zu kurz", pattern: "Das hat nicht die richtige Form", json: "Das ist kein JSON",
   items: "eins pro Zeile", greeting: "Hallo! Was möchten Sie wissen?", welcome: "Gern geschehen.",
+  goodbye: "Auf Wiedersehen!",
   notKept: "In diesem Browser ist kein Platz mehr, um das Gespräch aufzuheben.", price: "Preis",
   skip: "Zur Frage springen", collections: "Sammlungen", abilities: "Was man hier tun kann", ability: "Name",
   does: "Was es tut", busy: "Gerade wird zu viel gefragt. Bitte etwas warten.", denied: "Das ist hier nicht erlaubt.",

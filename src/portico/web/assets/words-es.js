@@ -25,6 +25,7 @@ export default {
   soldOut: "Agotado", enterHint: "Intro pregunta, Mayús e Intro hace una línea nueva, Escape para.",
   shorter: "Esto es demasiado largo", longer: "Esto es demasiado corto", pattern: "Esto no tiene la forma correcta",
   json: "Esto no es JSON", items: "uno por línea", greeting: "¡Hola! ¿Qué le gustaría saber?", welcome: "De nada.",
+  goodbye: "¡Hasta luego!",
   notKept: "En este navegador ya no hay sitio para guardar la conversación.", price: "Precio", skip: "Ir a la pregunta",
   collections: "Colecciones", abilities: "Qué se puede hacer aquí", ability: "Nombre", does: "Qué hace",
   busy: "Se pregunta demasiado ahora mismo. Espere un poco.", denied: "Eso no está permitido aquí.",

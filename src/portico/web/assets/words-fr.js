@@ -25,7 +25,7 @@ export default {
   soldOut: "Épuisé", enterHint: "Entrée demande, Maj et Entrée ajoute une ligne, Échap arrête.",
   shorter: "C'est trop long", longer: "C'est trop court", pattern: "Ceci n'a pas la bonne forme",
   json: "Ce n'est pas du JSON", items: "un par ligne", greeting: "Bonjour ! Que voulez-vous savoir ?",
-  welcome: "Je vous en prie.",
+  welcome: "Je vous en prie.", goodbye: "Au revoir !",
   notKept: "Il n'y a plus de place dans ce navigateur pour garder la conversation.", price: "Prix",
   skip: "Aller à la question", collections: "Collections", abilities: "Ce que l'on peut faire ici", ability: "Nom",
   does: "Ce que cela fait", busy: "Trop de questions en ce moment. Patientez un peu.",

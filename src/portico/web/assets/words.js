@@ -23,6 +23,7 @@ const ENGLISH = {
   longText: "Show all", inStock: "In stock", soldOut: "Sold out",
   enterHint: "Enter asks, Shift and Enter makes a new line, Escape stops.",
   greeting: "Hello! What would you like to know?", welcome: "You are welcome.",
+  goodbye: "Goodbye!",
   notKept: "There is no room left in this browser to keep this conversation.", price: "Price",
 };
 
@@ -53,11 +54,16 @@ const THANKS =
   "muchas gracias|gracias|merci beaucoup|merci bien|merci|شكرًا جزيلًا|شكرا جزيلا|شكرًا|شكرا|" +
   "ありがとうございます|ありがとう|非常感谢|谢谢你|谢谢";
 
-/** The word to say back to somebody who says hello or thanks, in any language, and nothing else. */
+const FAREWELLS =
+  "goodbye|good bye|bye bye|bye|see you later|see you|good night|auf wiedersehen|tschüss|tschüß|tschau|bis bald|gute nacht|" +
+  "adiós|adios|hasta luego|hasta pronto|chao|au revoir|à bientôt|bonne nuit|bonne journée|مع السلامة|إلى اللقاء|وداعا|さようなら|またね|再见|拜拜";
+
+/** The word to say back to somebody who says hello, thanks or goodbye, in any language, and nothing else. */
 export function courtesy(text) {
   const said = text.toLowerCase().replace(/[^\p{L}\p{M}]+/gu, " ").trim();
   if (GREETINGS.split("|").includes(said)) return "greeting";
-  return THANKS.split("|").includes(said) ? "welcome" : "";
+  if (THANKS.split("|").includes(said)) return "welcome";
+  return FAREWELLS.split("|").includes(said) ? "goodbye" : "";
 }
 
 /** What to say in a language: `say("results", {count: 3})`. In English if its words do not come. */
