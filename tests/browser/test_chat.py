@@ -211,6 +211,35 @@ async def test_opinions_reach_the_desk_and_earlier_conversations_stay(town: Town
     assert (opinion["rating"], opinion["comment"], opinion["question"]) == ("down", "Dogs", "a quiet beach")
 
 
+async def test_all_conversations_are_deleted_only_by_who_is_sure(town: Town, visitor: Visitor) -> None:
+    page = await visitor.visit(f"{town.base}/?q=a+quiet+beach")
+    await answered(page)
+    await page.get_by_role("button", name="Earlier").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_role("button", name="Delete all").click()
+    await expect(dialog.get_by_role("listitem")).to_have_count(1)
+    await dialog.get_by_role("button", name="Delete all: Are you sure?").click()
+
+    await expect(dialog).to_contain_text("Nothing yet.")
+    await expect(dialog.get_by_role("button", name="Close")).to_be_focused()
+    await expect(page.locator(".turn")).to_have_count(0)
+
+
+async def test_who_finds_nothing_may_say_so_and_is_told_what_to_ask(town: Town, visitor: Visitor) -> None:
+    page = await visitor.visit(town.base)
+    await ask(page, "xyzzyq")
+    await expect(page.locator(".turn-text")).to_contain_text("I found nothing")
+    await page.get_by_role("button", name="This did not help").click()
+    await page.get_by_role("button", name="Send").click()
+    await expect(page.locator(".turn-tools")).to_contain_text("Thank you")
+    await page.locator(".turn-next").get_by_role("button", name="Cheapest products").click()
+    await answered(page)
+
+    assert await page.locator(".turn").last.locator(".item").count()
+    [noted, *_] = await town.desk("feedback")
+    assert noted["opinion"]["answer"].startswith("I found nothing")
+
+
 async def test_a_narrow_screen_is_wide_enough(town: Town, visitor: Visitor) -> None:
     page = await visitor.visit(town.base, viewport=NARROW, has_touch=True)
     assert (await is_too_wide(page), await serious(page)) == (False, [])

@@ -73,26 +73,10 @@ function slimmed({ promise, ...turn }) {
   return { ...turn, items: turn.items.map(slimItem) };
 }
 
-const KEPT = [
-  "@type",
-  "@id",
-  "url",
-  "name",
-  "image",
-  "offers",
-  "price",
-  "priceCurrency",
-  "priceRange",
-  "estimatedCost",
-  "aggregateRating",
-  "totalTime",
-  "startDate",
-  "datePublished",
-  "location",
-  "address",
-  "author",
-  "actions",
-];
+const KEPT = (
+  "@type @id url name image offers price priceCurrency priceRange estimatedCost " +
+  "aggregateRating totalTime startDate datePublished location address author actions"
+).split(" ");
 
 function slimItem({ place, item }) {
   if (JSON.stringify(item).length <= LONG) return { place, item };

@@ -1,6 +1,6 @@
 // The front page: the conversation, what was asked before, and how it all looks. Without this the page is still a page.
 
-import { clear, el, icon, said, stored, store, themeButton, time } from "./dom.js";
+import { clear, el, icon, iconButton, said, stored, store, themeButton, time } from "./dom.js";
 import { local } from "./cards.js";
 import { Chat } from "./chat.js";
 import { written } from "./chat-history.js";
@@ -119,13 +119,13 @@ function showHistory() {
           "span",
           { class: "grow" },
           said(each.title, { class: "clamp" }),
-          el("small", { class: "faint" }, time(each.at, local(language)), ` · ${each.turns.length}`),
+          el("small", { class: "faint" }, time(each.at, local(language))),
         ),
       ),
-      only("download", say("export"), () =>
+      iconButton("download", say("export"), () =>
         save(`${each.title.slice(0, 40).replace(/[^\p{L}\p{N}]+/gu, "-")}.md`, written(each), "text/markdown"),
       ),
-      only("trash", say("remove"), () => (chat.history.remove(each.id), each.id === chat.id && begin(), showHistory())),
+      iconButton("trash", say("remove"), () => (chat.history.remove(each.id), each.id === chat.id && begin(), showHistory())),
     ),
   );
   clear(shelf).append(
@@ -133,7 +133,7 @@ function showHistory() {
       "div",
       { class: "row" },
       el("h2", { class: "grow", text: say("history") }),
-      only("close", say("close"), () => shelf.close()),
+      iconButton("close", say("close"), () => shelf.close()),
     ),
     rows.length ? el("ul", { class: "history-list" }, rows) : el("p", { class: "faint", text: say("noHistory") }),
     rows.length
@@ -152,7 +152,7 @@ function showHistory() {
           ),
           el(
             "button",
-            { class: "small", type: "button", onclick: () => (chat.history.clear(), begin(), showHistory()) },
+            { class: "small", type: "button", onclick: (event) => removeAll(event.currentTarget) },
             icon("trash"),
             say("removeAll"),
           ),
@@ -160,14 +160,14 @@ function showHistory() {
       : "",
   );
   if (!shelf.open) shelf.showModal();
+  else shelf.querySelector("button").focus(); // what was pressed is gone
 }
 
-function only(name, label, onclick) {
-  return el(
-    "button",
-    { class: "quiet small only", type: "button", title: label, attrs: { "aria-label": label }, onclick },
-    icon(name),
-  );
+// Asked for twice: nothing brings them back.
+function removeAll(button) {
+  if (button.className.includes("danger")) return chat.history.clear(), begin(), showHistory();
+  button.classList.add("danger");
+  button.lastChild.data = `${say("removeAll")}: ${say("confirm")}`;
 }
 
 function save(name, text, type) {

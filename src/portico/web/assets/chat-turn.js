@@ -1,6 +1,6 @@
 // One question and its answer: shown while it arrives, and again when it is read from the history.
 
-import { announce, clear, copy, el, icon, said } from "./dom.js";
+import { announce, clear, copy, el, icon, iconButton, said } from "./dom.js";
 import { brief, card, facts, kindOf, shownValue, toldBy } from "./cards.js";
 import { elicitation, pause, problem, progress } from "./chat-forms.js";
 
@@ -377,13 +377,15 @@ export class Turn {
   tools() {
     const { say, data } = this;
     if (data.greeting) return this.suggest(say("starters"), this.chat.suggested());
-    const copying = tool("copy", say("copy"), async () => (await copy(this.written())) && announce(say("copied")));
-    const again = tool("retry", say("retry"), () => this.again());
-    const change = tool("edit", say("editAsk"), () => this.chat.edit(this));
+    const copying = iconButton("copy", say("copy"), async () => (await copy(this.written())) && announce(say("copied")));
+    const again = iconButton("retry", say("retry"), () => this.again());
+    const change = iconButton("edit", say("editAsk"), () => this.chat.edit(this));
     const hasAnswer = data.items.length || data.text;
-    const rating = hasAnswer && this.chat.hasFeedback ? this.rated() : [];
+    const isNothing = data.error?.code === "NO_RESULTS"; // which is an answer, too, and no place to end at
+    const rating = (hasAnswer || isNothing) && this.chat.hasFeedback ? this.rated() : [];
     clear(this.parts.tools).append(...(hasAnswer ? [copying] : []), again, change, ...rating);
-    this.suggest(say("followups"), data.followups ?? []);
+    if (isNothing && !hasAnswer) this.suggest(say("starters"), this.chat.suggested());
+    else this.suggest(say("followups"), data.followups ?? []);
   }
 
   suggest(title, questions) {
@@ -407,8 +409,8 @@ export class Turn {
   rated() {
     const { say, data } = this;
     if (data.rated) return [el("span", { class: "faint", text: say("thanks") })];
-    const up = tool("up", say("helpful"), () => this.rate("up"));
-    const down = tool("down", say("unhelpful"), () => this.comment());
+    const up = iconButton("up", say("helpful"), () => this.rate("up"));
+    const down = iconButton("down", say("unhelpful"), () => this.comment());
     return [up, down];
   }
 
@@ -441,7 +443,7 @@ export class Turn {
       rating,
       comment,
       question: data.question.slice(0, 2000),
-      answer: data.text.slice(0, 4000),
+      answer: (data.text || data.error?.message || "").slice(0, 4000),
       items: data.items
         .map(({ item }) => item["@id"])
         .filter((each) => typeof each === "string")
@@ -493,14 +495,6 @@ function isFinal({ status }) {
 function labelOf(name) {
   const words = String(name).replace(/_/g, " ");
   return words.charAt(0).toUpperCase() + words.slice(1);
-}
-
-function tool(name, label, onclick) {
-  return el(
-    "button",
-    { class: "quiet small only", type: "button", title: label, attrs: { "aria-label": label }, onclick },
-    icon(name),
-  );
 }
 
 function previewed(item, say) {

@@ -72,17 +72,16 @@ const ICONS = {
   edit: "M4 20l1-4L16 5l3 3L8 19zM14 7l3 3",
   retry: "M20 12a8 8 0 1 1-2.6-5.9M20 4v4h-4",
   sun: "M12 8a4 4 0 1 0 0 8 4 4 0 0 0 0-8M12 3v2M12 19v2M3 12h2M19 12h2M5.6 5.6l1.4 1.4M17 17l1.4 1.4M18.4 5.6L17 7M7 17l-1.4 1.4",
-  moon: "M20 14.5A8 8 0 1 1 9.5 4a6.5 6.5 0 0 0 10.500 10.500z",
+  moon: "M20 14.5A8 8 0 1 1 9.5 4a6.5 6.5 0 0 0 10.5 10.5z",
   system: "M4 5h16v11H4zM9 20h6M12 16v4",
-  star: "M12 4l2.500 5.200 5.700.8-4.100 4 1 5.700L12 17l-5.100 2.700 1-5.700-4.100-4 5.700-.8z",
-  clock: "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16M12 8v4.500l3 1.500",
+  star: "M12 4l2.5 5.2 5.7.8-4.1 4 1 5.7L12 17l-5.1 2.7 1-5.7-4.1-4 5.7-.8z",
+  clock: "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16M12 8v4.5l3 1.5",
   calendar: "M5 6h14v13H5zM5 10h14M9 4v4M15 4v4",
-  place:
-    "M12 21c4.500-5 6.500-8 6.500-11a6.500 6.500 0 1 0-13 0c0 3 2 6 6.500 11zM12 8a2.200 2.200 0 1 0 0 4.400A2.200 2.200 0 0 0 12 8",
-  person: "M12 5a3.500 3.500 0 1 0 0 7 3.500 3.500 0 0 0 0-7M5 20c.6-4 3.300-5.500 7-5.500s6.400 1.500 7 5.500",
-  up: "M7 11v9H4v-9zM7 11l4-7c1.600 0 2.500 1.200 2.200 2.700L12.700 10H18a2 2 0 0 1 2 2.400l-1.200 6A2 2 0 0 1 16.900 20H7",
-  down: "M17 13V4h3v9zM17 13l-4 7c-1.600 0-2.500-1.200-2.200-2.700l.5-3.300H6a2 2 0 0 1-2-2.400l1.200-6A2 2 0 0 1 7.100 4H17",
-  alert: "M12 4l9 16H3zM12 10v4.500M12 17v.1",
+  place: "M12 21c4.5-5 6.5-8 6.5-11a6.5 6.5 0 1 0-13 0c0 3 2 6 6.5 11zM12 8a2.2 2.2 0 1 0 0 4.4A2.2 2.2 0 0 0 12 8",
+  person: "M12 5a3.5 3.5 0 1 0 0 7 3.5 3.5 0 0 0 0-7M5 20c.6-4 3.3-5.5 7-5.5s6.4 1.5 7 5.5",
+  up: "M7 11v9H4v-9zM7 11l4-7c1.6 0 2.5 1.2 2.2 2.7L12.7 10H18a2 2 0 0 1 2 2.4l-1.2 6A2 2 0 0 1 16.9 20H7",
+  down: "M17 13V4h3v9zM17 13l-4 7c-1.6 0-2.5-1.2-2.2-2.7l.5-3.3H6a2 2 0 0 1-2-2.4l1.2-6A2 2 0 0 1 7.1 4H17",
+  alert: "M12 4l9 16H3zM12 10v4.5M12 17v.1",
   shield: "M12 3l7 3v5c0 5-3 8-7 10-4-2-7-5-7-10V6z",
   play: "M8 5l11 7-11 7z",
   globe: "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16M4 12h16M12 4c5 5 5 11 0 16M12 4c-5 5-5 11 0 16",
@@ -102,6 +101,15 @@ export function icon(name) {
   path.setAttribute("d", ICONS[name]);
   drawing.append(path);
   return drawing;
+}
+
+/** A button that is an icon alone. */
+export function iconButton(name, label, onclick) {
+  return el(
+    "button",
+    { class: "quiet small only", type: "button", title: label, attrs: { "aria-label": label }, onclick },
+    icon(name),
+  );
 }
 
 /** A moment as an element, in the words of the page's language; the text itself if it names no moment. */
@@ -141,13 +149,8 @@ export function announce(text) {
   if (!region) {
     region = el("div", { id: "portico-announce", attrs: { role: "status", "aria-live": "polite" } });
     // Out of sight on pages of others, too, where our style sheet is not.
-    Object.assign(region.style, {
-      position: "fixed",
-      width: "1px",
-      height: "1px",
-      overflow: "hidden",
-      clipPath: "inset(50%)",
-    });
+    const unseen = { position: "fixed", width: "1px", height: "1px", overflow: "hidden", clipPath: "inset(50%)" };
+    Object.assign(region.style, unseen);
     document.body.append(region);
   }
   region.textContent = "";
@@ -279,17 +282,9 @@ export async function sse(response, onEvent, signal) {
 // Forms
 
 const FORM_WORDS = {
-  required: "This is needed",
-  number: "A number is needed",
-  whole: "A whole number is needed",
-  least: "At least",
-  most: "At most",
-  shorter: "This is too long",
-  longer: "This is too short",
-  pattern: "This does not have the right form",
-  json: "This is no JSON",
-  choose: "Choose…",
-  optional: "optional",
+  required: "This is needed", number: "A number is needed", whole: "A whole number is needed", least: "At least",
+  most: "At most", shorter: "This is too long", longer: "This is too short",
+  pattern: "This does not have the right form", json: "This is no JSON", choose: "Choose…", optional: "optional",
   items: "one per line",
 };
 
