@@ -7,8 +7,9 @@ from tests.ask.conftest import Asked, Opened, demo_items
 
 from portico.ask.compose import answered as reply_to
 from portico.ask.contact import wants_a_person
+from portico.ask.hours import WEEKS, hours
 from portico.ask.onward import WAYS
-from portico.ask.phrases import phrases
+from portico.ask.phrases import LANGUAGES, phrases
 from portico.ask.pointing import pointers_in
 from portico.ask.spelling import nearest
 from portico.ask.telling import subject_of
@@ -48,7 +49,43 @@ async def test_what_only_one_thing_fits_is_told_of_without_its_name(demo: Asked)
 
     library = demo_items("places")["places/town-library"]
     assert library["description"] in answer.text
-    assert "opening hours: Mo-Fr 09:30-18:00, Sa 09:30-13:00" in answer.text
+    assert "opening hours: Mon–Fri 09:30–18:00 and Sat 09:30–13:00" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        ("opening hours of the library", "Merrow Bay Library: open Mon–Fri 09:30–18:00 and Sat 09:30–13:00, at"),
+        ("when is the museum open?", "Museum of the Herring: open Tue–Sun 10:00–17:00, at"),
+        ("is the museum open on sunday", "Museum of the Herring: open Tue–Sun 10:00–17:00, at"),
+        ("what time does the library open?", "Merrow Bay Library: open Mon–Fri 09:30–18:00 and Sat 09:30–13:00, at"),
+        ("a library", "Merrow Bay Library: at"),
+    ],
+)
+async def test_who_asks_when_something_is_open_is_told(demo: Asked, question: str, said: str) -> None:
+    assert said in (await demo(question, modes=SUMMED_UP)).text
+
+
+@pytest.mark.parametrize(
+    ("language", "written", "said"),
+    [
+        ("en", "Mo-Su 00:00-23:59", "day and night"),
+        ("en", "Mo-Su 10:00-17:00", "every day 10:00–17:00"),
+        ("en", "Mo,We,Fr 09:00-12:00", "Mon, Wed, Fri 09:00–12:00"),
+        ("en", "Sa-Su 00:00-24:00", "Sat–Sun day and night"),
+        ("de", "Tu-Su 10:00-17:00", "Di–So 10:00–17:00"),
+        ("fr", "Mo-Su 08:00-20:00", "tous les jours 08:00–20:00"),
+        ("en", "Su", "Sun"),
+        ("en", "by appointment", "by appointment"),
+        ("en", "Mo-Fr 9am to 5pm", "Mo-Fr 9am to 5pm"),
+    ],
+)
+async def test_hours_are_written_as_people_write_them(language: str, written: str, said: str) -> None:
+    assert hours(written, language) == said
+
+
+async def test_every_language_has_a_week() -> None:
+    assert set(WEEKS) == set(LANGUAGES)
 
 
 # Questions that were answered before

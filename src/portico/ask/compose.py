@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, cast
 from portico.ask.clues import is_factual
 from portico.ask.contrast import Pair
 from portico.ask.fields import called
+from portico.ask.hours import hours
 from portico.ask.kinds import ASIDE, ASKING, WHAT
 from portico.ask.languages import CONTRASTS
 from portico.ask.phrasebook import Phrases, capital
@@ -97,6 +98,7 @@ _PLACES = (
     "location.name", "location.address.addressLocality", "location", "address.streetAddress",
     "address.addressLocality", "jobLocation.address.addressLocality",
 )  # fmt: skip
+_HOURS = "openingHours"
 _MAKERS = ("author.name", "author", "creator.name", "creator", "byArtist.name", "director.name", "director")
 # What facts and texts are read from, and what is for programs.
 _SAID = frozenset(
@@ -143,6 +145,7 @@ class Fact:
     say: Callable[[Phrases, Any], str]
     span: Callable[[Phrases, Sequence[Any]], str] | None = None  # over different values; empty if they do not compare
     apart: Callable[[Phrases, Sequence[Any]], Lead | None] | None = None  # which of several values is ahead
+    is_aside: bool = False  # said only where it is asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +245,7 @@ def compare(question: str, items: Sequence[Item], phrases: Phrases) -> tuple[Sen
 
     Nothing, if none of them has any.
     """
-    known = [(fact, [fact.read(item.data) for item in items]) for fact in _FACTS]
+    known = [(fact, [fact.read(item.data) for item in items]) for fact in _worth_saying(question)]
     shared = [(fact, values) for fact, values in known if all(value is not None for value in values)]
     shared.sort(key=lambda pair: not pair[0].asked.search(question))
     asked = [pair for pair in shared if pair[0].asked.search(question)] or shared
@@ -293,7 +296,7 @@ def _fitting(said: Sequence[str], order: Sequence[int], most: int) -> list[str]:
 
 def _account(item: Item, phrases: Phrases) -> tuple[list[str], list[str], list[str]]:
     """The facts of an item, the sentences of its texts, and one of what else it holds if it holds more."""
-    known = [fact for fact in _FACTS if fact.read(item.data) is not None]
+    known = [fact for fact in _worth_saying() if fact.read(item.data) is not None]
     facts = [fact.say(phrases, fact.read(item.data)) for fact in known]
     told = _sentences_of(_spoken({name: item.data[name] for name in _SPOKEN if name in item.data}, 0))
     more = [phrases.limits.value.format(phrases.word(label), text) for label, text in _further(item.data, phrases)]
@@ -344,8 +347,14 @@ def _within(sentences: Sequence[str], most: int) -> Iterator[str]:
 def _further(data: Data, phrases: Phrases) -> Iterator[tuple[str, str]]:
     """What few words or a number say under names that nothing else was read from."""
     fresh = [name for name in data if name not in _SAID and name not in SILENT and name not in TITLES]
-    found = ((called(name), text) for name in fresh if (text := _shortly(data[name], phrases)))
+    found = ((called(name), text) for name in fresh if (text := _told_shortly(name, data, phrases)))
     return islice(found, MAX_FURTHER)
+
+
+def _told_shortly(name: str, data: Data, phrases: Phrases) -> str:
+    if name != _HOURS:
+        return _shortly(data[name], phrases)
+    return phrases.join([hours(each, phrases.language) for each in _hours(data) or ()])
 
 
 def _shortly(value: Any, phrases: Phrases) -> str:
@@ -434,9 +443,13 @@ def _type(data: Data) -> str:
 
 def _facts(question: str, item: Item, phrases: Phrases) -> list[str]:
     """The facts of an item, those first that the question asks for."""
-    known = [(fact, value) for fact in _FACTS if (value := fact.read(item.data)) is not None]
+    known = [(fact, value) for fact in _worth_saying(question) if (value := fact.read(item.data)) is not None]
     known.sort(key=lambda pair: not pair[0].asked.search(question))
     return [fact.say(phrases, value) for fact, value in known[:MAX_FACTS]]
+
+
+def _worth_saying(question: str = "") -> list[Fact]:
+    return [fact for fact in _FACTS if not fact.is_aside or fact.asked.search(question)]
 
 
 def _spans(items: Sequence[Item], phrases: Phrases) -> Iterator[Sentence]:
@@ -591,6 +604,14 @@ def _maker(data: Data) -> tuple[str, ...] | None:
 
 def _cuisine(data: Data) -> tuple[str, ...] | None:
     return _texts(data, "servesCuisine", "recipeCuisine")
+
+
+def _hours(data: Data) -> tuple[str, ...] | None:
+    return _texts(data, _HOURS)
+
+
+def _say_hours(phrases: Phrases, said: Sequence[str]) -> str:
+    return phrases.open(phrases.join([hours(text, phrases.language) for text in said]))
 
 
 def _texts(data: Data, *paths: str) -> tuple[str, ...] | None:
@@ -792,6 +813,16 @@ def _cue(pattern: str) -> re.Pattern[str]:
 
 
 _FACTS = (
+    Fact(
+        _cue(
+            r"\bopen(?:s|ing)?\b|\bclos(?:e|es|ed|ing)\b|\bgeöffnet|\boffen\b|\böffne|\böffnungszeit|\bschließ"
+            r"|\babr(?:e|en|ir)\b|\babiert|\bhorario|\bcierra|\bcerrad|\bouvr|\bouvert|\bhoraire|\bferm(?:e|ent|é)"
+            r"|مفتوح|ساعات العمل|يفتح|يغلق|营业|开门|关门|開いて|閉ま|営業"
+        ),
+        _hours,
+        _say_hours,
+        is_aside=True,
+    ),
     Fact(
         _cue(
             r"\bwhen\b|\bearlier\b|\bsooner\b|\bdate|\bfrüher\b|\bwann\b|\bdatum|\bcuándo|\bfecha|\bquand\b"

@@ -94,6 +94,7 @@ class Phrases:
     at: Say
     by: Say
     cuisine: Say
+    open: Say  # days and hours
     prices: Span
     times: Span
     ratings: Span

@@ -415,14 +415,18 @@ class Facet:
 def _categories(text: str, targets: Sequence[Target], question: str) -> list[Facet]:
     """Values of categories that are named, at most one for each path."""
     found: dict[tuple[str, str], Facet] = {}
-    # Who asks whether dogs may go to the beach does not want a beach.
-    skipped = "@type" if is_factual(question) else ""
+    # Who asks whether dogs may go to the beach does not want a beach; who asks when the museum opens wants it.
+    skipped = "@type" if is_factual(question) and not _asks_for_hours(question) else ""
     for target in targets:
         for key, span in grams(tokens_of(text, target.fields.collection.language)):
             for path, values in target.fields.filed.get(key, ()):
                 if path != skipped and not _is_verb(text, span):
                     found.setdefault((target.name, path), Facet(target.name, path, values, text[slice(*span)]))
     return list(found.values())
+
+
+def _asks_for_hours(question: str) -> bool:
+    return not {fold(word) for word in words(question)}.isdisjoint(OPENING)
 
 
 def _is_verb(text: str, span: tuple[int, int]) -> bool:

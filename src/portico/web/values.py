@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, cast
 
 from portico.ask.compose import shortened
 from portico.ask.fields import spoken
+from portico.ask.hours import hours
 from portico.ask.phrasebook import Phrases, capital
 from portico.catalog import instant, seconds
 from portico.items import IN_WORDS, MAX_ID, title_of, unseen
@@ -168,6 +169,8 @@ def _measured(name: str, text: str, around: Surroundings) -> str:
         return around.words.marked(escape(around.phrases.duration(length)))
     if instant(text) is not None:
         return moment(text, around.words)
+    if name == "openingHours":
+        return around.words.marked(escape(hours(text, around.phrases.language))) if hours(text, "en") != text else ""
     if _is_price(name) and re.fullmatch(r"\d{1,12}(\.\d{1,4})?", text):
         return _money(float(text), around)
     return ""

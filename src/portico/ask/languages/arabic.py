@@ -66,6 +66,7 @@ PHRASES = Phrases(
     at=lambda place: f"المكان: {place}",
     by=lambda author: f"من {author}",
     cuisine=lambda kinds: f"المطبخ: {kinds}",
+    open=lambda hours: f"مفتوح {hours}",
     prices=lambda low, high: f"الأسعار من {low} إلى {high}",
     times=lambda low, high: f"المدة من {low} إلى {high}",
     ratings=lambda low, high: f"التقييم من {low} إلى {high}",

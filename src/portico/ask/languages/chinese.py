@@ -60,6 +60,7 @@ PHRASES = Phrases(
     at=lambda place: f"地点为{place}",
     by=lambda author: f"作者为{author}",
     cuisine=lambda kinds: f"菜系为{kinds}",
+    open=lambda hours: f"营业时间为{hours}",
     prices=lambda low, high: f"价格{low}～{high}",
     times=lambda low, high: f"用时{low}～{high}",
     ratings=lambda low, high: f"评分{low}～{high}",

@@ -426,6 +426,7 @@ PHRASES = Phrases(
     at=lambda place: f"at {place}",
     by=lambda author: f"by {author}",
     cuisine=lambda kinds: f"{kinds} cuisine",
+    open=lambda hours: f"open {hours}",
     prices=lambda low, high: f"prices from {low} to {high}",
     times=lambda low, high: f"from {low} to {high}",
     ratings=lambda low, high: f"rated {low} to {high}",

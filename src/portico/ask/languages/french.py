@@ -352,6 +352,7 @@ PHRASES = Phrases(
     at=lambda place: f"lieu\u00a0: {place}",
     by=lambda author: f"par {author}",
     cuisine=lambda kinds: f"cuisine\u00a0: {kinds}",
+    open=lambda hours: f"ouvert {hours}",
     prices=lambda low, high: f"prix de {low} à {high}",
     times=lambda low, high: f"de {low} à {high}",
     ratings=lambda low, high: f"notes de {low} à {high}",

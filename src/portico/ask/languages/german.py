@@ -388,6 +388,7 @@ PHRASES = Phrases(
     at=lambda place: f"Ort: {place}",
     by=lambda author: f"von {author}",
     cuisine=lambda kinds: f"Küche: {kinds}",
+    open=lambda hours: f"geöffnet {hours}",
     prices=lambda low, high: f"Preise von {low} bis {high}",
     times=lambda low, high: f"von {low} bis {high}",
     ratings=lambda low, high: f"bewertet mit {low} bis {high}",

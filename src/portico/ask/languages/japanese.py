@@ -58,6 +58,7 @@ PHRASES = Phrases(
     at=lambda place: f"場所：{place}",
     by=lambda author: f"作者：{author}",
     cuisine=lambda kinds: f"料理：{kinds}",
+    open=lambda hours: f"営業時間：{hours}",
     prices=lambda low, high: f"価格は{low}～{high}",
     times=lambda low, high: f"所要時間は{low}～{high}",
     ratings=lambda low, high: f"評価は{low}～{high}",

@@ -357,6 +357,7 @@ PHRASES = Phrases(
     at=lambda place: f"lugar: {place}",
     by=lambda author: f"de {author}",
     cuisine=lambda kinds: f"cocina: {kinds}",
+    open=lambda hours: f"abierto {hours}",
     prices=lambda low, high: f"precios de {low} a {high}",
     times=lambda low, high: f"de {low} a {high}",
     ratings=lambda low, high: f"valoraciones de {low} a {high}",

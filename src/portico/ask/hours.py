@@ -1,0 +1,47 @@
+"""Hours of schema.org, such as "Mo-Fr 09:30-18:00", as people write them. What is written otherwise stays as it is."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_CODES = ("Mo", "Tu", "We", "Th", "Fr", "Sa", "Su")
+_CODE = "|".join(_CODES)
+_HOURS = re.compile(
+    rf"(?P<days>(?:{_CODE})(?:\s?[-,]\s?(?:{_CODE}))*)(?:\s+(?P<opens>\d\d:\d\d)\s?-\s?(?P<closes>\d\d:\d\d))?"
+)
+_ALL_DAY = frozenset({("00:00", "23:59"), ("00:00", "24:00"), ("00:00", "00:00")})
+MAX_HOURS = 100  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Week:
+    """The days of a language, shortly, from Monday on."""
+
+    days: tuple[str, ...]
+    daily: str
+    always: str  # at any hour
+
+
+WEEKS: Mapping[str, Week] = {
+    "en": Week(("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"), "every day", "day and night"),
+    "de": Week(("Mo", "Di", "Mi", "Do", "Fr", "Sa", "So"), "täglich", "rund um die Uhr"),
+    "es": Week(("lun", "mar", "mié", "jue", "vie", "sáb", "dom"), "todos los días", "las 24 horas"),
+    "fr": Week(("lun", "mar", "mer", "jeu", "ven", "sam", "dim"), "tous les jours", "24 heures sur 24"),
+    "ar": Week(("الاثنين", "الثلاثاء", "الأربعاء", "الخميس", "الجمعة", "السبت", "الأحد"), "يوميًا", "على مدار الساعة"),
+    "ja": Week(("月", "火", "水", "木", "金", "土", "日"), "毎日", "24時間"),
+    "zh": Week(("周一", "周二", "周三", "周四", "周五", "周六", "周日"), "每天", "全天"),
+}
+
+
+def hours(text: str, language: str) -> str:
+    """Days and hours in a language; the text itself if it is none that schema.org knows."""
+    found = _HOURS.fullmatch(text.strip()) if len(text) <= MAX_HOURS else None
+    if found is None:
+        return text
+    week, span = WEEKS[language], (found["opens"], found["closes"])
+    named: dict[str, str] = dict(zip(_CODES, week.days, strict=True))
+    spaced = re.sub(r"\s?-\s?", "–", re.sub(r"\s?,\s?", ", ", found["days"]))
+    days = week.daily if spaced == "Mo–Su" else re.sub(_CODE, lambda code: named[code[0]], spaced)
+    if span in _ALL_DAY:
+        return week.always if days == week.daily else f"{days} {week.always}"
+    return f"{days} {span[0]}–{span[1]}" if found["opens"] else days
