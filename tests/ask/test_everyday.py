@@ -29,6 +29,14 @@ async def test_what_is_offered_to_be_told_of_is_read_in_every_language(question:
     assert subject_of(question) == "Fish Kettle"
 
 
+@pytest.mark.parametrize("language", WAYS)
+async def test_what_is_offered_by_a_name_that_is_a_question_is_found_by_it(demo: Asked, language: str) -> None:
+    name = "Which pubs allow dogs?"
+    answer = await demo(WAYS[language].more.format(phrases(language).name(name)), modes=SUMMED_UP)
+
+    assert [each.item.data["name"] for each in answer.found] == [name]
+
+
 @pytest.mark.parametrize("question", ["cheapest kettle", "what is on tonight?", "recipes with more protein"])
 async def test_who_looks_for_something_does_not_want_to_be_told_of_it(question: str) -> None:
     assert subject_of(question) == ""

@@ -44,6 +44,12 @@ def test_a_site_offers_what_each_collection_can_be_asked_by(language: str, first
     assert starters(site, language) == first
 
 
+def test_a_name_that_is_a_question_is_quoted_in_one() -> None:
+    assert followups([{"name": "Which pubs allow dogs?"}], "de", ()) == (
+        "Erzähl mir mehr über „Which pubs allow dogs?“", "Etwas wie „Which pubs allow dogs?“",
+    )  # fmt: skip
+
+
 def test_one_goes_on_with_what_was_found_and_by_what_sets_it_apart() -> None:
     assert followups(MEALS, "en", ()) == (
         "Tell me more about Soup 10", "Under 25 minutes", "The cheapest", "Something like Soup 10",

@@ -167,7 +167,8 @@ def followups(
 def _possible(items: Sequence[Mapping[str, Any]], language: str, fields: str) -> Iterator[str]:
     ways = WAYS[language]
     named = (" ".join(str(item.get("name", "")).split()) for item in items)
-    first, *others = list(dict.fromkeys(name for name in named if 0 < len(name) <= MAX_NAME)) or [""]
+    quote = phrases(language).name  # a name may be a question of its own
+    first, *others = list(dict.fromkeys(quote(name) for name in named if 0 < len(name) <= MAX_NAME)) or [""]
     yield from [ways.more.format(first)] if first else []
     yield from islice(_narrower(items, language, fields) if len(items) >= FEWEST else (), MOST_NARROWER)
     yield from [ways.like.format(first)] if first else []
