@@ -156,6 +156,18 @@ async def test_which_of_them_stays_among_them_and_what_is_quick_takes_little_tim
     assert {recipes[id]["recipeCategory"] for id in answer.ids} == {"soup"}
 
 
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        ("Concerts in January", "kind: Concerts"),
+        ("Konzerte im Januar", "Art: Konzerte"),
+        ("a library", "kind: library"),
+    ],
+)
+async def test_a_kind_is_called_as_it_was_asked_for(demo: Asked, question: str, said: str) -> None:
+    assert said in [each.says for each in (await demo(question)).constraints]
+
+
 # What a question does not ask for
 
 

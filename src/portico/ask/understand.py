@@ -451,7 +451,9 @@ def _keeping(target: Target, facets: Sequence[Facet]) -> Target:
 
 def _told(facet: Facet, fields: Fields) -> Telling:
     where = fields.among(facet.path, facet.values)
-    made = Made(facet.path, being(called(facet.path), spoken(facet.values[0])), where)
+    # A kind is called as it was asked for: names of types are English, and no words that people use.
+    value = facet.words if facet.path == "@type" else spoken(facet.values[0])
+    made = Made(facet.path, being(called(facet.path), value), where)
     return Telling(Clue(f"category {facet.path}", facet.words, lambda _: made, strict=False), made)
 
 
