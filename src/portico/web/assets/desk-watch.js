@@ -57,7 +57,7 @@ export function work(api) {
           el("span", { class: "faint mono", text: each.id }),
         ],
       },
-      { label: "Caller", cell: (each) => whose(each.caller, each.name) },
+      { label: "Caller", cell: ({ caller, name }) => (caller === name ? plain(name) : whose(caller, name)) },
       {
         label: "State",
         cell: (each) => [state(each.state), each.state === "running" ? progress(each.progress, "Progress") : null],
