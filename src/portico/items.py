@@ -27,6 +27,12 @@ class Item:
     data: Data
     version: str = ""
 
+    @property
+    def ref(self) -> str:
+        """What it is called on the whole site: an id belongs to one item of its collection alone."""
+        is_whole = not self.collection or self.id.startswith((f"{self.collection}/", "http://", "https://"))
+        return self.id if is_whole else f"{self.collection}/{self.id}"
+
 
 @dataclass(frozen=True, slots=True)
 class Change:

@@ -368,14 +368,15 @@ class Site:
         """Another page of a collection that the caller was just let into, for the same answer. Costs nothing."""
         return await self.finder.find(replace(query, limit=limit), self._acknowledged)
 
-    async def item(self, id: str, caller: Caller) -> Item:
-        """The item of this id in a collection that the caller may read. One that the id begins with comes first."""
+    async def item(self, ref: str, caller: Caller) -> Item:
+        """What is called so on the site, or the first item of this id, in a collection that the caller may read."""
         await self.gate.spend(caller)
-        names = [] if text_problem(id) else self.gate.readable(caller)
-        for name in sorted(names, key=lambda name: not id.startswith(f"{name}/")):
-            if found := await self.finder.store.get(name, id):
-                return found
-        raise UnknownItem(f"There is no item {id[:100]!r}", id=id[:100])
+        names = [] if text_problem(ref) else self.gate.readable(caller)
+        for name in sorted(names, key=lambda name: not ref.startswith(f"{name}/")):
+            for id in filter(None, dict.fromkeys((ref, ref.removeprefix(f"{name}/")))):
+                if found := await self.finder.store.get(name, id):
+                    return found
+        raise UnknownItem(f"There is no item {ref[:100]!r}", id=ref[:100])
 
     async def call(self, call: Call, caller: Caller) -> Outcome | Task:
         """Run an operation now, or start it as a task."""

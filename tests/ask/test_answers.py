@@ -236,7 +236,7 @@ async def test_what_is_said_cites_items_that_were_shown(demo: Asked, mode: Any) 
     answer = await demo("where can I park when I come for the day?", modes=frozenset({"list", mode}))
 
     assert answer.text.strip()
-    assert all(set(said.cites) <= set(answer.ids) for said in answer.said)
+    assert all(set(said.cites) <= {each.item.ref for each in answer.found} for said in answer.said)
     assert any(said.cites for said in answer.said)
 
 

@@ -69,7 +69,7 @@ async def test_what_is_compared_by_name_comes_first_in_the_order_of_the_question
     assert answer.names[: len(named)] == named
     assert [each.score for each in answer.found[: len(named)]] == [100.0] * len(named)
     assert answer.constraints == ()  # what stands in a name is no limit
-    assert set(answer.said[-1].cites) == {each.item.id for each in answer.found[: len(named)]}
+    assert set(answer.said[-1].cites) == {each.item.ref for each in answer.found[: len(named)]}
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,13 @@ from portico.items import Item
 EN = phrases("en")
 
 
-def item(id: str, collection: str = "things", **data: Any) -> Item:
+def item(id: str, collection: str = "", **data: Any) -> Item:
     return Item(id, collection, data)
 
 
 def recipe(id: str, name: str, time: str, price: float, rating: float) -> Item:
     return Item(
-        id,
+        f"recipes/{id}",
         "recipes",
         {
             "@type": "Recipe",
@@ -51,7 +51,7 @@ SOUPS = [
     recipe("r3", "Pea Soup", "PT15M", 4, 3.9),
 ]
 MARKET = Item(
-    "e1",
+    "events/e1",
     "events",
     {
         "@type": "Event",
@@ -145,13 +145,13 @@ def test_a_single_match_is_the_only_one_in_every_language() -> None:
 
 
 def test_every_sentence_of_a_summary_cites_what_it_relies_on() -> None:
-    dateless = item("r4", name="Secret Soup")
+    dateless, soups = item("r4", name="Secret Soup"), tuple(each.ref for each in SOUPS)
 
     assert [sentence.cites for sentence in summarize("soup", [*SOUPS, dateless], EN)] == [
-        ("r1", "r2", "r3", "r4"),
-        ("r1",),
-        ("r2", "r3", "r4"),
-        ("r1", "r2", "r3"),
+        (*soups, "r4"),
+        soups[:1],
+        (*soups[1:], "r4"),
+        soups,
     ]
 
 
@@ -542,8 +542,8 @@ FIELDS = [
 def test_whatever_items_hold_something_short_is_said_about_them(
     question: str, data: list[dict[str, Any]], language: str
 ) -> None:
-    items = [Item(str(place), "things", each) for place, each in enumerate(data)]
+    items = [Item(f"things/{place}", "things", each) for place, each in enumerate(data)]
     for said in (summarize(question, items, phrases(language)), answer(question, items, phrases(language))):
         assert 1 <= len(said) <= 4
         assert all(sentence.text.strip() and len(sentence.text) <= 1000 for sentence in said)
-        assert all(set(sentence.cites) <= {each.id for each in items} for sentence in said)
+        assert all(set(sentence.cites) <= {each.ref for each in items} for sentence in said)

@@ -261,7 +261,7 @@ async def test_what_was_pointed_at_is_what_is_spoken_of_next(demo: Asked) -> Non
         modes=frozenset({"list", "generate"}),
     )
 
-    assert answer.said[0].cites == (second.id,)
+    assert answer.said[0].cites == (second.ref,)
     assert answer.said[0].text.startswith(f"{second.data['name']}: takes ")
 
 

@@ -172,7 +172,7 @@ async def test_a_model_that_fails_leaves_the_answer_of_the_search_and_says_so(
     assert answer.ids == usual.ids
     assert answer.notes == (SILENT,)
     assert answer.text.strip()
-    assert set(answer.said[0].cites) <= set(answer.ids)
+    assert set(answer.said[0].cites) <= {each.item.ref for each in answer.found}
 
 
 async def test_a_model_that_breaks_off_leaves_the_rest_to_the_search(shop: Any, endpoint: ModelEndpoint) -> None:
@@ -275,8 +275,8 @@ async def test_what_a_model_says_is_cited_by_the_items_it_relies_on(shop: Any, e
         answer = await ask("brass lamp", modes=MODES)
 
     assert [(said.text.strip(), said.cites) for said in answer.said] == [
-        ("The first is bright.", (answer.ids[0],)),
-        ("The others are dim.", (answer.ids[1], answer.ids[2])),
+        ("The first is bright.", (answer.found[0].item.ref,)),
+        ("The others are dim.", (answer.found[1].item.ref, answer.found[2].item.ref)),
     ]
     assert answer.notes == ()
 

@@ -9,6 +9,7 @@ import pytest
 from selectolax.lexbor import LexborHTMLParser
 from tests.faces.conftest import Inn, asking, key_of, listening
 
+from portico.items import Item
 from portico.operations import Context, operation
 from portico.server import Parts
 from portico.store import Put
@@ -31,12 +32,20 @@ async def client(parts: Parts):
         yield client
 
 
-@pytest.mark.parametrize(("id", "name"), [("attic", "The attic"), ("rooms/loft", "The loft")])
-async def test_an_item_is_shown_at_its_address(client: httpx.AsyncClient, id: str, name: str) -> None:
-    answer = await client.get(f"/items/{id}")
+@pytest.mark.parametrize(
+    ("asked", "ref", "name"),
+    [
+        ("rooms/attic", "rooms/attic", "The attic"),
+        ("attic", "rooms/attic", "The attic"),
+        ("rooms/loft", "rooms/loft", "The loft"),
+        ("rooms/rooms/loft", "rooms/loft", "The loft"),
+    ],
+)
+async def test_an_item_is_shown_at_its_address(client: httpx.AsyncClient, asked: str, ref: str, name: str) -> None:
+    answer = await client.get(f"/items/{asked}")
 
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/ld+json")
-    assert (answer.json()["@id"], answer.json()["name"]) == (f"http://inn.example/items/{id}", name)
+    assert (answer.json()["@id"], answer.json()["name"]) == (f"http://inn.example/items/{ref}", name)
     assert answer.headers["etag"]
 
 
@@ -113,10 +122,10 @@ async def test_an_item_names_its_address_and_its_forms(client: httpx.AsyncClient
     answer = await client.head("/items/attic")
 
     assert answer.headers["link"].split(", ") == [
-        '<http://inn.example/items/attic>; rel="canonical"',
-        '<http://inn.example/items/attic>; rel="alternate"; type="application/ld+json"',
-        '<http://inn.example/items/attic>; rel="alternate"; type="application/json"',
-        '<http://inn.example/items/attic>; rel="alternate"; type="text/html"',
+        '<http://inn.example/items/rooms/attic>; rel="canonical"',
+        '<http://inn.example/items/rooms/attic>; rel="alternate"; type="application/ld+json"',
+        '<http://inn.example/items/rooms/attic>; rel="alternate"; type="application/json"',
+        '<http://inn.example/items/rooms/attic>; rel="alternate"; type="text/html"',
     ]
 
 
@@ -156,11 +165,25 @@ IDS = [
 
 async def test_an_item_is_found_whatever_its_id_holds(parts: Parts) -> None:
     await parts.store.write("rooms", [Put(id, {"name": id}) for id in IDS])
+    paths = [item_path(Item(id, "rooms", {}).ref) for id in IDS]
     async with listening(parts) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
-        answers = [await client.get(item_path(id)) for id in IDS]
+        answers = [await client.get(path) for path in paths]
 
-    assert [answer.json()["@id"] for answer in answers] == [f"http://127.0.0.1:{port}{item_path(id)}" for id in IDS]
-    assert all(item_path(id).isascii() for id in IDS)
+    assert [answer.json()["name"] for answer in answers] == IDS
+    assert [answer.json()["@id"] for answer in answers] == [f"http://127.0.0.1:{port}{path}" for path in paths]
+    assert all(path.isascii() for path in paths)
+
+
+async def test_items_of_one_id_in_two_collections_have_pages_of_their_own(parts: Parts) -> None:
+    await parts.store.declare(parts.config.collection("guests"))
+    await parts.store.write("rooms", [Put("1", {"name": "Room one"})])
+    await parts.store.write("guests", [Put("1", {"name": "Ada"})])
+    async with asking(parts) as client:
+        lists = [LexborHTMLParser((await client.get(f"/collections/{name}")).text) for name in ("rooms", "guests")]
+        links = {link.text(): link.attributes["href"] or "" for each in lists for link in each.css("h2 a")}
+        found = [(await client.get(links[name])).json() for name in ("Room one", "Ada")]
+
+    assert [each["name"] for each in found] == ["Room one", "Ada"]
 
 
 async def test_a_page_holds_the_item_as_json_ld(client: httpx.AsyncClient) -> None:
@@ -170,7 +193,7 @@ async def test_a_page_holds_the_item_as_json_ld(client: httpx.AsyncClient) -> No
     [script] = page.css("script:not([src])")
     assert script.attributes == {"type": "application/ld+json"}
     assert msgspec.json.decode(script.text()) == linked
-    assert page.css_first("link[rel=canonical]").attributes["href"] == "http://inn.example/items/attic"
+    assert page.css_first("link[rel=canonical]").attributes["href"] == "http://inn.example/items/rooms/attic"
 
 
 # Collections
@@ -200,8 +223,8 @@ async def test_every_item_is_reached_by_following_links(large: httpx.AsyncClient
         seen |= {link for link in links if link.startswith("/items/")}
 
     assert {path for path in seen if path.startswith("/items/")} == {
-        *(item_path(f"room {n}") for n in range(120)),
-        *map(item_path, ["attic", "cellar", "garden"]),
+        *(item_path(f"rooms/room {n}") for n in range(120)),
+        *map(item_path, ["rooms/attic", "rooms/cellar", "rooms/garden"]),
     }
 
 

@@ -20,7 +20,7 @@ from portico.web.vocabulary import NAMES, SAID
 from portico.web.words import words_of
 
 OTHERS = LANGUAGES[1:]
-MOST = 140_000  # bytes of scripts and style sheets, in English
+MOST = 145_000  # bytes of scripts and style sheets, in English
 
 
 def written(name: str) -> str:

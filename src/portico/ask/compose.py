@@ -118,7 +118,7 @@ _TYPES = {
 @dataclass(frozen=True, slots=True)
 class Sentence:
     text: str
-    cites: tuple[str, ...]  # ids of the items it relies on
+    cites: tuple[str, ...]  # refs of the items it relies on
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,17 +177,17 @@ def summarize(
         return (Sentence(phrases.nothing, ()),)
     known = answered(question, items, phrases) if is_factual(question) else None
     if known:
-        others = [item for item in items if item.id != known.item.id][:MAX_NAMED]
+        others = [item for item in items if item.ref != known.item.ref][:MAX_NAMED]
         return (*known.sentences, *_also(others, phrases))
     count = max(total or 0, len(items)) if is_counted else 0
     facts = _facts(question, items[0], phrases)
     replies = _replies(question, items[0], phrases)
     if count == 1:
-        return (Sentence(phrases.only(phrases.name(_name(items[0])), facts), (items[0].id,)), *replies)
+        return (Sentence(phrases.only(phrases.name(_name(items[0])), facts), (items[0].ref,)), *replies)
     fit = phrases.fit(count, phrases.noun(kind or kind_of(items, phrases), count))
     said = [
-        *([Sentence(fit, tuple(item.id for item in items))] if is_counted else ()),
-        Sentence(phrases.best(phrases.name(_name(items[0])), facts), (items[0].id,)),
+        *([Sentence(fit, tuple(item.ref for item in items))] if is_counted else ()),
+        Sentence(phrases.best(phrases.name(_name(items[0])), facts), (items[0].ref,)),
     ]
     return (*said, *replies, *_also(items[1 : 1 + MAX_NAMED], phrases), *_spans(items, phrases))
 
@@ -195,7 +195,7 @@ def summarize(
 def _also(others: Sequence[Item], phrases: Phrases) -> Iterator[Sentence]:
     if others:
         names = phrases.names([_name(item) for item in others])
-        yield Sentence(phrases.also(names), tuple(item.id for item in others))
+        yield Sentence(phrases.also(names), tuple(item.ref for item in others))
 
 
 def answer(
@@ -214,7 +214,7 @@ def answer(
     languages = _languages(items, phrases)
     terms = _terms(question, languages)
     fact = _asked_of_one(question, items, phrases)
-    speaking = [item for item in items[:MAX_ITEMS] if not fact or item.id in fact[0].cites]
+    speaking = [item for item in items[:MAX_ITEMS] if not fact or item.ref in fact[0].cites]
     candidates = [each for rank, item in enumerate(speaking) for each in _candidates(item, rank, languages)]
     said = (*fact, *_best(terms, candidates)[: MAX_SAID - len(fact)])
     return said or summarize(question, items, phrases, total, is_counted=is_counted, kind=kind)
@@ -233,7 +233,7 @@ def _asked_of_one(question: str, items: Sequence[Item], phrases: Phrases) -> tup
     told = [fact.say(phrases, value) for fact, value in facts if value is not None]
     contrast = CONTRASTS[phrases.language]
     told_of = contrast.together([contrast.side(phrases.name(_name(item)), told)])
-    return (Sentence(told_of, (item.id,)),) if told else ()
+    return (Sentence(told_of, (item.ref,)),) if told else ()
 
 
 def _plainly(text: str) -> str:
@@ -255,18 +255,18 @@ def compare(question: str, items: Sequence[Item], phrases: Phrases) -> tuple[Sen
     facts = [said or _facts(question, item, phrases) for item, said in zip(items, common, strict=True)]
     if not any(facts):
         return ()
-    contrast, ids = CONTRASTS[phrases.language], tuple(item.id for item in items)
+    contrast, refs = CONTRASTS[phrases.language], tuple(item.ref for item in items)
     names = [phrases.name(_name(item)) for item in items]
     apart = [contrast.ahead(name, said) for name, said in zip(names, ahead, strict=True) if said]
     sides = [contrast.side(name, said) for name, said in zip(names, facts, strict=True)]
-    return tuple(Sentence(contrast.together(parts), ids) for parts in (apart, sides) if parts)
+    return tuple(Sentence(contrast.together(parts), refs) for parts in (apart, sides) if parts)
 
 
 def describe(item: Item, phrases: Phrases) -> tuple[Sentence, ...]:
     """What an item says of itself: its facts, its texts up to a length, and what else it holds in few words."""
     facts, told, more = _account(item, phrases)
     head = [_headed(item, facts, phrases)] if facts or not told else []
-    return tuple(Sentence(text, (item.id,)) for text in (*head, *_within(told, MAX_TOLD), *more))
+    return tuple(Sentence(text, (item.ref,)) for text in (*head, *_within(told, MAX_TOLD), *more))
 
 
 def passage(question: str, item: Item, phrases: Phrases, most: int) -> str:
@@ -312,7 +312,7 @@ def recount(question: str, passages: Sequence[Item], phrases: Phrases) -> tuple[
     """What files say that came with a question, if none of its words but those that speak of files is in them."""
     languages = _languages(passages, phrases)
     terms = _terms(_OF_FILES.sub(" ", question), languages)
-    told = [(text, item.id) for item in passages for text in _sentences_of(_spoken(item.data, 0))]
+    told = [(text, item.ref) for item in passages for text in _sentences_of(_spoken(item.data, 0))]
     if any(_shares(term, _stems(text, languages)) for text, _ in told for term in terms):
         return ()
     kept = list(_within([text for text, _ in told], MAX_TOLD))
@@ -457,7 +457,7 @@ def _spans(items: Sequence[Item], phrases: Phrases) -> Iterator[Sentence]:
     parts: list[str] = []
     cited: dict[str, None] = {}
     for fact in _FACTS:
-        known = {item.id: value for item in items if fact.span and (value := fact.read(item.data)) is not None}
+        known = {item.ref: value for item in items if fact.span and (value := fact.read(item.data)) is not None}
         said = fact.span(phrases, list(known.values())) if fact.span and len(known) > len(items) // 2 else ""
         if said:
             parts.append(said)
@@ -684,7 +684,7 @@ def _first_word(text: str) -> str:
 
 def _accepted(asked: Data, item: Item) -> tuple[Sentence, ...]:
     said = _sentences_of(_spoken(asked.get("acceptedAnswer"), 0))
-    return tuple(Sentence(text, (item.id,)) for text in said[:MAX_SAID])
+    return tuple(Sentence(text, (item.ref,)) for text in said[:MAX_SAID])
 
 
 def _questions(data: Data) -> Iterator[Data]:
@@ -785,7 +785,7 @@ def _best(terms: Sequence[Term], candidates: Sequence[Candidate]) -> tuple[Sente
             chosen.append(each)
     ranks = list(dict.fromkeys(each.rank for each in chosen))
     chosen.sort(key=lambda each: (ranks.index(each.rank), each.place))
-    return tuple(Sentence(each.text, (each.item.id,)) for each in chosen)
+    return tuple(Sentence(each.text, (each.item.ref,)) for each in chosen)
 
 
 def _weight(term: Term, candidates: Sequence[Candidate]) -> float:

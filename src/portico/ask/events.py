@@ -74,7 +74,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A piece of the summary or of the generated answer, and the ids of the items it relies on."""
+    """A piece of the summary or of the generated answer, and the refs of the items it relies on."""
 
     text: str
     cites: tuple[str, ...] = ()

@@ -169,14 +169,14 @@ class _Order:
 
 
 def grounded(sentence: str, items: Sequence[Item], question: str) -> Said | None:
-    """A sentence with the ids of the items that it relies on. None if it relies on none, or says what they do not."""
-    text, ids = cited(sentence, items)
+    """A sentence with the refs of the items that it relies on. None if it relies on none, or says what they do not."""
+    text, refs = cited(sentence, items)
     text = harmless(text)
-    relied = [item for item in items if item.id in ids]
+    relied = [item for item in items if item.ref in refs]
     known = " ".join([question, *(passage[:20_000] for item in relied for passage in said_by(item.data))])
     if not relied or not text.strip() or not _is_backed(text, known):
         return None
-    return Said(f"{text.strip()} ", ids)
+    return Said(f"{text.strip()} ", refs)
 
 
 def _is_backed(text: str, known: str) -> bool:

@@ -503,7 +503,7 @@ class Pipeline:
         item = await self._speaker(turn)
         if item and (ways := ways_to(item.data)):
             said = turn.phrases.reached(title_of(item.data) or item.id, ways)
-            return Reply(item, (Sentence(said, (item.id,)),))
+            return Reply(item, (Sentence(said, (item.ref,)),))
         wishes = [Wish(name, turn.ask.where) for name in turn.fields]
         hits, _ = await self._finder.find_across(wishes, turn.ask.text, NAMED_DEPTH, turn.asker.seen, by="text")
         return answered(turn.ask.text, [hit.item for hit in hits], turn.phrases)

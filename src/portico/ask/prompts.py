@@ -187,7 +187,7 @@ def sentences_in(text: str) -> tuple[list[str], str]:
 
 
 def cited(sentence: str, items: Sequence[Item]) -> tuple[str, tuple[str, ...]]:
-    """A sentence without its numbers, and the ids of the items they stand for. Numbers of no item count for nothing."""
+    """A sentence without its numbers, and the refs of the items they stand for. Numbers of no item count nothing."""
     numbers = [int(number) for found in _CITED.finditer(sentence) for number in found[1].split(",")]
-    ids = dict.fromkeys(items[number - 1].id for number in numbers if 1 <= number <= len(items))
-    return _CITED.sub("", sentence), tuple(ids)
+    refs = dict.fromkeys(items[number - 1].ref for number in numbers if 1 <= number <= len(items))
+    return _CITED.sub("", sentence), tuple(refs)

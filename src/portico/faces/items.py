@@ -1,6 +1,6 @@
 """Items at the addresses that they name themselves, and the pages that lead there. Reads; changes nothing.
 
-GET /items/{id}          one item: a page for browsers, JSON-LD for programs, or plain JSON
+GET /items/{ref}         one item: a page for browsers, JSON-LD for programs, or plain JSON
 GET /collections/{name}  what there is, a page of items at a time
 GET /                    the front of the site, where people ask
 
@@ -125,7 +125,7 @@ def _wanted(request: Request) -> str:
 
 def _item(request: Request, item: Item, shelf: Shelf, server: Server, company: Company) -> Response:
     kind = _wanted(request)
-    address = f"{shelf.base}{item_path(item.id)}"
+    address = f"{shelf.base}{item_path(item.ref)}"
     linked = linked_data(item, shelf.collection.type, address)
     headers = {"link": _links(address)}
     answer = partial(document, request, media_type=kind, server=server, vary=["accept"])

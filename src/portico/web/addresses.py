@@ -9,15 +9,15 @@ _STEPS = frozenset({"", ".", ".."})  # between slashes: on the way these are mer
 _UNFIT = re.compile(r"\.{1,2}\Z|.*[\r\n]", re.DOTALL)  # ids that no path can carry
 
 
-def item_path(id: str) -> str:
-    """The address of an item, from the root of the site. Reading it gives the id again, whatever it holds.
+def item_path(ref: str) -> str:
+    """The address of an item, from the root of the site. Reading it gives the ref again, whatever it holds.
 
-    Slashes stay readable where they are only slashes. The few ids that no path can carry go in the query.
+    Slashes stay readable where they are only slashes. The few refs that no path can carry go in the query.
     """
-    if _UNFIT.match(id):
-        return f"/items/?id={quote(id, safe='')}"
-    plain = _STEPS.isdisjoint(id.split("/"))
-    return f"/items/{quote(id, safe=_READABLE + '/' if plain else _READABLE)}"
+    if _UNFIT.match(ref):
+        return f"/items/?id={quote(ref, safe='')}"
+    plain = _STEPS.isdisjoint(ref.split("/"))
+    return f"/items/{quote(ref, safe=_READABLE + '/' if plain else _READABLE)}"
 
 
 def collection_path(name: str, cursor: str = "") -> str:

@@ -83,7 +83,7 @@ def card(item: Item, type: str, around: Surroundings, level: int = 2) -> str:
     image = f'<img class="item-picture" src="{escape(src)}" alt="" loading="lazy">' if src else ""
     long = " long" if kind == "Question" else ""
     about = f'<p class="item-text clamp{long}" dir="auto">{escape(summary)}</p>' if summary else ""
-    link = f'<a href="{escape(item_path(item.id))}">{isolated(item_name(item))}</a>'
+    link = f'<a href="{escape(item_path(item.ref))}">{isolated(item_name(item))}</a>'
     return (
         f'<article class="item{" pictured" if src else ""}">{image}<div class="item-body">'
         f"{kind_line(kind, 'item-kind', around.words)}"

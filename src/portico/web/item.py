@@ -140,7 +140,7 @@ def _language(item: Item, collection: Collection) -> str:
 
 
 def _head(item: Item, shelf: Shelf, linked: Mapping[str, Any]) -> str:
-    address = f"{shelf.base}{item_path(item.id)}"
+    address = f"{shelf.base}{item_path(item.ref)}"
     summary = item_summary(item)
     graph = {
         "og:title": item_name(item),
@@ -158,12 +158,12 @@ def _head(item: Item, shelf: Shelf, linked: Mapping[str, Any]) -> str:
 
 def _alternates(item: Item) -> Iterator[str]:
     for name, kind in FORMATS.items():
-        yield f'<link rel="alternate" type="{kind}" href="{escape(formatted(item.id, name))}">'
+        yield f'<link rel="alternate" type="{kind}" href="{escape(formatted(item.ref, name))}">'
 
 
-def formatted(id: str, name: str) -> str:
+def formatted(ref: str, name: str) -> str:
     """The address of an item in one format, for those who cannot say what they accept."""
-    path = item_path(id)
+    path = item_path(ref)
     return f"{path}{'&' if '?' in path else '?'}format={name}"
 
 
@@ -313,5 +313,7 @@ def _spelled(name: str, value: Any, around: Surroundings) -> str:
 
 
 def _forms(item: Item, words: Words) -> str:
-    links = (f'<a href="{escape(formatted(item.id, name))}" type="{kind}">{kind}</a>' for name, kind in FORMATS.items())
+    links = (
+        f'<a href="{escape(formatted(item.ref, name))}" type="{kind}">{kind}</a>' for name, kind in FORMATS.items()
+    )
     return f'<p class="forms faint">{words.said("forms", *links)}</p>'

@@ -199,7 +199,7 @@ async def test_a_stream_tells_items_and_text_as_they_come_and_the_whole_in_the_e
 
     assert (state(first["task"]), first["task"]["history"][0]["parts"]) == ("working", [{"text": "a"}])
     said, found = item["statusUpdate"]["status"]["message"]["parts"]
-    assert said["text"] == "Garden room: Quiet. <http://127.0.0.1/items/garden>"
+    assert said["text"] == "Garden room: Quiet. <http://127.0.0.1/items/rooms/garden>"
     assert (found["data"]["index"], found["data"]["item"]["@id"]) == (0, "garden")
     pieces = [each["artifactUpdate"] for each in (piece, more)]
     assert [(each.get("append", False), each["artifact"]["parts"][0]["text"]) for each in pieces] == [

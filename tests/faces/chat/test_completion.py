@@ -28,7 +28,7 @@ async def test_a_message_is_answered_with_a_message(client: httpx.AsyncClient) -
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
     assert answer.json()["message"] == {
         "role": "assistant",
-        "content": "The only match is Garden room: costs 45. [http://inn.example/items/garden]",
+        "content": "The only match is Garden room: costs 45. [http://inn.example/items/rooms/garden]",
     }
     assert (await client.get("/chat")).status_code == 405
     assert (await client.get("/chat")).json() == {"error": "Method Not Allowed. Use POST."}
@@ -40,7 +40,7 @@ async def test_the_context_has_what_the_answer_relies_on_and_how_it_came_about(c
     answer = await said(client, "the cellar room")
 
     context = answer["context"]
-    source = "http://inn.example/items/cellar"
+    source = "http://inn.example/items/rooms/cellar"
     assert context["data_points"]["text"][0] == f"{source}: The cellar: costs 25. Beds: 6."
     assert context["data_points"]["citations"][0] == source
     assert context["data_points"]["images"] == [{"url": "http://inn.example/images/cellar.jpg", "detail": "auto"}]
@@ -71,7 +71,7 @@ async def test_what_the_answer_says_of_an_item_stands_in_its_data_point(parts: P
         summed_up = await said(http, "the log")
 
     for answer, saying in ((quoted, key), (summed_up, "costs 12")):
-        [point] = [each for each in answer["context"]["data_points"]["text"] if "/items/log: " in each]
+        [point] = [each for each in answer["context"]["data_points"]["text"] if "/items/rooms/log: " in each]
         assert saying in answer["message"]["content"]
         assert saying in point
         assert len(point) < 2000
@@ -319,13 +319,30 @@ async def test_a_greeting_is_answered_and_spoils_nothing(client: httpx.AsyncClie
 @requirement("chat:cite:hostile")
 async def test_brackets_of_items_make_no_citations(parts: Parts) -> None:
     item = Item("x", "rooms", {"name": "Room [http://evil.example]", "url": "/rooms/a [b]"})
-    events = (Understood("rooms", ("rooms",)), Found(item, 90.0), Said("See [1] and [http://evil.example]. ", ("x",)))
+    events = (
+        Understood("rooms", ("rooms",)),
+        Found(item, 90.0),
+        Said("See [1] and [http://evil.example]. ", (item.ref,)),
+    )
     async with asking(scripted(parts, telling(*events, Finished(1)))) as http:
         answer = await said(http, "rooms")
 
     source = "http://inn.example/rooms/a%20%5Bb%5D"
     assert answer["message"]["content"] == f"See (1) and (http://evil.example). [{source}]"
     assert answer["context"]["data_points"]["citations"] == [source]
+
+
+@requirement("chat:cite:exists")
+async def test_items_of_one_id_in_two_collections_are_cited_each_by_its_own_address(parts: Parts) -> None:
+    room, guest = Item("1", "rooms", {"name": "Room one"}), Item("1", "guests", {"name": "Ada"})
+    told = Said("Sleep here. ", (room.ref,)), Said("Meet her. ", (guest.ref,))
+    events = (Understood("one", ("rooms", "guests")), Found(room, 90.0), Found(guest, 80.0, 1), *told, Finished(2))
+    async with asking(scripted(parts, telling(*events))) as http:
+        answer = await said(http, "one")
+
+    sources = ["http://inn.example/items/rooms/1", "http://inn.example/items/guests/1"]
+    assert answer["message"]["content"] == f"Sleep here. [{sources[0]}] Meet her. [{sources[1]}]"
+    assert answer["context"]["data_points"]["citations"] == sources
 
 
 @requirement("chat:own:elicitation", "chat:shape:namespace")
@@ -370,7 +387,7 @@ async def test_what_takes_longer_and_what_was_done_is_in_a_context_of_our_own(pa
     }
     assert done["message"]["content"] == "Ring bell: sound: ding"
     assert done["context"]["portico"]["action"]["name"] == "ring_bell"
-    assert listed["message"]["content"] == "- The attic [http://inn.example/items/attic]"
+    assert listed["message"]["content"] == "- The attic [http://inn.example/items/rooms/attic]"
     [action] = listed["context"]["portico"]["items"][0]["actions"]
     assert action["endpoint"] == "http://inn.example/operations/book_room"
     assert listed["context"]["portico"]["notes"] == ["A note."]

@@ -283,7 +283,7 @@ async def test_a_caller_with_a_key_lists_reads_exports_and_deletes_its_conversat
         "question": "a quiet room",
         "answer": answer["message"]["content"],
         "at": whole["turns"][0]["at"],
-        "sources": ["http://inn.example/items/garden"],
+        "sources": ["http://inn.example/items/rooms/garden"],
     }
     assert exported.headers["content-type"].startswith("text/markdown")
     assert exported.text.startswith("# a quiet room\n")

@@ -34,11 +34,11 @@ async def test_the_azure_demo_finds_what_it_looks_for(front: httpx.AsyncClient) 
 
     assert (auth["useLogin"], auth["requireAccessControl"]) == (False, False)
     assert (setup["streamingEnabled"], setup["showVectorOption"]) == (True, False)
-    assert (content.status_code, content.headers["location"]) == (307, "/items/attic")
+    assert (content.status_code, content.headers["location"]) == (307, "/items/rooms/attic")
     [cited, *_] = first["context"]["data_points"]["citations"]
     for citation in (cited, cited.replace("://", ":/")):
         opened = await front.get(f"/content/{citation}")
-        assert (opened.status_code, opened.headers["location"]) == (307, "/items/garden")
+        assert (opened.status_code, opened.headers["location"]) == (307, "/items/rooms/garden")
     assert (await front.get("/content/http://else.example/items/attic")).status_code == 404
     assert (await front.get("/content/nothing.pdf")).json() == {"error": "There is no item 'nothing.pdf'"}
     assert first["context"]["data_points"]["text"]

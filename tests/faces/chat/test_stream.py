@@ -16,7 +16,8 @@ from portico.items import Item
 from portico.server import Parts
 
 ATTIC = Found(Item("attic", "rooms", {"name": "The attic"}), 80.0)
-BEGUN = (Understood("a room", ("rooms",)), ATTIC, Said("It is ", ("attic",)), Said("high up. ", ("attic",)))
+CITED = (ATTIC.item.ref,)
+BEGUN = (Understood("a room", ("rooms",)), ATTIC, Said("It is ", CITED), Said("high up. ", CITED))
 
 
 async def lines(client: httpx.AsyncClient, path: str = "/chat/stream", **headers: str) -> list[dict[str, Any]]:
@@ -35,11 +36,11 @@ async def test_a_stream_is_context_then_text_then_what_to_ask_next(parts: Parts)
 
     assert first["delta"] == {"role": "assistant"}
     assert set(first["context"]) == {"data_points", "thoughts", "portico"}
-    assert first["context"]["data_points"]["citations"] == ["http://inn.example/items/attic"]
+    assert first["context"]["data_points"]["citations"] == ["http://inn.example/items/rooms/attic"]
     assert [each["delta"]["content"] for each in pieces] == [
         "It is",
         " high up.",
-        " [http://inn.example/items/attic]",
+        " [http://inn.example/items/rooms/attic]",
     ]
     assert all(set(each) == {"delta"} for each in pieces)
     assert last == {
@@ -94,11 +95,11 @@ async def test_an_error_in_the_middle_is_the_last_line(parts: Parts, trouble: An
 
 
 async def test_an_answer_of_blanks_is_what_was_found(parts: Parts) -> None:
-    blank = (Understood("a room", ("rooms",)), ATTIC, Said(" \n", ("attic",)), Finished(1))
+    blank = (Understood("a room", ("rooms",)), ATTIC, Said(" \n", CITED), Finished(1))
     async with asking(scripted(parts, telling(*blank))) as http:
         _, *pieces, _ = await lines(http)
 
-    assert pieces == [{"delta": {"content": "- The attic [http://inn.example/items/attic]"}}]
+    assert pieces == [{"delta": {"content": "- The attic [http://inn.example/items/rooms/attic]"}}]
 
 
 @requirement("chat:rule:abort")

@@ -51,7 +51,7 @@ async def crawled(client: httpx.AsyncClient) -> list[str]:
 
 
 def expected(*ids: str) -> list[str]:
-    return [f"{BASE}/collections/rooms", *(f"{BASE}{item_path(id)}" for id in sorted(ids))]
+    return [f"{BASE}/collections/rooms", *(f"{BASE}{item_path(f'rooms/{id}')}" for id in sorted(ids))]
 
 
 ROOMS = ["attic", "cellar", "garden", *(f"room/{n:02}" for n in range(32))]
@@ -103,7 +103,8 @@ async def test_an_item_says_when_it_changed_if_it_knows(large: Parts) -> None:
         root = ElementTree.fromstring((await client.get("/sitemap-rooms-1.xml")).text)
     found = {each.findtext(f"{NAMESPACE}loc"): each.findtext(f"{NAMESPACE}lastmod") for each in root}
 
-    assert [found[f"{BASE}/items/{id}"] for id in dates] == ["2024-08-09", "2024-08-09T10:00:00Z", None, None, None]
+    modified = [found[f"{BASE}/items/rooms/{id}"] for id in dates]
+    assert modified == ["2024-08-09", "2024-08-09T10:00:00Z", None, None, None]
 
 
 async def test_addresses_are_written_as_xml_wants_them(large: Parts) -> None:
@@ -111,7 +112,7 @@ async def test_addresses_are_written_as_xml_wants_them(large: Parts) -> None:
     async with crawling(large) as client:
         found = await places(client, "/sitemap-rooms-1.xml")
 
-    assert f"{BASE}/items/a%26%3Cb%3E%27%22%20%C3%BC" in found
+    assert f"{BASE}/items/rooms/a%26%3Cb%3E%27%22%20%C3%BC" in found
 
 
 @pytest.mark.parametrize("name", ["ledger-1", "rooms-0", "rooms-9", "rooms-x", "rooms", "rooms-99999999", "nothing-1"])

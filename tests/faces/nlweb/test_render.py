@@ -79,7 +79,7 @@ def found(id: str, place: int, score: float = 50.0, **more: Any) -> Found:
 
 
 def item(id: str, score: float = 50.0, **more: Any) -> dict:
-    url = f"https://shop.example/items/{id}"
+    url = f"https://shop.example/items/recipes/{id}"
     grounds = {"source_urls": [url], "citations": [id]}
     base = {"@type": "Recipe", "@id": id, "url": url, "name": id.title(), "site": "shop.example", "score": score}
     return {**base, "grounding": grounds, **more}
@@ -437,7 +437,7 @@ async def test_0_54_an_answer_that_breaks_off_ends_with_a_failure() -> None:
 
 
 async def test_0_54_kinds_that_the_known_page_drops_come_as_data_too() -> None:
-    lamp = Found(Item("lamp", "things", {"@type": "Product", "name": "Lamp"}), 50.0, 1)
+    lamp = Found(Item("lamp", "recipes", {"@type": "Product", "name": "Lamp"}), 50.0, 1)
     shown = {**earlier_item("lamp"), "@type": "Product", "schema_object": {"@type": "Product", "name": "Lamp"}}
 
     frames = await stream(LISTS, UNDERSTOOD, found("soup", 0), lamp, Finished(2))

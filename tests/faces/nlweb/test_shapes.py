@@ -129,7 +129,7 @@ def test_links_that_a_page_must_not_follow_are_left_out(address: Any) -> None:
 
     item = shown(data)
 
-    assert item["url"] == "https://shop.example/items/r1"  # the item's page here, in place of what it says
+    assert item["url"] == "https://shop.example/items/recipes/r1"  # the item's page here, in place of what it says
     assert "sameAs" not in item
     assert item["image"] == [{"@type": "ImageObject", "width": 5}]
     assert item["author"] == {"name": "Ada"}
@@ -158,7 +158,7 @@ def test_an_id_that_is_an_address_serves_as_one() -> None:
 def test_an_item_that_names_no_address_has_its_page_here() -> None:
     item = shown({}, id="hot soup/no. 5?")
 
-    assert item["url"] == "https://shop.example/items/hot%20soup/no.%205%3F"
+    assert item["url"] == "https://shop.example/items/recipes/hot%20soup/no.%205%3F"
     assert item["grounding"]["source_urls"] == [item["url"]]
 
 
@@ -184,7 +184,7 @@ def test_data_cannot_speak_in_our_place() -> None:
 
     assert "actions" not in item
     assert (item["score"], item["site"]) == (87.5, "shop.example")
-    assert item["grounding"] == {"source_urls": ["https://shop.example/items/r1"], "citations": ["r1"]}
+    assert item["grounding"] == {"source_urls": ["https://shop.example/items/recipes/r1"], "citations": ["r1"]}
     assert shown({"name": "Soup", **forged}, FLAT)["schema_object"] == {"name": "Soup"}
 
 

@@ -85,7 +85,7 @@ def routes(site: Site, config: Config, who: Who, answer: Answer) -> list[BaseRou
     async def content(request: Request, caller: Caller) -> Response:
         cited = _cited(request.path_params["citation"], base_of(request, config.server))
         found = await site.item(cited, caller)
-        return RedirectResponse(item_path(found.id), headers=HEADERS)
+        return RedirectResponse(item_path(found.ref), headers=HEADERS)
 
     async def chat(request: Request) -> ASGIApp:
         return await answer(request, streams=True)

@@ -28,28 +28,32 @@ class Points:
 
     premises: Premises
     items: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])  # in full, for front ends that know them
+    refs: list[str] = field(default_factory=list[str])  # beside the items
     text: list[str] = field(default_factory=list[str])
     images: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     citations: list[str] = field(default_factory=list[str])
     metadata: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    sources: dict[str, str] = field(default_factory=dict[str, str])  # by the id of an item
+    sources: dict[str, str] = field(default_factory=dict[str, str])  # by the ref of an item
 
     def attach(self, passages: Iterable[Item]) -> None:
         for each in passages:
             name = plain(each.data.get("name"))
-            self._add(each.id, each.id, each.id, "" if each.id.startswith(name) else name, plain(each.data.get("text")))
+            self._add(
+                each.ref, each.id, each.id, "" if each.id.startswith(name) else name, plain(each.data.get("text"))
+            )
 
     def take(self, found: Found, question: str, language: str) -> None:
         """Note an item that was found for a question, with what an answer may say of it."""
         shown = shown_item(found, self.premises, V55)
         self.items.append(shown)
+        self.refs.append(found.item.ref)
         self._show(found.item, shown, passage(question, found.item, phrases(language), MAX_TEXT))
         for twin in found.same:
-            self.sources.setdefault(twin.id, self.sources[found.item.id])
+            self.sources.setdefault(twin.ref, self.sources[found.item.ref])
 
-    def cited(self, ids: Iterable[str]) -> str:
+    def cited(self, refs: Iterable[str]) -> str:
         """The sources of items in square brackets, as they stand after a sentence. What is said of all cites none."""
-        known = dict.fromkeys(self.sources[id] for id in ids if id in self.sources)
+        known = dict.fromkeys(self.sources[ref] for ref in refs if ref in self.sources)
         return "".join(f"[{each}]" for each in known) if len(known) <= MAX_CITED else ""
 
     def shown(self) -> dict[str, Any]:
@@ -63,16 +67,16 @@ class Points:
     def _show(self, item: Item, shown: Mapping[str, Any], text: str) -> None:
         url = _address(shown["url"])
         name = str(shown["name"])
-        self._add(item.id, source_of(url), url, "", text)
+        self._add(item.ref, source_of(url), url, "", text)
         self.metadata.append(
             {"id": item.id, "title": name, "url": url, "snippet": shortened(description(shown) or name, MAX_SNIPPET)}
         )
         if image := _image(shown.get("image")):
             self.images.append({"url": image, "detail": "auto"})
 
-    def _add(self, id: str, source: str, citation: str, name: str, text: str) -> None:
+    def _add(self, ref: str, source: str, citation: str, name: str, text: str) -> None:
         said = " ".join(f"{name}. {text}".split()) if name and not text.startswith(name) else " ".join(text.split())
-        self.sources[id] = source
+        self.sources[ref] = source
         self.text.append(f"{source}: {shortened(said, MAX_TEXT)}")
         if citation not in self.citations:
             self.citations.append(citation)

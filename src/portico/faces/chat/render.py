@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, TypeAlias
 
 from portico.ask.compose import shortened
@@ -146,8 +147,8 @@ class Telling:
         return (notes[-1] if notes else f"{NOTHING}.").translate(_BRACKETS)
 
     def _listed(self) -> Iterable[str]:
-        for item in self.points.items[:MAX_LISTED]:
-            yield f"- {str(item['name']).translate(_BRACKETS)} {self.points.cited([item['@id']])}"
+        for item, ref in islice(zip(self.points.items, self.points.refs, strict=True), MAX_LISTED):
+            yield f"- {str(item['name']).translate(_BRACKETS)} {self.points.cited([ref])}"
 
     @property
     def language(self) -> str:

@@ -140,7 +140,7 @@ def routes(site: Site, config: Config, counts: Counts, size: int = SIZE) -> list
         name, number = await _named(site, request.path_params["name"], caller)
         items = await sitemaps.items(name, number, caller)
         first = [_entry("url", f"{base}{collection_path(name)}")] if number == 1 else []
-        entries = (_entry("url", f"{base}{item_path(item.id)}", _changed(item)) for item in items)
+        entries = (_entry("url", f"{base}{item_path(item.ref)}", _changed(item)) for item in items)
         return document(request, _xml("urlset", chain(first, entries)), XML, server=config.server)
 
     return [

@@ -103,7 +103,7 @@ class Rendering(ABC):
     def __init__(self, manner: Manner) -> None:
         self.manner = manner
         self.told = Told()
-        self._seen: set[tuple[str, str]] = set()
+        self._ids: dict[str, str] = {}  # of what was found, by refs: under these it is shown
 
     def take(self, event: Event) -> list[Frame]:
         """What to stream for an event."""
@@ -153,10 +153,9 @@ class Rendering(ABC):
         return None
 
     def _found(self, found: Found) -> Shown | None:
-        key = (found.item.collection, found.item.id)
-        if key in self._seen:
+        if found.item.ref in self._ids:
             return None
-        self._seen.add(key)
+        self._ids[found.item.ref] = found.item.id
         shown = shown_item(found, self.manner.premises, self.manner.voice.dialect)
         return self._keep(self.told.deeds + found.place, narrowed(shown) if self._is_earlier else shown)
 
@@ -229,7 +228,10 @@ class Rendering(ABC):
         if not self.told.text:
             return None
         shown: Shown = {"@type": self.manner.voice.dialect.summary, "text": self.told.text}
-        return {**shown, "citations": list(self.told.cites)} if self.told.cites else shown
+        return {**shown, "citations": self._citations(self.told.cites)} if self.told.cites else shown
+
+    def _citations(self, refs: Iterable[str]) -> list[str]:
+        return list(dict.fromkeys(self._ids.get(ref, ref) for ref in refs))
 
     def _content(self) -> list[Shown]:
         return [{"type": "text", "text": self.told.text or _names(self.told.in_order)}]
@@ -312,7 +314,7 @@ class Current(Rendering):
     def _piece(self, said: Said) -> Frame:
         """A piece of the summary. Where that will stand is known only if a place is kept for it."""
         index = {"index": 0} if self._reserved else {}
-        return Frame({**index, "text": said.text, "citations": list(said.cites)}, "text")
+        return Frame({**index, "text": said.text, "citations": self._citations(said.cites)}, "text")
 
     def _last(self) -> Shown:
         if self.told.kind == "answer" and self.manner.format == "chatgpt_app":

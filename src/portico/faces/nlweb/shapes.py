@@ -145,7 +145,7 @@ def _own_url(item: Item, premises: Premises) -> str:
     """Where an item says that it is; else its page on this site."""
     said = (premises.absolute(each) for each in several(item.data.get("url")))
     foreign = premises.absolute(item.id) if item.id.startswith(("http://", "https://")) else None
-    return next(filter(None, (*said, foreign)), f"{premises.base}{item_path(item.id)}")
+    return next(filter(None, (*said, foreign)), f"{premises.base}{item_path(item.ref)}")
 
 
 def _name(item: Item) -> str:

@@ -109,7 +109,7 @@ export class Turn {
   }
 
   place(item, place) {
-    const id = String(item["@id"] ?? place);
+    const id = item["@id"] ? `${item["@id"]} ${item.url}` : String(place); // collections may have the same ids
     if (this.#cards.has(id)) return;
     const following = [...this.#cards.values()]
       .filter((each) => each.place > place)

@@ -89,7 +89,7 @@ const PROTOCOLS = [
         context: { overrides: { top: limit, ...(within ? { include_category: within } : {}) } },
       },
     }),
-    answer: (body) => body.context ?? [],
+    answer: (body) => body.context?.portico?.items ?? [],
   },
 ];
 
