@@ -81,6 +81,7 @@ FEW_ITEMS = 24  # that a command may be about are all offered
 LOOKED_AT = 100  # items among which there may be few that a command can be about
 SORTED_DEPTH = 1000  # hits that another order than relevance is given to
 READ_CHARACTERS = 2000  # of a question; who writes more has said what it is about
+READ_AT_ONCE = 300  # of one that holds up nobody; a longer one is read in a thread
 CONTEXT_CHARACTERS = 2000  # of earlier questions and what is known of the person
 SUMMED_UP = 10  # items that a summary looks at
 KNOWN_SECONDS = 2.0  # for which what is known of the collections is kept, though they change
@@ -212,7 +213,7 @@ class Pipeline:
         site = await self._fields(asker.collections)
         asked_in = _language_of(ask.text, language)
         ask = await self._with_names(ask, asker, speech, site, asked_in)
-        turn = self._turn(ask, asker, speech, site, asked_in)
+        turn = await self._turn(ask, asker, speech, site, asked_in)
         if _wants_a_person(turn):
             async with aclosing(self._contact(turn)) as events:
                 async for event in events:
@@ -231,8 +232,10 @@ class Pipeline:
             async for event in events:
                 yield event
 
-    def _turn(self, ask: Ask, asker: Asker, speech: Phrases, site: Sequence[Fields], language: str) -> _Turn:
-        meaning = understand(ask, site, language, datetime.now(UTC).date(), speech)
+    async def _turn(self, ask: Ask, asker: Asker, speech: Phrases, site: Sequence[Fields], language: str) -> _Turn:
+        given = ask, site, language, datetime.now(UTC).date(), speech
+        is_long = len(ask.text) + sum(map(len, ask.previous)) > READ_AT_ONCE
+        meaning = await asyncio.to_thread(understand, *given) if is_long else understand(*given)
         fields = {each.collection.name: each for each in site}
         return _Turn(ask, asker, speech, meaning, fields, self._finder.index.seq if self._finder.index else 0)
 
@@ -257,7 +260,7 @@ class Pipeline:
 
     async def _shown(self, ask: Ask, asker: Asker, speech: Phrases, site: Sequence[Fields], language: str) -> list[str]:
         """The names of what a question before has found, in their order."""
-        turn = self._turn(ask, asker, speech, site, language)
+        turn = await self._turn(ask, asker, speech, site, language)
         await self._locate(turn, site)
         await self._compare(turn, language)
         await self._single_out(turn, language)
@@ -468,7 +471,7 @@ class Pipeline:
         text = re.sub(rf"\b{re.escape(word)}\b", meant, turn.ask.text) if meant else turn.ask.text
         if text == turn.ask.text or await self._is_said(turn, word):
             return turn
-        again = self._turn(replace(turn.ask, text=text), turn.asker, turn.phrases, site, language)
+        again = await self._turn(replace(turn.ask, text=text), turn.asker, turn.phrases, site, language)
         again.respelled = turn.phrases.instead(word, meant)
         return again
 
