@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portico.ask.compose import Sentence, answer, plain, summarize
+from portico.ask.compose import Sentence, answer, summarize
 from portico.ask.phrases import LANGUAGES, phrases
+from portico.ask.prose import plain
 from portico.catalog import seconds
 from portico.items import Item
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from portico.ask.compose import texts_at
+from portico.ask.facts import texts_at
 from portico.ask.fields import Fields
 from portico.ask.sayings import folded
 from portico.index.text import STOPWORDS, fold, words

@@ -11,9 +11,9 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
-from portico.ask.compose import plain
 from portico.ask.events import Cost, Said
 from portico.ask.prompts import answer_prompt, cited, rank_prompt, scores_in, sentences_in
+from portico.ask.prose import plain
 from portico.ask.rank import Scored
 from portico.errors import Unavailable
 from portico.index.text import said_by

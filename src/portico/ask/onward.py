@@ -6,8 +6,8 @@ from itertools import islice
 from statistics import median_low
 from typing import Any, cast
 
-from portico.ask.compose import price_of
 from portico.ask.events import Constraint
+from portico.ask.facts import price_of
 from portico.ask.fields import spoken
 from portico.ask.phrases import best_language, phrases
 from portico.catalog import Collection, seconds

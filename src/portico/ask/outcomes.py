@@ -5,7 +5,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, cast
 
-from portico.ask.compose import price_of
+from portico.ask.facts import price_of
 from portico.ask.fields import key_of, names_of_id, spoken
 from portico.ask.phrases import Phrases
 from portico.catalog import Collection

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import msgspec
 
-from portico.ask.compose import plain
+from portico.ask.prose import plain
 from portico.index.text import MAX_DEPTH, SILENT
 from portico.items import Item
 from portico.models.language import Prompt, tokens

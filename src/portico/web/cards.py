@@ -10,8 +10,9 @@ from html import escape
 from math import isfinite
 from typing import Any, Final, TypeAlias, cast
 
-from portico.ask.compose import Price, price_of, shortened
+from portico.ask.facts import Price, price_of
 from portico.ask.phrasebook import Phrases
+from portico.ask.prose import shortened
 from portico.catalog import instant, seconds
 from portico.items import Item, title_of
 from portico.web.addresses import absolute, is_own, item_path

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import msgspec
 
-from portico.ask.compose import shortened
 from portico.ask.events import Action
+from portico.ask.prose import shortened
 from portico.catalog import Collection
 from portico.items import Item, title_of
 from portico.web.addresses import absolute, collection_path, is_own, item_path, operation_path

@@ -12,7 +12,7 @@ from itertools import groupby, islice
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import quote
 
-from portico.ask.compose import shortened
+from portico.ask.prose import shortened
 from portico.web.item import trail
 from portico.web.style import reading_page
 from portico.web.values import one_line

@@ -9,7 +9,7 @@ from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import ContentTypeNotSupportedError
 from google.protobuf import json_format
 
-from portico.ask.compose import shortened
+from portico.ask.prose import shortened
 from portico.calls import Call
 from portico.errors import BadRequest, Unsupported
 from portico.faces.nlweb.failures import NoResults

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from portico.ask.compose import passage, shortened
+from portico.ask.compose import passage
 from portico.ask.events import Found
 from portico.ask.phrases import phrases
+from portico.ask.prose import shortened
 from portico.faces.nlweb.dialects import V55
 from portico.faces.nlweb.shapes import Premises, description, plain, shown_item
 from portico.items import Item

@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, TypeAlias
 
-from portico.ask.compose import shortened
 from portico.ask.events import Clarify, Did, Event, Failed, Finished, Found, Promised, Said, Understood
 from portico.ask.fields import spoken
 from portico.ask.onward import followups
 from portico.ask.outcomes import in_words
 from portico.ask.phrases import Phrases, phrases
+from portico.ask.prose import shortened
 from portico.calls import Ask, Task
 from portico.errors import SiteError
 from portico.faces.chat.overrides import Overrides

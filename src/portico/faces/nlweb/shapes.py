@@ -6,9 +6,9 @@ from posixpath import normpath
 from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import unquote, urlsplit
 
-from portico.ask.compose import shortened
 from portico.ask.events import Action, Did, Found
 from portico.ask.outcomes import currency_of
+from portico.ask.prose import shortened
 from portico.faces.nlweb.dialects import FLAT, V54, V55, Dialect
 from portico.items import Item
 from portico.web.addresses import absolute, is_own, item_path
