@@ -297,17 +297,26 @@ async def test_a_greeting_is_answered_and_spoils_nothing(client: httpx.AsyncClie
     thanks = await said(client, "danke")
     farewell = await said(client, "Thanks a lot, bye!")
     gone = await said(client, "Au revoir")
+    around = [(await said(client, text))["message"]["content"] for text in ("What do you have?", "Hilfe", "¿Qué hay?")]
 
     assert alone["message"]["content"] == "Hello. You can ask me about rooms."
     assert alone["context"]["data_points"]["text"] == []
     assert before["context"]["portico"]["understood"]["text"] == "a quiet room"
     assert thanks["message"]["content"] == "Gern geschehen."
     assert (farewell["message"]["content"], gone["message"]["content"]) == ("You are welcome.", "Au revoir.")
+    assert around == [
+        "Hello. You can ask me about rooms.",
+        "Hallo. Fragen Sie mich nach: rooms.",
+        "Hola. Puede preguntarme por: rooms.",
+    ]
     heard_of = {
         "hi": "",
         "Hello?": "",
         "Thanks…\nhello": "",
         "Hello: rooms": "rooms",
+        "What can you do?": "",
+        "help, where is the cellar": "where is the cellar",
+        "help me find the cellar": "help me find the cellar",
         "Good morning\nA room": "A room",
         "こんにちは、部屋は？": "部屋は？",
     }

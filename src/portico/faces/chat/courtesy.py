@@ -1,7 +1,10 @@
-"""Greetings, thanks and farewells, which are no questions: they find nothing, and must not spoil what does."""
+"""Greetings, thanks and farewells, and what people say who look around: no questions, they find nothing.
+
+They must not spoil what does.
+"""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from portico.ask.phrases import best_language
@@ -13,7 +16,7 @@ MAX_NAMED = 5  # collections
 class Courtesy:
     """What is said in a language before it comes to the point, and what to say to somebody who says no more."""
 
-    greetings: str  # with bars between them
+    greetings: str  # with bars between them; also the questions of who looks around
     thanks: str
     welcome: str
     reply: str  # {} stands for what can be asked about
@@ -23,7 +26,9 @@ class Courtesy:
 
 COURTESIES: Mapping[str, Courtesy] = {
     "en": Courtesy(
-        "good morning|good afternoon|good evening|hello there|hi there|hey there|hello|hi|hey|greetings",
+        "good morning|good afternoon|good evening|hello there|hi there|hey there|hello|hi|hey|greetings"
+        "|what can you do|what can you help me with|what can i ask you|what can i ask here|what can i ask"
+        "|what do you have|what do you sell|what is there|how does this work|who are you|help",
         "thank you very much|thank you|thanks a lot|many thanks|thanks|cheers",
         "You are welcome.",
         "Hello. You can ask me about {}.",
@@ -31,7 +36,9 @@ COURTESIES: Mapping[str, Courtesy] = {
         "Goodbye.",
     ),
     "de": Courtesy(
-        "guten morgen|guten tag|guten abend|hallo zusammen|hallo|servus|moin|grüß gott|grüezi",
+        "guten morgen|guten tag|guten abend|hallo zusammen|hallo|servus|moin|grüß gott|grüezi"
+        "|was kannst du|was können sie|was kann ich fragen|was gibt es hier|was gibt es|was verkauft ihr"
+        "|was verkaufen sie|wer bist du|hilfe",
         "vielen dank|danke schön|dankeschön|danke",
         "Gern geschehen.",
         "Hallo. Fragen Sie mich nach: {}.",
@@ -39,7 +46,8 @@ COURTESIES: Mapping[str, Courtesy] = {
         "Auf Wiedersehen.",
     ),
     "es": Courtesy(
-        "buenos días|buenas tardes|buenas noches|buenas|hola a todos|hola",
+        "buenos días|buenas tardes|buenas noches|buenas|hola a todos|hola"
+        "|qué puedes hacer|qué puedo preguntar|qué hay aquí|qué hay|qué venden|qué vendéis|quién eres|ayuda",
         "muchas gracias|gracias",
         "De nada.",
         "Hola. Puede preguntarme por: {}.",
@@ -47,7 +55,8 @@ COURTESIES: Mapping[str, Courtesy] = {
         "Hasta luego.",
     ),
     "fr": Courtesy(
-        "bonjour à tous|bonjour|bonsoir|salut|coucou",
+        "bonjour à tous|bonjour|bonsoir|salut|coucou"
+        "|que peux tu faire|que pouvez vous faire|que puis je demander|que vendez vous|qui es tu|aide",
         "merci beaucoup|merci bien|merci",
         "Je vous en prie.",
         "Bonjour. Vous pouvez me demander : {}.",
@@ -55,7 +64,7 @@ COURTESIES: Mapping[str, Courtesy] = {
         "Au revoir.",
     ),
     "ar": Courtesy(
-        "السلام عليكم|صباح الخير|مساء الخير|مرحبا|مرحبًا|أهلا|أهلًا",
+        "السلام عليكم|صباح الخير|مساء الخير|مرحبا|مرحبًا|أهلا|أهلًا|ماذا يمكنك أن تفعل|ماذا تبيعون|ماذا لديكم|مساعدة",
         "شكرًا جزيلًا|شكرا جزيلا|شكرًا|شكرا",
         "على الرحب والسعة.",
         "مرحبًا. يمكنك أن تسألني عن: {}.",
@@ -63,7 +72,8 @@ COURTESIES: Mapping[str, Courtesy] = {
         "مع السلامة.",
     ),
     "ja": Courtesy(
-        "こんにちは|こんばんは|おはようございます|おはよう|はじめまして",
+        "こんにちは|こんばんは|おはようございます|おはよう|はじめまして"
+        "|何ができますか|何がありますか|何を売っていますか|ヘルプ",
         "ありがとうございます|ありがとう",
         "どういたしまして。",
         "こんにちは。{}について質問できます。",
@@ -71,7 +81,7 @@ COURTESIES: Mapping[str, Courtesy] = {
         "さようなら。",
     ),
     "zh": Courtesy(
-        "早上好|下午好|晚上好|你好|您好|大家好",
+        "早上好|下午好|晚上好|你好|您好|大家好|你能做什么|我可以问什么|你们卖什么|这里有什么|帮助",
         "非常感谢|谢谢你|谢谢",
         "不客气。",
         "你好。你可以问我关于{}的问题。",
@@ -82,10 +92,15 @@ COURTESIES: Mapping[str, Courtesy] = {
 
 
 def _opening(phrases: Sequence[str]) -> re.Pattern[str]:
-    said = "|".join(re.escape(each) for each in sorted(phrases, key=len, reverse=True))
+    said = _any_of(phrases)
     # Without a mark or a line's end after it, it may be part of a name: Hello Kitty, hi-fi, hello.txt.
     ends = r"[ \t]*(?:[,!;。！，、…\r\n]|[.:](?!\w)|[?？]*\s*\Z)"
-    return re.compile(rf"\s*(?:{said}){ends}[\s,.!:;。！，、…]*", re.IGNORECASE)
+    return re.compile(rf"[\s¿¡]*(?:{said}){ends}[\s,.!:;。！，、…]*", re.IGNORECASE)
+
+
+def _any_of(phrases: Iterable[str]) -> str:
+    whole = (re.escape(each).replace(r"\ ", r"[\s-]+") for each in sorted(phrases, key=len, reverse=True))
+    return "|".join(whole)
 
 
 _GREETING = _opening([each for courtesy in COURTESIES.values() for each in courtesy.greetings.split("|")])
@@ -115,11 +130,15 @@ def heard(text: str) -> Heard:
 
 
 def _language_of(text: str) -> str:
-    said = text.lower()
-    for language, courtesy in COURTESIES.items():
-        if any(each in said for each in f"{courtesy.greetings}|{courtesy.thanks}|{courtesy.farewells}".split("|")):
-            return language
-    return "en"
+    return next((language for language, said in _SAID.items() if said.search(text)), "en")
+
+
+_SAID = {
+    language: re.compile(
+        rf"(?<!\w)(?:{_any_of(f'{each.greetings}|{each.thanks}|{each.farewells}'.split('|'))})(?!\w)", re.IGNORECASE
+    )
+    for language, each in COURTESIES.items()
+}
 
 
 def reply(told: Heard, names: Sequence[str], language: str) -> str:

@@ -41,13 +41,18 @@ export function spoken(...wanted) {
   return known.find((each) => each in LANGUAGES) ?? "en";
 }
 
-// As a site greets back, and is thanked.
+// As a site greets back, and tells who looks around what there is, and is thanked.
 const GREETINGS =
   "good morning|good afternoon|good evening|hello there|hi there|hey there|hello|hi|hey|greetings|" +
-  "guten morgen|guten tag|guten abend|hallo zusammen|hallo|servus|moin|grüß gott|grüezi|" +
-  "buenos días|buenas tardes|buenas noches|buenas|hola a todos|hola|bonjour à tous|bonjour|bonsoir|salut|coucou|" +
-  "السلام عليكم|صباح الخير|مساء الخير|مرحبا|مرحبًا|أهلا|أهلًا|" +
-  "こんにちは|こんばんは|おはようございます|おはよう|はじめまして|早上好|下午好|晚上好|你好|您好|大家好";
+  "what can you do|what can you help me with|what can i ask you|what can i ask here|what can i ask|" +
+  "what do you have|what do you sell|what is there|how does this work|who are you|help|guten morgen|guten tag|" +
+  "guten abend|hallo zusammen|hallo|servus|moin|grüß gott|grüezi|was kannst du|was können sie|" +
+  "was kann ich fragen|was gibt es hier|was gibt es|was verkauft ihr|was verkaufen sie|wer bist du|hilfe|" +
+  "buenos días|buenas tardes|buenas noches|buenas|hola a todos|hola|qué puedes hacer|qué puedo preguntar|" +
+  "qué hay aquí|qué hay|qué venden|qué vendéis|quién eres|ayuda|bonjour à tous|bonjour|bonsoir|salut|coucou|" +
+  "que peux tu faire|que pouvez vous faire|que puis je demander|que vendez vous|qui es tu|aide|السلام عليكم|" +
+  "صباح الخير|مساء الخير|مرحبا|مرحبًا|أهلا|أهلًا|ماذا يمكنك أن تفعل|ماذا تبيعون|ماذا لديكم|مساعدة|こんにちは|こんばんは|" +
+  "おはようございます|おはよう|はじめまして|何ができますか|何がありますか|何を売っていますか|ヘルプ|早上好|下午好|晚上好|你好|您好|大家好|你能做什么|我可以问什么|你们卖什么|这里有什么|帮助";
 
 const THANKS =
   "thank you very much|thank you|thanks a lot|many thanks|thanks|cheers|vielen dank|danke schön|dankeschön|danke|" +
