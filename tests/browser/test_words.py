@@ -20,7 +20,7 @@ async def test_a_page_in_german_is_german_but_for_what_the_site_calls_its_own(to
     await expect(page.get_by_role("list", name="Verstanden")).to_contain_text("Zeit unter 30 Minuten")
     first = page.locator(".item").first
     await expect(first.locator(".item-kind")).to_contain_text("Rezept")
-    await expect(first.locator(".item-facts")).to_contain_text(re.compile(r"\d+ Min\..*\d,\d.*Preis: \d,\d\d"))
+    await expect(first.locator(".item-facts")).to_contain_text(re.compile(r"\d+ Min\..*\d,\d.*\d,\d\d\s£"))
     assert [each for each in asked if each.startswith("words-")] == ["words-first.js", "words-de.js"]
 
 
