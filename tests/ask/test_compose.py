@@ -305,6 +305,17 @@ def test_what_is_asked_of_one_thing_by_name_is_said_of_it_and_of_nothing_else(qu
     assert {each.cites for each in told} == {("fish",)}
 
 
+def test_a_part_of_a_name_does_where_one_item_alone_has_what_is_asked_for() -> None:
+    library = item("library", name="Town Library", openingHours="Mo-Fr 09:30-18:00", description="It has books.")
+    card = item("card", name="How do I get a library card?", text="Bring a letter.")
+    other = item("other", name="Old Library", openingHours="Sa 10:00-12:00")
+
+    said = Sentence("Town Library: open Mon–Fri 09:30–18:00.", ("library",))
+    assert answer("When does the library open?", [card, library], EN)[0] == said
+    assert said not in answer("When does the library open?", [card, library, other], EN)
+    assert said not in answer("When does the bookish library open?", [card, library], EN)
+
+
 @pytest.mark.parametrize("question", ["How long does fish take?", "Fish Pie", "Is the Fish Pie blue?"])
 def test_a_fact_that_nobody_asked_of_it_is_not_said(question: str) -> None:
     assert all(":" not in each.text for each in answer(question, PIES, phrases("en")))

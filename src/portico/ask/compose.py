@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import islice
 from typing import Any, TypeAlias, cast
 
@@ -139,18 +140,45 @@ def answer(
 
 def _asked_of_one(question: str, items: Sequence[Item], phrases: Phrases) -> tuple[Sentence, ...]:
     """The facts that a question asks of the one item that it names: "how long does the fish pie take"."""
+    if not is_factual(question):
+        return ()
+    told = _asked_of_a_name(question, items, phrases) or _asked_of_words(question, items, phrases)
+    if told is None:
+        return ()
+    item, facts = told
+    contrast = CONTRASTS[phrases.language]
+    return (Sentence(contrast.together([contrast.side(phrases.name(_name(item)), facts)]), (item.ref,)),)
+
+
+def _asked_of_a_name(question: str, items: Sequence[Item], phrases: Phrases) -> tuple[Item, list[str]] | None:
+    """The item whose whole name stands in a question, the longest of them, and its facts that are asked for."""
     said = f" {_plainly(question)} "
     named = [(item, name) for item in items[:MAX_ITEMS] if (name := f" {_plainly(_name(item))} ") in said]
     longest = max((len(name) for _, name in named), default=0)
-    if not is_factual(question) or [len(name) for _, name in named].count(longest) != 1:
-        return ()
-    item, name = next(pair for pair in named if len(pair[1]) == longest)
-    asked = said.replace(name, " ")
-    facts = [(fact, fact.read(item.data)) for fact in FACTS if fact.asked.search(asked)]
-    told = [fact.say(phrases, value) for fact, value in facts if value is not None]
-    contrast = CONTRASTS[phrases.language]
-    told_of = contrast.together([contrast.side(phrases.name(_name(item)), told)])
-    return (Sentence(told_of, (item.ref,)),) if told else ()
+    found = [(item, name) for item, name in named if len(name) == longest]
+    if len(found) != 1:
+        return None
+    item, name = found[0]
+    facts = _asked_facts(said.replace(name, " "), item, phrases)
+    return (item, facts) if facts else None
+
+
+def _asked_of_words(question: str, items: Sequence[Item], phrases: Phrases) -> tuple[Item, list[str]] | None:
+    """The only item that has what is asked for and, in its name, every other word: "when does the library open"."""
+    languages = _languages(items, phrases)
+    terms = _terms(reduce(lambda rest, fact: fact.asked.sub(" ", rest), FACTS, question), languages)
+    meant = [item for item in items[:MAX_ITEMS] if terms and _has_all(terms, _stems(_name(item), languages))]
+    told = [(item, facts) for item in meant if (facts := _asked_facts(question, item, phrases))]
+    return told[0] if len(told) == 1 else None
+
+
+def _has_all(terms: Sequence[Term], stems: Stems) -> bool:
+    return all(_shares(term, stems) for term in terms)
+
+
+def _asked_facts(question: str, item: Item, phrases: Phrases) -> list[str]:
+    facts = [(fact, fact.read(item.data)) for fact in FACTS if fact.asked.search(question)]
+    return [fact.say(phrases, value) for fact, value in facts if value is not None]
 
 
 def _plainly(text: str) -> str:
