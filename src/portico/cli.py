@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Coroutine, Sequence
@@ -225,8 +226,16 @@ def _announce(opened: "Opened") -> None:
         print(f"  {'':<22} {face.example.format(base=opened.base)}\n")
     print(f"  {'NWP, natively':<22} {opened.native}\n")
     for name in opened.collections[:1]:
-        print(f"From another terminal:  portico query {name} --limit 5")
+        print(f"From another terminal:  {_command()} query {name} --limit 5")
     print("Stop with Ctrl-C.", flush=True)
+
+
+def _command() -> str:
+    """This command as a shell finds it from here: by its name only if it is on the path."""
+    called = Path(sys.argv[0])
+    if called.name != "portico" or shutil.which("portico"):
+        return "portico"
+    return os.path.relpath(called) if called.is_relative_to(Path.cwd()) else str(called)
 
 
 @app.command()

@@ -11,6 +11,9 @@ import pytest
 from tests.cli.conftest import Portico
 from tests.faces.nwp.conftest import tls_files as certificate
 
+from portico import cli
+from portico.http import Opened
+
 COMMANDS = ["demo", "serve", "load", "ask", "query", "call", "check", "keys create", "keys list", "keys revoke"]
 
 
@@ -301,3 +304,19 @@ def test_the_package_runs_as_the_command(monkeypatch: pytest.MonkeyPatch, capsys
         runpy.run_module("portico", run_name="__main__")
 
     assert (ended.value.code, capsys.readouterr().out[:8]) == (0, "portico ")
+
+
+@pytest.mark.parametrize(("path", "called"), [("", ".venv/bin/portico"), (".venv/bin", "portico")])
+def test_who_opens_a_site_is_told_a_command_that_their_shell_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], path: str, called: str
+) -> None:
+    command = tmp_path / ".venv" / "bin" / "portico"
+    command.parent.mkdir(parents=True)
+    command.touch(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / path) if path else "")
+    monkeypatch.setattr(sys, "argv", [str(command)])
+
+    cli._announce(Opened("Shop", "http://127.0.0.1:8000", "nwp://127.0.0.1:17433", ("things",)))
+
+    assert f"From another terminal:  {called} query things --limit 5" in capsys.readouterr().out
