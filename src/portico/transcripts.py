@@ -149,7 +149,7 @@ class Transcripts:
         return _conversation(found)
 
     async def known(self, owner: str, *, session: str = "", tail: str = "") -> Conversation | None:
-        """The newest conversation of this session, or of exactly these questions."""
+        """The newest conversation of a session, or of exactly these questions."""
         wanted = Condition("session", "eq", session) if session else Condition("tail", "eq", tail)
         found = await self._found(And((Condition("owner", "eq", owner), wanted)), 1) if session or tail else []
         return found[0] if found else None

@@ -30,7 +30,7 @@ from portico.faces.wire import base_of
 from portico.items import Item
 from portico.query import Condition, Order, Page, Query, turned
 from portico.site import Site
-from portico.web.addresses import item_path
+from portico.web.addresses import COLLECTIONS, item_path
 from portico.web.home import Listing, collection_page, home_page, problem_page
 from portico.web.item import FORMATS, Company, Shelf, item_page
 from portico.web.style import ASKING_HEADERS, HEADERS, ITEM_HEADERS
@@ -78,7 +78,7 @@ def routes(site: Site, config: Config, counts: Counts) -> list[BaseRoute]:
     refused = partial(_refusal, site.name)
     return [
         Route("/", answering(metered(home, site), site, refused), methods=["GET"]),
-        Route("/collections/{name}", answering(browse, site, refused), methods=["GET"]),
+        Route(f"{COLLECTIONS}{{name}}", answering(browse, site, refused), methods=["GET"]),
         Route("/items/{id:path}", answering(show, site, refused), methods=["GET"]),
     ]
 

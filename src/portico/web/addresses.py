@@ -4,6 +4,7 @@ import re
 from typing import Any
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
+COLLECTIONS = "/collections/"  # below it is a page for every collection
 _READABLE = ":@,"  # characters that stand in a path as they are
 _STEPS = frozenset({"", ".", ".."})  # between slashes: on the way these are merged or taken for steps upwards
 _UNFIT = re.compile(r"\.{1,2}\Z|.*[\r\n]", re.DOTALL)  # ids that no path can carry
@@ -22,7 +23,7 @@ def item_path(ref: str) -> str:
 
 def collection_path(name: str, cursor: str = "") -> str:
     """The address of a page that lists a collection."""
-    path = f"/collections/{quote(name, safe='')}"
+    path = f"{COLLECTIONS}{quote(name, safe='')}"
     return f"{path}?{urlencode({'cursor': cursor})}" if cursor else path
 
 

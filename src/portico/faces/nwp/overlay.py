@@ -65,6 +65,7 @@ from portico.faces.nwp.versions import is_older
 from portico.faces.wire import BEARER, EventStream, base_of, begin, body_of, credentials, is_from_elsewhere
 from portico.observe import Broke, Observe
 from portico.recent import Recent
+from portico.web.addresses import COLLECTIONS
 from portico.web.node import Neighbour, Shown, node_page
 from portico.web.style import HEADERS
 
@@ -91,7 +92,6 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.IGNORECASE
 # What there is below a node's address, and the one method that it is asked with (3.2).
 TASKS: Final = "actions/status/"
 STATUS: Final = f"{TASKS}{{task}}"
-PAGES: Final = "/collections/"  # below it is a page for every collection
 PATHS: Final[Mapping[str, str]] = {
     "": "GET",
     ".nwm": "GET",
@@ -622,7 +622,7 @@ def _node_behind(scope: Scope) -> str:
     if scope["type"] != "http" or scope["method"] not in {"GET", "HEAD"}:
         return ""
     path: str = scope["path"]
-    return SITE if path == "/" else node_of(path.removeprefix(PAGES)) if path.startswith(PAGES) else ""
+    return SITE if path == "/" else node_of(path.removeprefix(COLLECTIONS)) if path.startswith(COLLECTIONS) else ""
 
 
 def _wants_frame(accept: str, headers: Headers) -> bool:
