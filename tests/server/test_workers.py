@@ -221,7 +221,7 @@ def test_a_parent_that_is_killed_leaves_no_worker(pair: Running, inn: Path) -> N
 
 def test_a_parent_that_is_told_to_stop_while_workers_start_leaves_none(inn: Path) -> None:
     (inn / "own.py").write_text(f'{OWN}\nimport time\nfrom pathlib import Path\nPath("here").touch()\ntime.sleep(2)\n')
-    command = [SCRIPT, "serve", "--port", "0", "--workers", "2"]
+    command = [SCRIPT, "serve", "--port", "0", "--nwp-port", "0", "--workers", "2"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=inn, env=ENVIRONMENT, stdout=pipe, stderr=pipe, text=True) as process:
         wait_until((inn / "here").exists, "the start of a worker")
