@@ -43,6 +43,7 @@ from portico.faces.nwp.frames import (
     OrderKey,
     QueryFrame,
     Reader,
+    Records,
     StreamFrame,
     SubscribeFrame,
     Tier,
@@ -246,9 +247,12 @@ def answered(raw: bytes) -> CapsFrame:
 
 def _records(frame: CapsFrame | StreamFrame) -> tuple[Any, ...]:
     found: Any = frame.data
-    if not isinstance(found, list):
+    if not isinstance(found, list | Records):
         raise BadAnswer("The answer is not NWP: its records are no list")
-    return tuple(cast("list[Any]", found))
+    try:
+        return tuple(cast("Sequence[Any]", found))
+    except FrameError as error:
+        raise BadAnswer(f"The answer is not NWP: {error}") from error
 
 
 def _first(frame: CapsFrame) -> Mapping[str, Any]:

@@ -210,7 +210,12 @@ def test_every_frame_is_read_back_as_it_was(tier: Tier, data: st.DataObject) -> 
 
     raw = encode(frame, tier)
 
-    assert decode(raw) == frame
+    read = decode(raw)
+    assert isinstance(read, type(frame))
+    assert read == frame
+    assert frame == read
+    assert (read != frame) is False
+    assert encode(read, tier) == raw
     assert raw[:2] == bytes((frame.TYPE, 0x04 | tier))
     assert struct.unpack(">H", raw[2:4]) == (len(raw) - 4,)
 
@@ -382,6 +387,32 @@ def test_lengths_are_never_trusted(raw: str) -> None:
 def test_bytes_are_a_frame_or_refused(raw: bytes) -> None:
     with suppress(FrameError):
         assert isinstance(decode(raw), Frame)
+
+
+@EVERY_TIER
+def test_the_records_of_an_answer_are_read_when_somebody_looks_at_them(tier: Tier) -> None:
+    records = [{"id": "a", "price": 1.5}, {"id": "b", "price": None}]
+    answer = decode(encode(CapsFrame(anchor_ref="x", count=2, data=records, next_cursor="c"), tier))
+    assert isinstance(answer, CapsFrame)
+    assert (answer.count, answer.next_cursor, len(answer.data)) == (2, "c", 2)
+    assert (answer.data[0], answer.data[1:], list(answer.data)) == (records[0], records[1:], records)
+
+
+@pytest.mark.parametrize(
+    ("tier", "data"),
+    [
+        (Tier.JSON, b'["\xff"]'),
+        (Tier.MSGPACK, b"\x91\xa1\xff"),
+        (Tier.MSGPACK, b"\xdc\x00\x01\xa1\xff"),
+    ],
+)
+def test_records_that_are_no_text_are_refused_when_somebody_looks_at_them(tier: Tier, data: bytes) -> None:
+    answer = decode(encode(CapsFrame(anchor_ref="x", count=1, data=msgspec.Raw(data)), tier))
+    assert isinstance(answer, CapsFrame)
+    for look in (len, list, repr, answer.data.__eq__, lambda data: data[0]):
+        with pytest.raises(FrameError) as refused:
+            look(answer.data)
+        assert refused.value.code == "NCP-FRAME-UNKNOWN-TYPE"
 
 
 def test_a_member_of_a_wrong_type_is_named() -> None:

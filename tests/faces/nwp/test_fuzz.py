@@ -533,7 +533,7 @@ def check_frames(raw: bytes) -> None:
         header = read_header(raw)
         assert header is not None
         frame, raw = raw[: header.size + header.length], raw[header.size + header.length :]
-        said.append(msgspec.to_builtins(decode(frame)))
+        said.append(msgspec.to_builtins(decode(frame), enc_hook=list))
     if "seq" in said[0]:
         check_stream(said)
     else:
@@ -547,7 +547,7 @@ async def check_goes_on(served: Served) -> None:
     got = await answer(served.app, good)
     assert (got.status, json.loads(got.body)["anchor_ref"][:7]) == (200, "sha256:")
     async with await Native.open(served.ports.native) as agent:
-        told = msgspec.to_builtins(await agent.ask(QueryFrame(limit=1, depth=0)))
+        told = msgspec.to_builtins(await agent.ask(QueryFrame(limit=1, depth=0)), enc_hook=list)
     assert told["anchor_ref"] == json.loads(got.body)["anchor_ref"]
 
 
@@ -625,7 +625,7 @@ def odd_opening(random: Random) -> bytes:
 
 
 def check_told(frame: Frame) -> None:
-    told = msgspec.to_builtins(frame)
+    told = msgspec.to_builtins(frame, enc_hook=list)
     if "error" in told:
         status = STATUSES[told["status"]]
         assert told["error"] in KNOWN, told

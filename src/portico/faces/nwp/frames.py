@@ -1,14 +1,15 @@
 """NCP frames: a header, and a payload in JSON or MessagePack. Knows bytes and types; nothing of a site.
 
-Nothing here trusts a length: what a header says is compared with what is there before anything is made of it.
+Nothing here trusts a length: what a header says is compared with what is there before anything is made of it. The
+records of an answer are let be until somebody looks at them: much of what is done with answers needs none.
 """
 
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from keyword import iskeyword
-from typing import Annotated, Any, ClassVar, Final, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Final, TypeVar, cast, overload
 
 import msgspec
 from msgspec import Meta
@@ -163,7 +164,7 @@ class StreamFrame(Frame, frozen=True, kw_only=True, tag="0x03"):
     stream_id: str
     seq: int
     is_last: bool
-    data: Any
+    data: Any  # as of an answer
     anchor_ref: str | None = None
     estimated_total: int | None = None
     request_id: str | None = None
@@ -180,7 +181,7 @@ class CapsFrame(Frame, frozen=True, kw_only=True, tag="0x04"):
     TYPE = Type.CAPS
     anchor_ref: str
     count: int
-    data: Any
+    data: Any  # a list; of a frame that came, Records
     next_cursor: str | None = None
     token_est: int | None = None
     tokenizer_used: str | None = None
@@ -335,15 +336,97 @@ FRAMES: Final[Mapping[int, type[Frame]]] = {
     )
 }
 
+
+class Records(Sequence[Any]):  # noqa: PLW1641 - lists have no hash either
+    """The records of a frame as they came. Whoever looks at the first of them has all of them read.
+
+    What cannot be read raises a FrameError then, and not before.
+    """
+
+    __slots__ = ("_raw", "_read", "_tier")
+
+    def __init__(self, raw: msgspec.Raw, tier: Tier) -> None:
+        self._raw = raw
+        self._tier = tier
+        self._read: list[Any] | None = None
+
+    def read(self) -> list[Any]:
+        if self._read is None:
+            self._read = cast("list[Any]", decode_any(memoryview(self._raw), self._tier))
+        return self._read
+
+    def __len__(self) -> int:
+        return len(self.read())
+
+    @overload
+    def __getitem__(self, place: int) -> Any: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Any]: ...
+    def __getitem__(self, place: int | slice) -> Any:
+        return self.read()[place]
+
+    def __eq__(self, other: object) -> bool:
+        return self.read() == (other.read() if isinstance(other, Records) else other)
+
+    def __repr__(self) -> str:
+        return repr(self.read())
+
+
+_LISTS: Final = (frozenset(b"["), frozenset((*range(0x90, 0xA0), 0xDC, 0xDD)))  # how they begin, by tier
+
+
+def _as_it_comes(kind: type[Frame], tier: Tier) -> type[Frame]:
+    """A kind of frame as it is read: without a look at its records, if it has any."""
+    if "data" not in kind.__struct_fields__:
+        return kind
+    begins = _LISTS[tier]
+
+    def leave_records(frame: CapsFrame | StreamFrame) -> None:
+        if isinstance(frame.data, msgspec.Raw):
+            written = memoryview(frame.data)
+            said = Records(frame.data, tier) if written[0] in begins else decode_any(written, tier)
+            msgspec.structs.force_setattr(frame, "data", said)
+
+    made: Any = msgspec.defstruct(
+        kind.__name__,
+        [("data", msgspec.Raw)],
+        bases=(kind,),
+        namespace={"__post_init__": leave_records, "__eq__": _is_same, "__ne__": _is_another},
+        tag=kind.__struct_config__.tag,
+        frozen=True,
+        kw_only=True,
+        eq=False,
+    )
+    return made
+
+
+def _is_same(frame: Frame, other: object) -> bool:
+    """Whether a frame that was read is one that was made."""
+    if not isinstance(other, Frame) or other.TYPE != frame.TYPE:
+        return False
+    return msgspec.structs.asdict(frame) == msgspec.structs.asdict(other)
+
+
+def _is_another(frame: Frame, other: object) -> bool:
+    return not _is_same(frame, other)
+
+
+def _written(value: Any) -> Any:
+    """What stands for a value of ours in a payload."""
+    if isinstance(value, Records):
+        return value.read()
+    raise TypeError(f"{type(value).__name__} cannot be sent")
+
+
 # Decimals as numbers (notes of msgspec: they are texts else), so that both tiers carry the same object.
-_TO_JSON = msgspec.json.Encoder(decimal_format="number")
-_TO_MSGPACK = msgspec.msgpack.Encoder(decimal_format="number")
+_TO_JSON = msgspec.json.Encoder(decimal_format="number", enc_hook=_written)
+_TO_MSGPACK = msgspec.msgpack.Encoder(decimal_format="number", enc_hook=_written)
 _TO: Final = (_TO_JSON, _TO_MSGPACK)  # by tier
 _FROM_JSON: Final[Mapping[type[Frame], msgspec.json.Decoder[Any]]] = {
-    kind: msgspec.json.Decoder(kind) for kind in FRAMES.values()
+    kind: msgspec.json.Decoder(_as_it_comes(kind, Tier.JSON)) for kind in FRAMES.values()
 }
 _FROM_MSGPACK: Final[Mapping[type[Frame], msgspec.msgpack.Decoder[Any]]] = {
-    kind: msgspec.msgpack.Decoder(kind) for kind in FRAMES.values()
+    kind: msgspec.msgpack.Decoder(_as_it_comes(kind, Tier.MSGPACK)) for kind in FRAMES.values()
 }
 _ANY_JSON = msgspec.json.Decoder()
 _ANY_MSGPACK = msgspec.msgpack.Decoder()
