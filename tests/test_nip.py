@@ -20,13 +20,14 @@ from nps_sdk.nip.identity import NipIdentity
 from tests.conformance.requirements import requirement
 
 from portico.calls import Caller, Warrant
-from portico.catalog import Danger
+from portico.catalog import Danger, Trust
 from portico.config import parse_config
 from portico.errors import (
     BadRequest,
     CertificateExpired,
     CertificateRevoked,
     ConfigError,
+    Conflict,
     Unauthenticated,
     Unavailable,
     UntrustedIssuer,
@@ -282,6 +283,79 @@ async def test_a_revoked_certificate_ends_at_once_and_others_stay(inn: Inn) -> N
     with pytest.raises(CertificateRevoked):
         await identity.caller(shown(first.certificate))
     assert (await identity.caller(shown(second.certificate))).name == ANN
+
+
+@requirement("nwp:identity:renewal")
+async def test_a_certificate_is_renewed_in_its_last_week_and_the_old_one_is_good_for_an_hour_more(inn: Inn) -> None:
+    identity, day = inn.identity(), 86400
+    old = await inn.authority.issue(
+        "ann",
+        capabilities=["nwp:query"],
+        nodes=["nwp://inn.example/rooms"],
+        budget=500,
+        metadata={"runtime": "x"},
+        scopes=["read:rooms"],
+        danger=Danger.REVERSIBLE,
+        trust=Trust.CERTIFIED,
+    )
+    raw = shown(old.certificate).ident
+
+    inn.clock.now += 23 * day - 1
+    with pytest.raises(BadRequest, match="from 2026-05-24T12:00:00Z on"):
+        await inn.authority.renew(raw)
+    inn.clock.now += 1
+    new = await inn.authority.renew(raw)
+
+    same = ("nid", "pub_key", "capabilities", "scope", "issued_by", "metadata")
+    assert [new.certificate[name] for name in same] == [old.certificate[name] for name in same]
+    assert (new.certificate["issued_at"], new.certificate["expires_at"]) == (
+        "2026-05-24T12:00:00Z",
+        "2026-06-23T12:00:00Z",
+    )
+    assert new.certificate["serial"] != old.certificate["serial"]
+    assert new.private_key == ""
+    before, after = [await identity.caller(shown(each.certificate)) for each in (old, new)]
+    assert before == after
+    assert (await inn.authority.revoked())["entries"] == []
+    inn.clock.now += 3599
+    assert await identity.caller(shown(old.certificate))
+    inn.clock.now += 1
+    with pytest.raises(CertificateRevoked):
+        await identity.caller(shown(old.certificate))
+    assert await identity.caller(shown(new.certificate)) == after
+    assert (await inn.authority.verify(ANN))["serial"] == new.certificate["serial"]
+    assert [each["serial"] for each in (await inn.authority.revoked())["entries"]] == [old.certificate["serial"]]
+
+
+@requirement("nwp:identity:renewal")
+async def test_nothing_is_renewed_that_is_not_good_and_nothing_twice(inn: Inn) -> None:
+    renew, good = inn.authority.renew, await inn.certificate(days=1)
+    revoked, renewed = await inn.authority.issue("bob", days=1), await inn.certificate("cid", days=1)
+    await inn.store.revoke_key(revoked.key.id, NOW)
+    await renew(shown(renewed).ident)
+
+    for wrong, error in (
+        ({**good, "scope": {"nodes": ["*"]}}, UntrustedIssuer),
+        ({**good, "issued_by": "urn:nps:org:other.example"}, UntrustedIssuer),
+        (inn.authority.node_certificate(), CertificateRevoked),
+        (revoked.certificate, CertificateRevoked),
+        (renewed, Conflict),
+        ("none", UntrustedIssuer),
+    ):
+        with pytest.raises(error):
+            await renew(shown(wrong).ident)
+    inn.clock.now += 86400
+    with pytest.raises(CertificateExpired):
+        await renew(shown(good).ident)
+
+
+async def test_of_two_who_renew_one_certificate_at_once_one_does(inn: Inn) -> None:
+    raw = shown(await inn.certificate(days=1)).ident
+
+    done = await asyncio.gather(*(inn.authority.renew(raw) for _ in range(2)), return_exceptions=True)
+
+    assert sorted(type(each).__name__ for each in done) == ["Conflict", "Issued"]
+    assert sum(each.revoked is None for each in await inn.store.keys()) == 1
 
 
 async def test_a_certificate_without_a_record_counts_for_nothing(inn: Inn) -> None:

@@ -176,6 +176,53 @@ def issue_agent(
     _say(f"End it with  portico keys revoke {issued.key.id}")
 
 
+@certificates.command("renew")
+def renew_agent(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The certificate, as `portico keys agent` wrote it.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Write the new one to this file, and leave the old.", show_default=False)
+    ] = None,
+    site: SiteOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Renew the certificate of an agent, from seven days before it expires.
+
+    The new one is for the same name, key and rights, for as long again. It takes the place of the file; the old one is
+    good for an hour more, so that the agent can change over. The private key stays as it is.
+
+        portico keys renew importer.json
+    """
+    config = _config(context, site, store)
+    target = out or file
+    if out and not as_json:
+        _check_absent(out)
+
+    async def work() -> "Issued":
+        async with _authority(config) as authority:
+            return await authority.renew(_read(file))
+
+    issued = asyncio.run(work())
+    if as_json:
+        print_json({"id": issued.key.id, "certificate": issued.certificate})
+        return
+    # Whoever reads it meanwhile has the one or the other, whole.
+    beside = target.with_name(f".{target.name}.new")
+    _write(beside, _text(issued.certificate), 0o600, says=False)
+    beside.replace(target)
+    _say(f"Wrote {target}")
+    _show({"id": issued.key.id, "nid": issued.key.name, "expires": issued.certificate["expires_at"]}, False)
+    _say(f"The old one is good for an hour more. End the new one with  portico keys revoke {issued.key.id}")
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
+
+
 def _config(context: typer.Context, site: str | None, store: str | None) -> Config:
     """The site that is meant; how to find it is what the command line has noted for its commands."""
     return cast("Callable[[str | None, str | None], Config]", context.obj)(site, store)
@@ -225,14 +272,15 @@ def _check_absent(*files: Path) -> None:
             raise AlreadyExists(f"{file} exists already", hint="Move it away, or name another folder with --out.")
 
 
-def _write(file: Path, text: str, mode: int) -> None:
+def _write(file: Path, text: str, mode: int, *, says: bool = True) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as opened:
             opened.write(text)
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
-    _say(f"Wrote {file}")
+    if says:
+        _say(f"Wrote {file}")
 
 
 def _text(certificate: Mapping[str, Any]) -> str:

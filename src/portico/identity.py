@@ -18,6 +18,7 @@ APPROVE = "approve"  # may confirm what others want to do; no other scope includ
 RESOURCES = ("", "/mcp", "/a2a", "/ask")  # what an access token may be for: the site, or one of its doors
 MAX_SUBJECT = 100
 MAX_NAME = 80
+CLOCKS_DIFFER = timedelta(minutes=1)  # by so much at most, on the machines of a site
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +32,15 @@ class Key:
     danger: Danger
     created: datetime
     expires: datetime | None = None
-    revoked: datetime | None = None
+    revoked: datetime | None = None  # from when on, which may lie ahead
     trust: Trust = Trust.VALIDATED
 
     def is_valid(self, now: datetime) -> bool:
-        return self.revoked is None and (self.expires is None or now < self.expires)
+        return not self.is_revoked(now) and (self.expires is None or now < self.expires)
+
+    def is_revoked(self, now: datetime) -> bool:
+        """Whether it is, or will be before the clocks of all machines have come so far."""
+        return self.revoked is not None and self.revoked <= now + CLOCKS_DIFFER
 
 
 def make_key(

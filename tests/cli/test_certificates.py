@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from tests.cli.conftest import Portico
+from tests.conformance.requirements import requirement
 
 from portico.nip import canonical, shown_key, verify_signature
 
@@ -55,6 +56,35 @@ def test_an_agent_gets_a_certificate_and_a_key_that_only_its_owner_can_read(inn:
     assert f"portico keys revoke {listed[0]['id']}" in done.err
     assert inn("keys", "revoke", certificate["serial"]).code == 0
     assert inn("keys", "list", "--json").json[0]["revoked"]
+
+
+@requirement("nwp:identity:renewal")
+def test_a_certificate_is_renewed_in_its_place(inn: Portico, tmp_path: Path) -> None:
+    inn("keys", "agent", "ann", "--days", "3")
+    file = tmp_path / "ann.json"
+    old = json.loads(file.read_text())
+
+    done = inn("keys", "renew", "ann.json")
+    again = inn("keys", "renew", "ann.json", "--out", "newer.json")
+
+    new, newer = json.loads(file.read_text()), json.loads((tmp_path / "newer.json").read_text())
+    assert (done.code, again.code, file.stat().st_mode & 0o777) == (0, 0, 0o600)
+    assert len({each["serial"] for each in (old, new, newer)}) == 3
+    assert old["pub_key"] == new["pub_key"] == newer["pub_key"]
+    assert sorted(path.name for path in tmp_path.glob("*ann*")) == ["ann.json", "ann.key"]
+    assert sum(each["revoked"] is None for each in inn("keys", "list", "--json").json) == 1
+
+
+def test_what_cannot_be_renewed_stays_as_it_is(inn: Portico, tmp_path: Path) -> None:
+    inn("keys", "agent", "ann")
+    before = (tmp_path / "ann.json").read_text()
+
+    early, missing = inn("keys", "renew", "ann.json"), inn("keys", "renew", "bob.json")
+
+    assert (early.code, missing.code) == (2, 2)
+    assert "within 7 days of its end" in early.err
+    assert (tmp_path / "ann.json").read_text() == before
+    assert len(inn("keys", "list", "--json").json) == 1
 
 
 def test_nothing_is_issued_over_another_certificate(inn: Portico, tmp_path: Path) -> None:

@@ -496,7 +496,22 @@ async def test_a_key_is_found_by_its_digest_until_it_is_revoked(store: Store) ->
     assert await store.revoke_key(key.id, NOW) is True
     assert await store.find_key(key.digest) == replace(key, revoked=NOW)
     assert await store.revoke_key(key.id, NOW) is False
+    assert await store.revoke_key(key.id, NOW + timedelta(hours=1)) is False
     assert await store.revoke_key("nope", NOW) is False
+
+
+async def test_a_key_that_ends_later_can_be_ended_sooner(store: Store) -> None:
+    _, key = make_key("Ann", [], Danger.SAFE, None, NOW)
+    await store.add_key(key)
+
+    assert await store.revoke_key(key.id, NOW + timedelta(hours=1)) is True
+    ending = await store.key(key.id)
+    assert await store.revoke_key(key.id, NOW) is True
+
+    assert ending == replace(key, revoked=NOW + timedelta(hours=1))
+    assert ending.is_valid(NOW)
+    assert not ending.is_valid(NOW + timedelta(minutes=59))  # the clocks of other machines may be ahead
+    assert await store.key(key.id) == replace(key, revoked=NOW)
 
 
 # Moving

@@ -24,8 +24,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from portico.catalog import Danger, Trust
 from portico.config import Config
-from portico.errors import BadRequest, ConfigError
-from portico.identity import Key, check_scope
+from portico.errors import BadRequest, ConfigError, Conflict, UntrustedIssuer
+from portico.identity import CLOCKS_DIFFER, Key, check_scope
 from portico.nip import (
     ALGORITHM,
     EXPIRED,
@@ -44,6 +44,7 @@ from portico.nip import (
     shown_key,
     sign,
     timestamp,
+    verify_signature,
 )
 from portico.nip.fresh import Fresh
 from portico.store import Store
@@ -52,6 +53,8 @@ AGENT_DAYS = 30
 NODE_DAYS = 90
 MAX_DAYS = 366
 NODE_PERIOD = timedelta(days=30)  # a node has the same certificate for so long
+RENEWAL = timedelta(days=7)  # before a certificate expires, in which it can be renewed
+OVERLAP = timedelta(hours=1)  # that one that was renewed is good beside the new one
 REGISTER_SECONDS = 1.0  # how late the site may tell others of what it issued or revoked
 
 NODE = "site"  # the node that stands for the site as a whole
@@ -65,6 +68,18 @@ class Issued:
     certificate: Mapping[str, Any]
     key: Key
     private_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What a certificate shall say."""
+
+    nid: str
+    public_key: str
+    capabilities: tuple[str, ...]
+    scope: Mapping[str, Any]
+    lifetime: timedelta
+    metadata: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +138,58 @@ class Authority:
         private = None if public_key else Ed25519PrivateKey.generate()
         holder = shown_key(private.public_key()) if private else _checked_key(public_key)
         scope = _scope(tuple(nodes) or self._everything, actions, budget)
-        now, id = datetime.fromtimestamp(int(self._clock()), UTC), secrets.token_hex(8)
-        signed = self._signed(nid, holder, tuple(capabilities) or CAPABILITIES, scope, now, timedelta(days=days), id)
-        certificate = {**signed, "metadata": dict(metadata)} if metadata else signed
+        granted = Rights(frozenset(check_scope(each) for each in scopes), danger, trust)
+        wanted = _Wanted(nid, holder, tuple(capabilities) or CAPABILITIES, scope, timedelta(days=days), metadata)
+        return await self._issued(wanted, granted, _pem(private) if private else "")
+
+    async def renew(self, raw: bytes) -> Issued:
+        """A certificate in the place of one that expires soon: for the same holder and key, with the same rights.
+
+        The old one is good for an hour more, so that nobody is locked out while the holder changes over.
+        """
+        certificate, now = read_certificate(raw), self._now()
+        if certificate.issuer != self.nid or not verify_signature(
+            self.public_key, certificate.signed, certificate.signature
+        ):
+            raise UntrustedIssuer(f"{self.nid} has not issued this certificate", hint="Renew it where it was issued.")
+        certificate.check_time(now)
+        record = await self._store.find_key(certificate.digest)
+        if record is None or record.is_revoked(now):
+            raise revoked_by(self.nid)
+        if record.revoked:
+            raise Conflict(f"The certificate of {record.name} was renewed already", hint="Use the new one.")
+        if now < certificate.expires - RENEWAL:
+            opens = timestamp(certificate.expires - RENEWAL)
+            raise BadRequest(
+                f"A certificate is renewed within {RENEWAL.days} days of its end: this one from {opens} on"
+            )
+        said = msgspec.json.decode(raw, type=dict[str, Any])
+        lifetime = certificate.expires - certificate.issued
+        wanted = _Wanted(
+            record.name, said["pub_key"], tuple(said["capabilities"]), said["scope"], lifetime, said.get("metadata")
+        )
+        issued = await self._issued(wanted, Rights(record.scopes, record.danger, record.trust))
+        if not await self._store.revoke_key(record.id, now + OVERLAP + CLOCKS_DIFFER):
+            await self._store.revoke_key(issued.key.id, now)
+            raise Conflict(f"The certificate of {record.name} was renewed or revoked meanwhile")
+        return issued
+
+    async def _issued(self, wanted: "_Wanted", granted: Rights, private_key: str = "") -> Issued:
+        """A certificate, of which there is a record from now on."""
+        now, id = self._now(), secrets.token_hex(8)
+        signed = self._signed(
+            wanted.nid, wanted.public_key, wanted.capabilities, wanted.scope, now, wanted.lifetime, id
+        )
+        certificate = {**signed, "metadata": dict(wanted.metadata)} if wanted.metadata else signed
         written = read_certificate(msgspec.json.encode(certificate))
-        allowed = frozenset(check_scope(each) for each in scopes)
-        key = Key(id, nid, written.digest, allowed, danger, now, written.expires, trust=trust)
+        rights = granted.scopes, granted.danger, now, written.expires
+        key = Key(id, wanted.nid, written.digest, *rights, trust=granted.trust)
         await self._store.add_key(key)
-        return Issued(certificate, key, _pem(private) if private else "")
+        return Issued(certificate, key, private_key)
+
+    def _now(self) -> datetime:
+        """To the second, as certificates say it."""
+        return datetime.fromtimestamp(int(self._clock()), UTC)
 
     def node_certificate(self, name: str = NODE) -> dict[str, Any]:
         """That of a node of this site: valid for two months and more, and the same whichever process is asked."""
@@ -160,7 +219,7 @@ class Authority:
         good = [each for each in records if each.is_valid(now) and each.expires]
         if not good:
             last = max(records, key=lambda each: each.created, default=None)
-            code = UNKNOWN if last is None else REVOKED if last.revoked else EXPIRED
+            code = UNKNOWN if last is None else REVOKED if last.is_revoked(now) else EXPIRED
             return {"valid": False, "nid": nid, "error_code": code}
         newest = max(good, key=lambda each: each.created)
         expires = timestamp(newest.expires or now)
@@ -172,7 +231,7 @@ class Authority:
         entries = [
             {"nid": each.name, "serial": f"0x{each.id}", "revoked_at": timestamp(each.revoked), "reason": "revoked"}
             for each in (await self._records()).revoked
-            if each.revoked and each.expires and each.expires > now
+            if each.revoked and each.is_revoked(now) and each.expires and each.expires > now
         ]
         body = {"issued_by": self.nid, "issued_at": timestamp(now), "entries": entries}
         return {**body, "signature": sign(self._key, rfc8785.dumps(cast("Any", body)))}
@@ -180,7 +239,7 @@ class Authority:
     async def rights(self, certificate: Certificate) -> Rights:
         """What the holder may do here. A certificate that has no record any more is as good as revoked."""
         record = await self._store.find_key(certificate.digest)
-        if record is None or record.revoked:
+        if record is None or record.is_revoked(datetime.fromtimestamp(self._clock(), UTC)):
             raise revoked_by(self.nid)
         return Rights(record.scopes, record.danger, record.trust)
 

@@ -329,7 +329,9 @@ class Store(Protocol):
 
     async def keys(self) -> list[Key]: ...
 
-    async def revoke_key(self, id: str, at: datetime) -> bool: ...
+    async def revoke_key(self, id: str, at: datetime) -> bool:
+        """Let a key end at a time. False if there is none, or it ends by then already."""
+        ...
 
     # Safety: cases, and the trail of what was decided
 

@@ -274,7 +274,9 @@ class PostgresLedger:
 
     async def revoke_key(self, id: str, at: datetime) -> bool:
         row = await self._engine.change(
-            "UPDATE keys SET revoked = $2 WHERE id = $1 AND revoked IS NULL RETURNING id", id, micros(at)
+            "UPDATE keys SET revoked = $2 WHERE id = $1 AND (revoked IS NULL OR revoked > $2) RETURNING id",
+            id,
+            micros(at),
         )
         return row is not None
 

@@ -298,7 +298,8 @@ class SqliteLedger:
 
     async def revoke_key(self, id: str, at: datetime) -> bool:
         def work(db: Database) -> bool:
-            db.execute("UPDATE keys SET revoked = ? WHERE id = ? AND revoked IS NULL", (micros(at), id))
+            ends = "(revoked IS NULL OR revoked > ?1)"
+            db.execute(f"UPDATE keys SET revoked = ?1 WHERE id = ?2 AND {ends}", (micros(at), id))
             return db.changes() > 0
 
         return await self._engine.write(work)
