@@ -166,6 +166,29 @@ async def test_answers_come_in_the_order_of_questions_or_with_their_ids(native_i
     assert {each.request_id: each.count for each in by_name} == named
 
 
+@requirement("nwp:native:correlation")
+async def test_a_familiar_question_is_answered_at_once_but_in_its_order_and_as_things_are_now(tmp_path: Path) -> None:
+    limits = {"anonymous_per_minute": 60}
+    async with (
+        opened_inn(tmp_path, limits=limits) as parts,
+        serving(parts) as ports,
+        await Native.open(ports.native) as agent,
+    ):
+        by_price = msgspec.convert({**BY_PRICE, "anchor_ref": await anchor_of(agent)}, QueryFrame, str_keys=True)
+        at_first = [(await agent.ask(by_price)).data for _ in range(5)]
+        slow = ActionFrame(action_id="rooms.count")
+        await agent.send_raw(b"".join(encode(each, agent.tier) for each in (by_price, slow, by_price)))
+        in_order = [(await agent.receive()).data for _ in range(3)]
+        await parts.store.write("rooms", [Put("loft", {"name": "The loft", "price": 5.0})])
+        later = (await agent.ask(by_price)).data
+        spent = [await agent.ask(by_price) for _ in range(60)]
+
+    assert at_first == [IDS] * 5
+    assert in_order == [IDS, [{"count": 3}], IDS]
+    assert later == [{"id": "loft"}, *IDS]
+    assert {each.error for each in spent if isinstance(each, ErrorFrame)} == {"NWP-RATE-LIMIT-EXCEEDED"}
+
+
 async def test_a_frame_may_arrive_byte_by_byte_and_many_may_arrive_at_once(native_inn: Open) -> None:
     async with await Native.open(native_inn.ports.native) as agent:
         for byte in encode(asked(limit=2), Tier.MSGPACK):

@@ -112,10 +112,11 @@ class Answering:
         """No frame names a node: what it refers to leads to one, or else it is for the site."""
         nodes = self.exchange.nodes.all
         if isinstance(frame, QueryFrame | SubscribeFrame) and frame.anchor_ref:
-            return self._current(frame.anchor_ref) or await self._superseded(frame.anchor_ref) or nodes[SITE]
+            return self.current(frame.anchor_ref) or await self._superseded(frame.anchor_ref) or nodes[SITE]
         return nodes[GATEWAY if isinstance(frame, TaskFrame) else SITE]
 
-    def _current(self, reference: str) -> Node | None:
+    def current(self, reference: str) -> Node | None:
+        """The node whose records have this schema as of now."""
         nodes = self.exchange.nodes.all
         if nodes is not self._nodes:
             self._nodes = nodes
@@ -135,7 +136,7 @@ class Answering:
             meant = await self.exchange.anchors.meant(nodes[SITE], reference, is_patient=True)
         except AnchorUnknown:
             return None
-        return self._current(meant.anchor.id)
+        return self.current(meant.anchor.id)
 
 
 class Port(Protocol):
@@ -346,6 +347,9 @@ class Session(asyncio.Protocol):
         if "request_id" in tag:
             self._run(self._answer(asked, tag), tag)
             return
+        if self._orderly is None and isinstance(asked, QueryFrame) and (written := self._at_hand(asked)):
+            self._write(written)
+            return
         self._waiting.append((asked, tag))
         if self._orderly is None:
             self._orderly = self._run(self._answer_in_order(), {})
@@ -370,6 +374,14 @@ class Session(asyncio.Protocol):
             self._advance()
 
     # Answering
+
+    def _at_hand(self, frame: QueryFrame) -> bytes | None:
+        """The answer that a question had before, if it is the answer still and nobody has to be waited for."""
+        node = self._answering.current(frame.anchor_ref) if frame.anchor_ref else None
+        if node is None or self._known is None or self._is_to_be_shown_again or not self._writable.is_set():
+            return None
+        answer = self._answering.exchange.answer_at_hand(frame, self._asking_of(frame, self._known, node, {}))
+        return self._written(answer.frame) if answer else None
 
     async def _answer_in_order(self) -> None:
         while self._waiting:
@@ -402,8 +414,10 @@ class Session(asyncio.Protocol):
                 return (await self._answering.actions.invoke(asked, asking)).frame
 
     async def _asking(self, frame: Request, caller: Caller, tag: Tag) -> Asking:
+        return self._asking_of(frame, caller, await self._answering.node(frame), tag)
+
+    def _asking_of(self, frame: Request, caller: Caller, node: Node, tag: Tag) -> Asking:
         id = tag.get("request_id") or self._new_id()
-        node = await self._answering.node(frame)
         is_kept = self._answering.keeps(frame)
         return Asking(caller, node, self._port.base, id, self._tier, self._agreed.payload, is_kept=is_kept)
 
@@ -415,14 +429,18 @@ class Session(asyncio.Protocol):
 
     async def _caller(self) -> Caller:
         """Who is calling. What was shown is looked at again now and then: it may have expired, or been revoked."""
-        is_shown = self._shown.ident or self._shown.agent
-        if self._known is None or (is_shown and self._loop.time() - self._checked > RECHECK_SECONDS):
+        if self._known is None or self._is_to_be_shown_again:
             shown = self._shown
             known = await self._site.caller(shown)
             if shown is not self._shown:  # another certificate was bound meanwhile
                 return known
             self._known, self._checked = known, self._loop.time()
         return self._known
+
+    @property
+    def _is_to_be_shown_again(self) -> bool:
+        is_shown = bool(self._shown.ident or self._shown.agent)
+        return is_shown and self._loop.time() - self._checked > RECHECK_SECONDS
 
     def _identify(self, frame: IdentFrame, payload: bytes, tier: Tier) -> None:
         """Bind a certificate to the connection. Nothing else is read before it is known to be good."""
