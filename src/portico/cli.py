@@ -34,11 +34,13 @@ from portico.errors import (
     SourceError,
     Unavailable,
 )
+from portico.measuring import evaluate
 from portico.options import (
     JsonOption,
     KeyOption,
     SiteOption,
     StoreOption,
+    caller_of,
     danger_named,
     opened_store,
     port_option,
@@ -47,7 +49,7 @@ from portico.options import (
 from portico.terminal import Bar, err, out, plain, print_json, show_page, show_rows, show_table
 
 if TYPE_CHECKING:
-    from portico.calls import Call, Caller, Outcome, Task
+    from portico.calls import Call, Outcome, Task
     from portico.catalog import Operation
     from portico.copying import Copied
     from portico.http import Opened
@@ -55,7 +57,6 @@ if TYPE_CHECKING:
     from portico.observe import Observe
     from portico.query import Aggregate, Page, Query
     from portico.remote import Server
-    from portico.server import Parts
 
 EXIT_CODES: dict[type[SiteError], int] = {
     SiteError: 1,
@@ -82,6 +83,7 @@ keys = typer.Typer(help="API keys and certificates: make, list and revoke them."
 keys.add_typer(certificates)
 app.add_typer(keys, name="keys")
 app.command()(approve)
+app.command("eval")(evaluate)
 
 QUOTED = """Quote it for the shell: '{"price": {"$lt": 5}}'."""
 Over = Literal["http", "mcp", "a2a"]
@@ -428,7 +430,7 @@ async def _query(config: Config, asked: "Query", api_key: str | None) -> "Page":
 
     opened = opened_site(config, background=False) if asked.text else opened_store_only(config)
     async with opened as parts:
-        return await parts.site.query(asked, await _caller(parts, api_key))
+        return await parts.site.query(asked, await caller_of(parts, api_key))
 
 
 def _query_there(asked: "Query", server: "Server", as_json: bool) -> None:
@@ -436,13 +438,6 @@ def _query_there(asked: "Query", server: "Server", as_json: bool) -> None:
 
     found = _run(found_there(asked, server))
     show_rows(found.rows, asked, as_json, total=found.total, cursor=found.cursor)
-
-
-async def _caller(parts: "Parts", api_key: str | None) -> "Caller":
-    """Who a command acts for: the operator at this machine, or the holder of a key."""
-    from portico.identity import Credentials, local_operator
-
-    return local_operator() if api_key is None else await parts.site.identity.caller(Credentials(api_key))
 
 
 def _filter(raw: str | None) -> Any:
@@ -524,7 +519,7 @@ def ask(
     if url:
         opening = asked_there(url, api_key, over)
     else:
-        opening = asked_here(_config(site, store), collection or (), partial(_caller, api_key=api_key), over)
+        opening = asked_here(_config(site, store), collection or (), partial(caller_of, api_key=api_key), over)
     converse(opening, question, options, as_json=as_json)
 
 
@@ -641,7 +636,7 @@ async def _call(config: Config, wanted: "Call", params: list[str], api_key: str 
 
     wait = wanted.run != "later"
     async with opened_site(config, background=wait, serves=False) as parts:
-        caller = await _caller(parts, api_key)
+        caller = await caller_of(parts, api_key)
         given = _params(params, parts.site.catalog.operation(wanted.operation))
         outcome = await parts.site.call(replace(wanted, params=given), caller)
         if not wait or not isinstance(outcome, Task):

@@ -11,6 +11,8 @@ from portico.config import Config
 from portico.errors import ConfigError
 
 if TYPE_CHECKING:
+    from portico.calls import Caller
+    from portico.server import Parts
     from portico.store import Store
 
 SiteOption = Annotated[
@@ -59,3 +61,11 @@ async def opened_store(config: Config) -> "AsyncGenerator[Store]":
         yield store
     finally:
         await store.close()
+
+
+async def caller_of(parts: "Parts", api_key: str | None) -> "Caller":
+    """Who a command acts for: the operator at this machine, or the holder of a key."""
+    # Imported here, as above.
+    from portico.identity import Credentials, local_operator  # noqa: PLC0415
+
+    return local_operator() if api_key is None else await parts.site.identity.caller(Credentials(api_key))
