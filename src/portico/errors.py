@@ -6,7 +6,8 @@ SiteError
 │   │   ├── UnknownField
 │   │   ├── UnsafeRegex
 │   │   ├── InvalidAggregate
-│   │   └── InvalidCursor
+│   │   ├── InvalidCursor
+│   │   └── QueryTooLarge   it has more parts than are allowed; TooLarge, too
 │   ├── InvalidParams       parameters do not fit the operation
 │   │   └── InvalidWorkflow the steps of a workflow do not fit together
 │   ├── BudgetExceeded      an answer cannot be made small enough for the caller
@@ -97,6 +98,9 @@ class BudgetExceeded(BadRequest): ...
 
 
 class TooLarge(BadRequest): ...
+
+
+class QueryTooLarge(TooLarge, InvalidQuery): ...
 
 
 class NotFound(SiteError): ...

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import hmac
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from math import isfinite
@@ -31,7 +31,7 @@ from portico.catalog import (
     segments,
     storable,
 )
-from portico.errors import InvalidAggregate, InvalidCursor, InvalidQuery, TooLarge, UnsafeRegex
+from portico.errors import InvalidAggregate, InvalidCursor, InvalidQuery, QueryTooLarge, UnknownField, UnsafeRegex
 from portico.items import Item, text_problem
 
 MAX_DEPTH = 8  # NWP 6.2
@@ -39,7 +39,7 @@ MAX_CONDITIONS = 256
 MAX_LIST = 1000
 MAX_REGEX = 256  # NWP 6.2
 MAX_VALUE = 10_000  # characters
-MAX_PROGRAM = 1000  # steps of a compiled pattern
+MAX_PROGRAM = 2500  # steps of a compiled pattern; a class of Unicode has up to 1200
 MAX_NODES = 1024  # of a filter, conditions and what joins them
 MAX_VALUES = 10_000  # in all lists of a filter
 MAX_HAVING = 16  # conditions: they are tested for every group
@@ -294,7 +294,7 @@ def _parse_conditions(name: str, raw: Any, bare: bool, budget: list[int]) -> Ite
 def _spend(budget: list[int], part: int) -> None:
     budget[part] -= 1
     if budget[part] < 0:
-        raise TooLarge(f"A filter has at most {MAX_CONDITIONS} conditions", limit=MAX_CONDITIONS)
+        raise QueryTooLarge(f"A filter has at most {MAX_CONDITIONS} conditions", limit=MAX_CONDITIONS)
 
 
 _AGGREGATION = re2.compile(r"^\s*(\w+)\s*(?:\(\s*([^()\s]*)\s*\))?(?:\s+as\s+(\w+))?\s*$")
@@ -348,7 +348,7 @@ def _check_list(name: str, op: str, value: Any) -> tuple[Any, ...]:
         raise InvalidQuery(f"${op} on {name!r} needs a list", field=name, operator=op)
     values = tuple(cast("Sequence[Any]", value))
     if len(values) > MAX_LIST:
-        raise TooLarge(f"${op} takes at most {MAX_LIST} values", limit=MAX_LIST, actual=len(values))
+        raise QueryTooLarge(f"${op} takes at most {MAX_LIST} values", limit=MAX_LIST, actual=len(values))
     return tuple(_check_plain(name, "eq", each) for each in values)
 
 
@@ -568,7 +568,7 @@ def checked(query: Query, collection: Collection) -> Query:
     if query.limit < 0:
         raise InvalidQuery("limit cannot be negative", limit=query.limit)
     if len(query.order) > MAX_KEYS or len(query.fields) > MAX_LIST:
-        raise TooLarge(f"At most {MAX_KEYS} keys to sort by and {MAX_LIST} fields", limit=MAX_KEYS)
+        raise QueryTooLarge(f"At most {MAX_KEYS} keys to sort by and {MAX_LIST} fields", limit=MAX_KEYS)
     _check_filter_fields(query.where, collection)
     for name in (*(o.field for o in query.order), *query.fields):
         if query.aggregate is None:
@@ -609,7 +609,7 @@ def check_bounds(where: Filter) -> None:
     values: list[Any] = [one for each in found for one in _values(each)]
     long = any(isinstance(one, str) and len(one) > MAX_VALUE for one in values)
     if len(found) > MAX_CONDITIONS or len(values) > MAX_VALUES or _nodes(where) > MAX_NODES or long:
-        raise TooLarge(
+        raise QueryTooLarge(
             f"A filter has at most {MAX_CONDITIONS} conditions, {MAX_VALUES} values and "
             f"{MAX_VALUE} characters in a value",
             limit_type="filter",
@@ -645,9 +645,9 @@ def _check_aggregate(query: Query, aggregate: Aggregate, collection: Collection)
     if not aggregate.operations:
         raise InvalidAggregate("An aggregate needs at least one operation")
     if max(len(aggregate.operations), len(aggregate.group_by)) > MAX_KEYS:
-        raise TooLarge(f"At most {MAX_KEYS} columns of each kind in an aggregate", limit=MAX_KEYS)
+        raise InvalidAggregate(f"At most {MAX_KEYS} columns of each kind in an aggregate", limit=MAX_KEYS)
     if len(conditions(aggregate.having)) > MAX_HAVING:
-        raise TooLarge(f"At most {MAX_HAVING} conditions in having", limit=MAX_HAVING)
+        raise InvalidAggregate(f"At most {MAX_HAVING} conditions in having", limit=MAX_HAVING)
     check_bounds(aggregate.having)
     if query.text or query.near:
         raise InvalidAggregate("Aggregates count stored items; they do not combine with a search")
@@ -656,25 +656,37 @@ def _check_aggregate(query: Query, aggregate: Aggregate, collection: Collection)
     if repeated is not None:
         raise InvalidAggregate(f"Two columns of the result are called {repeated!r}", alias=repeated)
     for name in aggregate.group_by:
-        collection.field(name)
+        _check_column(name, collection)
     for each in aggregate.operations:
         _check_aggregation(each, collection)
-    known = set(names)
-    used = (*(o.field for o in query.order), *(c.field for c in conditions(aggregate.having)))
-    stray = next((name for name in used if name not in known), None)
+    _check_names((o.field for o in query.order), names, UnknownField)
+    _check_names((c.field for c in conditions(aggregate.having)), names, InvalidAggregate)
+
+
+def _check_names(used: Iterable[str], names: Sequence[str], wrong: type[InvalidQuery]) -> None:
+    stray = next((name for name in used if name not in names), None)
     if stray is not None:
+        hint = f"Order and having may use {', '.join(names)}."
+        raise wrong(f"{stray!r} is not a column of the result", field=stray, hint=hint)
+
+
+def _check_column(name: str, collection: Collection) -> Field:
+    """A field that has one value in each item. Below a list there may be many, of which no column can be made."""
+    known = collection.field(name)
+    head, _, below = known.where.partition(".")
+    top = collection.fields.get(head)
+    if below and top and top.type == FieldType.ARRAY:
         raise InvalidAggregate(
-            f"{stray!r} is not a column of the result",
-            field=stray,
-            hint=f"Order and having may use {', '.join(names)}.",
+            f"{head} is a list: {name} has no single value", field=name, hint="Filter by it instead."
         )
+    return known
 
 
 def _check_aggregation(each: Aggregation, collection: Collection) -> None:
     if not each.alias or len(each.alias) > 128 or text_problem(each.alias):
         raise InvalidAggregate(f"{each.function} needs an alias of 1 to 128 characters", function=each.function)
     if each.field:
-        known = collection.field(each.field)
+        known = _check_column(each.field, collection)
         numeric = {FieldType.INTEGER, FieldType.NUMBER, FieldType.DURATION, FieldType.ANY}
         if each.function in {"sum", "avg"} and known.type not in numeric:
             raise InvalidAggregate(f"{each.function} needs a number; {each.field} is a {known.type}", field=each.field)

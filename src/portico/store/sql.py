@@ -11,7 +11,7 @@ from math import isfinite
 from typing import Any, Protocol, cast
 
 from portico.catalog import ID, Collection, Field, FieldType, segments, storable
-from portico.errors import InvalidQuery, TooLarge
+from portico.errors import InvalidAggregate
 from portico.items import Item
 from portico.query import (
     NEGATIONS,
@@ -341,8 +341,8 @@ def _has_nul(value: Any) -> bool:
     return isinstance(value, str) and "\0" in value
 
 
-def too_many_groups() -> TooLarge:
-    return TooLarge(f"More than {MAX_GROUPS} groups", limit=MAX_GROUPS, hint="Group by fewer fields.")
+def too_many_groups() -> InvalidAggregate:
+    return InvalidAggregate(f"More than {MAX_GROUPS} groups", limit=MAX_GROUPS, hint="Group by fewer fields.")
 
 
 def shown_row(
@@ -380,7 +380,7 @@ def _shown_aggregate(each: Aggregation, collection: Collection, value: Any) -> A
     if value is None or not each.field or each.function in {"count", "count_distinct"}:
         return value
     if isinstance(value, float) and not isfinite(value):
-        raise InvalidQuery(f"The {each.function} of {each.field} is too large", field=each.field)
+        raise InvalidAggregate(f"The {each.function} of {each.field} is too large", field=each.field)
     known = collection.field(each.field)
     if each.function in {"sum", "avg"}:
         # How a sum is rounded depends on the order of its parts; fifteen digits do not.

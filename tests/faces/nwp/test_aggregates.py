@@ -8,7 +8,17 @@ import pytest
 import pytest_asyncio
 from tests.conformance.requirements import requirement
 from tests.faces.conftest import asking
-from tests.faces.nwp.shop import AGGREGATE_INVALID, CURSOR_INVALID, FILTER_INVALID, ask, capsule, refusal, refused, shop
+from tests.faces.nwp.shop import (
+    AGGREGATE_INVALID,
+    CURSOR_INVALID,
+    FIELD_UNKNOWN,
+    FILTER_INVALID,
+    ask,
+    capsule,
+    refusal,
+    refused,
+    shop,
+)
 
 from portico.server import Parts
 
@@ -16,7 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 REFERENCE = "nps:system:aggregate:result"
 THINGS: dict[str, dict[str, Any]] = {
-    "a": {"kind": "phone", "price": 100, "maker": "Acme"},
+    "a": {"kind": "phone", "price": 100, "maker": "Acme", "offers": [{"price": 90}, {"price": 95}]},
     "b": {"kind": "phone", "price": 300, "maker": "Bolt"},
     "c": {"kind": "tablet", "price": 250, "maker": "Acme"},
     "d": {"kind": "tablet", "price": None, "maker": "Acme"},
@@ -186,10 +196,22 @@ async def test_an_aggregate_that_means_nothing_is_refused(client: httpx.AsyncCli
 
 
 @requirement("nwp:aggregate:invalid")
+async def test_what_lies_below_a_list_is_no_column(client: httpx.AsyncClient) -> None:
+    whole = await capsule(client, {"aggregate": {"operations": [operation("COUNT", "n", "offers")]}})
+    assert whole["data"] == [{"n": 1}]
+    for aggregate in (
+        {"operations": [operation("SUM", "sum", "offers.price")]},
+        {"operations": [operation("COUNT", "n", "offers.price")]},
+        {"operations": [COUNT], "group_by": ["offers.price"]},
+    ):
+        assert await refusal(client, {"aggregate": aggregate}) == AGGREGATE_INVALID
+
+
+@requirement("nwp:aggregate:invalid")
 async def test_rows_are_sorted_by_what_they_have_and_found_by_no_vector(client: httpx.AsyncClient) -> None:
     said = {"aggregate": {"operations": [COUNT]}}
 
-    assert await refusal(client, {**said, "order": [{"field": "price"}]}) == AGGREGATE_INVALID
+    assert await refusal(client, {**said, "order": [{"field": "price"}]}) == FIELD_UNKNOWN
     assert await refusal(client, {"aggregate": {"operations": [COUNT], "having": []}}) == FILTER_INVALID
 
 

@@ -261,6 +261,9 @@ async def test_no_depth_breaks_the_node(client: httpx.AsyncClient, opened: bytes
         "(?>a+)+",
         "(a+)++",
         "(a|b){900}",
+        "(a?)*",
+        "(ab?)+",
+        "(a??b)*",
     ],
 )
 async def test_an_unsafe_pattern_is_refused_before_anything_is_matched(client: httpx.AsyncClient, pattern: str) -> None:
@@ -272,6 +275,16 @@ async def test_an_unsafe_pattern_is_refused_before_anything_is_matched(client: h
     assert await refusal(client, {"filter": {"name": {"$regex": pattern}}}) == REGEX_UNSAFE
     assert await refusal(client, {"filter": {"$and": [{}, {"$not": {"name": {"$regex": pattern}}}]}}) == REGEX_UNSAFE
     assert await refusal(client, {"aggregate": having}) == REGEX_UNSAFE
+
+
+@requirement("nwp:filter:regex-unsafe")
+@pytest.mark.parametrize(
+    "pattern",
+    [r"\p{L}+", r"^\p{Lu}\p{Ll}+", r"^\w{1,255}$", "^.{1,200}$", r"\d+(\.\d+)?", "a+?b", "https?://", "(a?b)?"],
+)
+async def test_a_pattern_that_repeats_nothing_repeated_is_let_through(client: httpx.AsyncClient, pattern: str) -> None:
+    answer = await client.post("/nwp/things/query", json={"filter": {"name": {"$regex": pattern}}})
+    assert answer.status_code == 200, answer.text
 
 
 @requirement("nwp:filter:regex-syntax", "nwp:errors:query-filter-invalid")

@@ -848,7 +848,7 @@ async def test_what_holds_far_too_much_is_refused_before_it_is_looked_at(served:
     ]
 
     assert [(each.status, json.loads(each.body)["error"]) for each in answers] == [
-        (413, "NCP-FRAME-PAYLOAD-TOO-LARGE")
+        (400, "NWP-QUERY-FILTER-INVALID")
     ] * len(answers)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -81,6 +82,17 @@ async def test_a_complex_node_tells_what_the_nodes_it_leads_to_say(inn: Inn) -> 
     assert ["graph" in each for each in (local, next_page, memory)] == [False, False, False]
     assert (deep["error"], again["error"]) == ("NWP-DEPTH-EXCEEDED", "NWP-GRAPH-CYCLE")
     assert again["status"] == "NPS-CLIENT-UNPROCESSABLE"
+
+
+@requirement("nwp:graph:trace")
+async def test_a_node_is_known_by_its_mark_whatever_it_is_called(inn: Inn) -> None:
+    async with inn() as parts, asking(parts) as client:
+        own, other = f"mark:{parts.site.fingerprint}:site", f"mark:{'0' * 16}:site"
+        cycles = [await asked(client, trace=f"urn:nps:node:alias.example:site,{own}"), await asked(client, trace=HERE)]
+        sister = await asked(client, trace=f"{HERE},{other}")
+
+    assert [each["error"] for each in cycles] == ["NWP-GRAPH-CYCLE"] * 2
+    assert [told(each) for each in sister["graph"]] == [["attic", "cellar", "garden"]]
 
 
 async def test_a_site_may_stay_by_itself_unless_it_is_asked_to_go_further(inn: Inn) -> None:
@@ -189,9 +201,12 @@ async def test_nodes_elsewhere_are_asked_at_once_and_each_fails_by_itself(inn: I
     assert {told(graph[name]) for name in ("away", "deep", "huge")} == {"NWP-NODE-UNAVAILABLE"}
     assert told(graph["slow"]) == "NPS-SERVER-TIMEOUT"
     headers, question = peer.heard["peer"]
+    *passed, mark = headers["x-nwp-trace"].split(",")
+    assert passed == ["a", "b", "c", "d", "e", HERE]
+    assert re.fullmatch(r"mark:[0-9a-f]{16}:site", mark)
     assert {name: headers[name] for name in headers if name.startswith("x-nwp-") and name != "x-nwp-budget"} == {
         "x-nwp-depth": "1",
-        "x-nwp-trace": f"a,b,c,d,e,{HERE}",
+        "x-nwp-trace": headers["x-nwp-trace"],
         "x-nwp-request-id": ID,
     }
     assert 0 < int(headers["x-nwp-budget"]) < 500

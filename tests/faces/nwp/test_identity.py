@@ -446,6 +446,9 @@ async def test_where_a_key_is_wanted_it_is_shown_as_a_bearer_token(tmp_path: Pat
         named = await everywhere(Agent(nobody.client, {"x-nwp-agent": "urn:nps:agent:inn.example:ann"}))
         known = await everywhere(Agent(nobody.client, {"authorization": f"Bearer {token}"}))
 
+        unread = [await nobody.client.post("/nwp/rooms/query", content=body) for body in (b"{bad", b"")]
+
+    assert {code(each) for each in unread} == {UNTRUSTED}  # nobody learns what was wrong with the rest
     assert manifest["auth"] == {"required": True, "identity_type": "bearer"}
     for refused in (without, wrong, named):
         assert {door: code(each) for door, each in refused.items()} == dict.fromkeys(DOORS, UNTRUSTED)

@@ -454,6 +454,21 @@ async def test_a_question_without_a_schema_is_of_the_first(client: httpx.AsyncCl
             assert "inline_anchor" not in answer
 
 
+@requirement("nwp:cursor:bound")
+async def test_a_cursor_is_of_no_use_once_the_schema_has_changed(parts: Parts, client: httpx.AsyncClient) -> None:
+    async def page(cursor: str | None) -> httpx.Response:
+        return await client.post("/nwp/rooms/query", json={"limit": 1, "cursor": cursor})
+
+    before = (await page(None)).json()["next_cursor"]
+    assert (await page(before)).status_code == 200
+    await widen(parts)
+    late = await page(before)
+    after = (await page(None)).json()["next_cursor"]
+
+    assert refusal(late) == (400, "NPS-CLIENT-BAD-PARAM", "NWP-QUERY-CURSOR-INVALID")
+    assert (await page(after)).status_code == 200
+
+
 @requirement("nwp:anchors:stale-inline", "nwp:anchors:stale-refused", "nwp:anchors:constant")
 async def test_who_knows_an_older_schema_is_sent_the_new_one(parts: Parts, client: httpx.AsyncClient) -> None:
     old = (await client.get("/nwp/rooms/.schema")).json()

@@ -62,6 +62,7 @@ class Asking(msgspec.Struct, frozen=True):
     depth: int | None = None
     trace: tuple[str, ...] = ()  # nodes that the question came through
     is_kept: bool = False  # whether the frame is, by its transport: what it means is then worth keeping, too
+    is_named: bool = False  # whether the caller chose the id, beside the frame
 
     def with_frame(self, frame: QueryFrame) -> "Asking":
         """What the frame says where the transport said nothing; of two budgets the smaller."""
@@ -179,6 +180,7 @@ class Exchange:
         return (
             asking.is_kept
             and frame.request_id is None
+            and not asking.is_named
             and not frame.cursor
             and asking.budget is None
             and not asking.tokenizers
@@ -200,12 +202,12 @@ class Exchange:
             anchor_ref=AGGREGATE_REF if query.aggregate else meant.anchor.id,
             count=written.count,
             data=msgspec.Raw(written.data),
-            next_cursor=self._sealed(page.cursor, asking.caller),
+            next_cursor=self._sealed(page.cursor, meant.anchor.id, asking.caller),
             token_est=written.cost.tokens,
             tokenizer_used=written.cost.tokenizer or None,
             cached=is_cached or None,
             inline_anchor=inline,
-            request_id=frame.request_id and asking.id,
+            request_id=asking.id if frame.request_id or asking.is_named else None,
             trimmed=_told(written.trimmed),
             graph=await walk.entries(spare, written.cost.tokens) if walk else None,
         )
@@ -222,7 +224,8 @@ class Exchange:
                     self._read.put(id(frame), read)
             if not frame.cursor:
                 return read.meant, read.query
-            return read.meant, replace(read.query, cursor=self._unsealed(frame.cursor, asking.caller))
+            cursor = self._unsealed(frame.cursor, read.meant.anchor.id, asking.caller)
+            return read.meant, replace(read.query, cursor=cursor)
 
     def _check(self, asking: Asking, *, is_stream: bool) -> None:
         self.warrants.check(asking, QUERY)
@@ -251,22 +254,24 @@ class Exchange:
         if asking.depth is not None and asking.depth > MAX_DEPTH:
             raise DepthExceeded(f"A query goes at most {MAX_DEPTH} hops", depth=asking.depth, max_depth=MAX_DEPTH)
 
-    def _sealed(self, cursor: str, caller: Caller) -> str | None:
-        """A cursor that only this caller can bring back. For a while it is the same whenever it is asked for."""
+    def _sealed(self, cursor: str, anchor: str, caller: Caller) -> str | None:
+        """A cursor for this caller, as long as records have this schema. For a while it is the same, however often."""
         if not cursor:
             return None
-        found = self._cursors.get((cursor, caller.id))
+        key = cursor, anchor, caller.id
+        found = self._cursors.get(key)
         if found is None or found[1] < time.monotonic():
-            sealed = self.site.seal({"at": cursor}, caller, CURSOR_SECONDS)
-            found = self._cursors.put((cursor, caller.id), (sealed, time.monotonic() + SAME_SECONDS))
+            sealed = self.site.seal({"at": cursor, "of": _short(anchor)}, caller, CURSOR_SECONDS)
+            found = self._cursors.put(key, (sealed, time.monotonic() + SAME_SECONDS))
         return found[0]
 
-    def _unsealed(self, cursor: str | None, caller: Caller) -> str:
-        if not cursor:
-            return ""
+    def _unsealed(self, cursor: str, anchor: str, caller: Caller) -> str:
         said = self.site.unseal(cursor, caller)
-        if said is None or not isinstance(said.get("at"), str):
-            raise InvalidCursor("The cursor is not one of yours, or has expired", hint="Start again without a cursor.")
+        if said is None or not isinstance(said.get("at"), str) or said.get("of") != _short(anchor):
+            raise InvalidCursor(
+                "The cursor is not one of yours, has expired, or is from before the schema changed",
+                hint="Start again without a cursor.",
+            )
         return said["at"]
 
     async def _fitting(self, query: Query, page: Page, asking: Asking, carried: int) -> tuple[Page, Written, bool]:
@@ -459,6 +464,11 @@ def _sizes(made: Records, tier: Tier) -> tuple[int, ...]:
 def _that_fit(sizes: Sequence[int], room: int) -> int:
     """How many records fit: at least one, which is then sent as it is."""
     return max(1, bisect_right(tuple(accumulate(sizes)), room - 1))
+
+
+def _short(anchor: str) -> str:
+    """Enough of a schema's name to tell it from another."""
+    return anchor[-16:]
 
 
 def _excess(cursor: str) -> int:

@@ -24,6 +24,7 @@ from portico.errors import (
     NotFound,
     OperationFailed,
     OutOfScope,
+    QueryTooLarge,
     RateLimited,
     SiteError,
     SourceError,
@@ -164,6 +165,8 @@ CODES: Final[Mapping[type[SiteError], Code]] = {
     UnsafeRegex: Code(BAD_PARAM, "NWP-QUERY-REGEX-UNSAFE"),
     InvalidAggregate: Code(BAD_PARAM, "NWP-QUERY-AGGREGATE-INVALID"),
     InvalidCursor: Code(BAD_PARAM, "NWP-QUERY-CURSOR-INVALID"),
+    # The frame is not: what it asks for is.
+    QueryTooLarge: Code(BAD_PARAM, "NWP-QUERY-FILTER-INVALID"),
     InvalidParams: Code(UNPROCESSABLE, "NWP-ACTION-PARAMS-INVALID"),
     InvalidWorkflow: Code("NPS-CLIENT-BAD-FRAME", "NOP-TASK-DAG-INVALID"),
     BudgetExceeded: Code("NPS-LIMIT-BUDGET", "NWP-BUDGET-EXCEEDED"),

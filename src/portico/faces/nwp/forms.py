@@ -66,7 +66,7 @@ def read_frame(body: bytes, kind: type[Frame], largest: int = LARGEST_EXTENDED) 
     try:
         if not _is_framed(body):
             tier = _tier_of(body)
-            return _bare(kind, body or b"{}", tier), Form(tier, is_framed=False)
+            return _bare(kind, body, tier), Form(tier, is_framed=False)
         if body[0] not in FRAMES:  # before its second byte is taken for flags
             raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "This is neither a frame that is known here nor an object")
         frame = decode(body, largest)

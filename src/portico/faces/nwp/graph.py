@@ -6,6 +6,7 @@ far it may still go, and nothing of who asks.
 """
 
 import asyncio
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http.client import HTTP_PORT, HTTPS_PORT
@@ -29,10 +30,13 @@ SECONDS: Final = 10.0  # for all nodes together
 HOP_SECONDS: Final = 2.0  # less for each node that a question came through, so that those who wait for it hear of it
 LEAST_SECONDS: Final = 1.0
 MAX_BYTES: Final = 1 << 20  # of what a node elsewhere says
-MAX_TRACE: Final = 16  # ids that are passed on
+MAX_TRACE: Final = 32  # ids and marks that are passed on
+MAX_NESTED: Final = 16  # answers in one another
 MAX_CODE, MAX_MESSAGE = 64, 300  # characters of what a node elsewhere says went wrong
 DEFAULT_PORT: Final = Server().nwp_port
 _PORTS: Final = {"http": HTTP_PORT, "https": HTTPS_PORT}
+
+_MARK = re.compile(r"mark:[0-9a-f]{16}:")  # behind the id of a node that has one
 
 Entry = dict[str, Any]
 
@@ -63,8 +67,16 @@ class Graph:
 
     def check(self, asking: "Asking") -> None:
         """Refuse a question that has been here before."""
-        if asking.trace and self._id(asking) in asking.trace:
+        if asking.trace and self._came_through(asking):
             raise GraphCycle("The question came through this node already", node=self._id(asking))
+
+    def _came_through(self, asking: "Asking") -> bool:
+        """By its mark, or by its id where no mark behind it says that it was another node of that id."""
+        id, trace = self._id(asking), asking.trace
+        follows = (*trace[1:], "")
+        return self._mark(asking) in trace or any(
+            each == id and not _MARK.match(behind) for each, behind in zip(trace, follows, strict=True)
+        )
 
     def walk(self, frame: QueryFrame, asking: "Asking") -> "Walk | None":
         """The way into the graph that a question takes; None if it stays where it is."""
@@ -75,7 +87,7 @@ class Graph:
         hops = default if asking.depth is None else asking.depth
         if not hops:
             return None
-        trace = (*asking.trace, self._id(asking))[-MAX_TRACE:]
+        trace = (*asking.trace, self._id(asking), self._mark(asking))[-MAX_TRACE:]
         passed = msgspec.structs.replace(asking, depth=hops - 1, trace=trace, is_kept=False)
         question = msgspec.structs.replace(
             frame, anchor_ref=None, cursor=None, stream=None, depth=None, token_budget=None, request_id=None
@@ -84,6 +96,10 @@ class Graph:
 
     def _id(self, asking: "Asking") -> str:
         return self._exchange.nodes.id(asking.node.name, asking.base)
+
+    def _mark(self, asking: "Asking") -> str:
+        """What tells a node from all others. Its id does not: it has no port, and a host may have several names."""
+        return f"mark:{self._exchange.site.fingerprint}:{asking.node.name}"
 
     def _children(self, asking: "Asking") -> Iterable[Child]:
         nodes, nwp = self._exchange.nodes, self._exchange.config.nwp
@@ -147,7 +163,7 @@ class Walk:
 
     @property
     def _seconds(self) -> float:
-        came_through = len(self.asking.trace) - 1
+        came_through = sum(not _MARK.match(each) for each in self.asking.trace) - 1
         return max(SECONDS - HOP_SECONDS * came_through, LEAST_SECONDS)
 
     async def _here(self, node: Node, share: Share) -> bytes:
@@ -236,7 +252,7 @@ def _plain(capsule: dict[str, Any], depth: int) -> dict[str, Any]:
     """An answer in which nodes are called `node`; some call them `node_url`. What is no graph is left out."""
     graph: Any = capsule.get("graph")
     others = {name: value for name, value in capsule.items() if name != "graph"}
-    if not isinstance(graph, list) or depth >= MAX_TRACE:
+    if not isinstance(graph, list) or depth >= MAX_NESTED:
         return others
     entries = [cast("dict[str, Any]", each) for each in cast("list[Any]", graph) if isinstance(each, dict)]
     return {**others, "graph": [_plain_entry(each, depth + 1) for each in entries]}

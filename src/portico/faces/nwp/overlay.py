@@ -172,6 +172,9 @@ class Overlay:
         """Answers a frame of this kind. What is refused then is told under the id that the frame has."""
 
         async def handle(arrived: Arrived, node: Node, caller: Caller) -> None:
+            # Whoever has nothing to show is told so before anything is read.
+            async with self._site.gate.charging(caller):
+                self._exchange.warrants.check_shown(caller)
             whole = await self._site.unless_refused(self._whole(arrived), caller)
             try:
                 frame, form = await self._read(whole, kind, caller)
@@ -354,6 +357,7 @@ class Overlay:
             _natural(headers, "x-nwp-depth"),
             _trace(passed) if passed else (),
             form.is_kept,
+            _uuid(headers.get("x-nwp-request-id")) is not None,
         )
 
     # Answering

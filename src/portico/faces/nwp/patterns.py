@@ -14,6 +14,7 @@ _PART = re.compile(
     | (?P<endless> [*+] | \{\d*,\} )
     | (?P<varying> \{\d*,\d+\} )
     | (?P<several> \{0*(?:[2-9]|[1-9]\d+)\} )
+    | (?P<optional> \? )
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -50,7 +51,7 @@ class _Group:
 
 def nests_quantifiers(pattern: str) -> bool:
     """Whether something is repeated that is itself repeated, or can be read in two ways: (a+)+, (a+){9}, (a|aa)*."""
-    groups, closed, end = [_Group(0)], _Group(0), -1
+    groups, closed, end, repeated = [_Group(0)], _Group(0), -1, -1
     for part in _PART.finditer(pattern):
         match part.lastgroup:
             case "open":
@@ -65,6 +66,9 @@ def nests_quantifiers(pattern: str) -> bool:
                 if part.start() == end and closed.is_unsafe(quantifier):
                     return True
                 groups[-1].repeats |= {quantifier} - {"several"}
+                repeated = part.end()
+            case "optional" if part.start() not in {repeated, end}:  # else it says how eagerly, or is about a group
+                groups[-1].repeats.add("varying")
             case _:
                 pass
     return False

@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Any, Final, cast
 
 from portico.catalog import ID, Collection
-from portico.errors import InvalidAggregate, InvalidQuery, TooLarge, UnknownField, UnsafeRegex
+from portico.errors import InvalidAggregate, InvalidQuery, QueryTooLarge, UnknownField, UnsafeRegex
 from portico.faces.nwp.failures import AggregateUnsupported, VectorUnsupported
 from portico.faces.nwp.frames import OrderKey, QueryFrame, VectorSearch
 from portico.faces.nwp.patterns import nests_quantifiers, refers_back
@@ -65,7 +65,7 @@ class Reading:
         """What a frame asks for. The cursor is left out: it is the caller's."""
         # Looking at each of a hundred thousand names would hold up everybody else.
         if len(frame.order or ()) > MAX_KEYS or len(frame.fields or ()) > MAX_LIST:
-            raise TooLarge(f"At most {MAX_KEYS} keys to sort by and {MAX_LIST} fields", limit=MAX_KEYS)
+            raise QueryTooLarge(f"At most {MAX_KEYS} keys to sort by and {MAX_LIST} fields", limit=MAX_KEYS)
         aggregate = self._aggregate(frame.aggregate)
         near = self._near(frame.vector_search)
         limit = min(frame.limit or DEFAULT_LIMIT, MAX_LIMIT)
@@ -188,7 +188,7 @@ def check_plain(value: Any) -> None:
         parts = _parts(inner)
         seen += len(parts)
         if seen > MAX_PARTS:
-            raise TooLarge(f"A filter or an aggregate has at most {MAX_PARTS} parts", limit=MAX_PARTS)
+            raise QueryTooLarge(f"A filter or an aggregate has at most {MAX_PARTS} parts", limit=MAX_PARTS)
         waiting.extend((each, levels - 1) for each in parts if type(each) not in _PLAIN)
 
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from portico.calls import Caller
 from portico.config import Config, Server
 from portico.errors import CapabilityMissing, OutOfScope, Unauthenticated, UntrustedIssuer
 from portico.faces.nwp.nodes import INVOKE, PREFIX
@@ -22,12 +23,7 @@ class Warrants:
     def check(self, asking: "Asking", capability: str, action: str = "") -> None:
         """Raise unless the agent may. Nothing was looked up before, so a refusal tells nothing."""
         caller, nwp = asking.caller, self._config.nwp
-        if nwp.auth == "nip-cert" and caller.warrant is None:
-            raise UntrustedIssuer(
-                "This node wants a certificate", hint="Show one in X-NWP-Ident, or as an IdentFrame after Hello."
-            )
-        if nwp.auth == "bearer" and caller.is_anonymous:
-            raise Unauthenticated("This node wants a key", hint="Send it as a bearer token, or show a certificate.")
+        self.check_shown(caller)
         if caller.warrant is None:
             return
         held = caller.warrant.capabilities
@@ -43,6 +39,15 @@ class Warrants:
             )
         if action and not allows_action(caller.warrant.actions, action):
             raise OutOfScope(f"The certificate does not cover {action}", action=action)
+
+    def check_shown(self, caller: Caller) -> None:
+        """Raise if the agent has not shown what every request needs."""
+        if self._config.nwp.auth == "nip-cert" and caller.warrant is None:
+            raise UntrustedIssuer(
+                "This node wants a certificate", hint="Show one in X-NWP-Ident, or as an IdentFrame after Hello."
+            )
+        if self._config.nwp.auth == "bearer" and caller.is_anonymous:
+            raise Unauthenticated("This node wants a key", hint="Send it as a bearer token, or show a certificate.")
 
     def _is_covered(self, asking: "Asking") -> bool:
         """By any of the addresses that a node has. That by which a caller called it is not believed."""
