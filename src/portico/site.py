@@ -461,8 +461,7 @@ class Site:
         """Run a call, or give back what its idempotency key already stands for."""
         if not call.key:
             return await self._begin(permit, call, operation, given)
-        store = self.finder.store
-        scope = f"{permit.caller.rate_key}\n{operation.name}\n{call.key}"
+        store, scope = self.finder.store, _key_scope(operation.name, call.key, permit.caller)
         digest = content_hash(call.params)
         kept = await store.keep(scope, digest, datetime.now(UTC) + timedelta(hours=KEY_HOURS))
         if kept is not None:
@@ -477,6 +476,11 @@ class Site:
         # It is done: whoever repeats the call must be told so, also if this caller has gone.
         await asyncio.shield(store.settle(scope, Kept(digest, task, result)))
         return outcome
+
+    async def task_of(self, operation: str, key: str, caller: Caller) -> Task | None:
+        """The task that an idempotency key of this caller stands for, if it does."""
+        kept = await self.finder.store.kept(_key_scope(operation, key, caller))
+        return await self.tasks.get(kept.task, caller) if kept and kept.task else None
 
     async def _repeated(self, kept: Kept, digest: str, call: Call, caller: Caller) -> Outcome | Task:
         if kept.digest != digest:
@@ -549,6 +553,11 @@ def _unseen(_: Challenged, __: Code) -> None:
 def _read_files(files: Sequence[File], question: str) -> tuple[Item, ...]:
     # Takes a third of a second to import, for those who send files.
     return import_module("portico.attachments").read_files(files, question)
+
+
+def _key_scope(operation: str, key: str, caller: Caller) -> str:
+    """A key belongs to one caller and one operation."""
+    return f"{caller.rate_key}\n{operation}\n{key}"
 
 
 def _note(name: str, caller: Caller) -> str:

@@ -83,8 +83,13 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     params: dict[str, Any] = {}
     input_from: tuple[str, ...] = ()
     input_mapping: Annotated[
-        dict[str, str], Meta(description='Parameters by path into earlier results, as in {"id": "$.find.items[0].id"}')
+        dict[str, str | tuple[str, ...]],
+        Meta(
+            description='Parameters by path into earlier results, as in {"id": "$.find.items[0].id"}; '
+            "of several paths the results are a list"
+        ),
     ] = {}
+    key: Annotated[str, Meta(description="An idempotency key of this operation", max_length=256)] = ""
     timeout: Seconds | None = None
     retries: Retries = Retries()
     condition: Annotated[
@@ -220,11 +225,16 @@ def _check_step(step: Step, earlier: frozenset[str]) -> None:
     if step.is_workflow and step.input_mapping.keys() - {INPUT}:
         # Steps that come from results could not be checked before.
         raise _wrong("mapping", step.id, f"Only the {INPUT} of a nested workflow can be mapped")
-    for text in step.input_mapping.values():
-        _check_path(step, parse_path(text), earlier, "mapping")
+    for said in step.input_mapping.values():
+        for text in _paths(said):
+            _check_path(step, parse_path(text), earlier, "mapping")
     if step.condition:
         for path in parse_condition(step.condition).paths:
             _check_path(step, path, earlier, "condition")
+
+
+def _paths(said: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (said,) if isinstance(said, str) else said
 
 
 def _check_path(step: Step, path: Path, earlier: frozenset[str], reason: str) -> None:
@@ -396,13 +406,12 @@ class Level:
     def _mapped(self, step: Step, data: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters that come from results. What a skipped step would have given is left out."""
         mapped: dict[str, Any] = {}
-        for name, text in step.input_mapping.items():
-            path = parse_path(text)
-            value = path.find(data)
-            if value is not UNSET:
-                mapped[name] = value
-            elif path.root in data:
-                raise InvalidWorkflow(f"There is nothing at {text[:100]}", reason="mapping", path=text, param=name)
+        for name, said in step.input_mapping.items():
+            found = [value for text in _paths(said) if (value := _at(text, name, data)) is not UNSET]
+            if not isinstance(said, str):
+                mapped[name] = found
+            elif found:
+                mapped[name] = found[0]
         return mapped
 
     async def _insist(self, step: Step, key: str, params: Mapping[str, Any]) -> Any:
@@ -431,7 +440,8 @@ class Level:
         # process dies while the step runs, its key stays taken for a day, and nobody knows how far the step came. So
         # what may be repeated has no key and is repeated; anything else fails, and is left to people to look after.
         operation = self.site.catalog().operation(step.operation)
-        once = "" if operation.idempotent or operation.kind is Kind.READ else f"{self.run.saved.run}:{key}"
+        is_repeatable = operation.idempotent or operation.kind is Kind.READ
+        once = "" if is_repeatable else step.key or f"{self.run.saved.run}:{key}"
         call = Call(step.operation, params, run="now", key=once, timeout=step.timeout)
         try:
             async with self.run.slots:
@@ -445,6 +455,15 @@ class Level:
                 hint="See what it has done, and run what is left.",
             ) from error
         return cast("Outcome", outcome).result
+
+
+def _at(text: str, param: str, data: Mapping[str, Any]) -> Any:
+    """What lies at a path; UNSET if the step that it is of was skipped."""
+    path = parse_path(text)
+    value = path.find(data)
+    if value is UNSET and path.root in data:
+        raise InvalidWorkflow(f"There is nothing at {text[:100]}", reason="mapping", path=text, param=param)
+    return value
 
 
 async def _together(steps: Collection[asyncio.Task[Ended]]) -> None:

@@ -19,6 +19,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from portico.budget import tokenizer
 from portico.calls import Warrant
 from portico.catalog import Danger, Trust
 from portico.errors import CertificateExpired, CertificateRevoked, UntrustedIssuer
@@ -101,10 +102,8 @@ def domain_of(nid: str) -> str:
 def covers(nodes: Iterable[str], url: str, exact: bool = False) -> bool:
     """Whether scope nodes cover the address of a node: itself and what lies below; if exact, itself alone.
 
-    An address without a port stands for every port of its host. Case counts only in the path, and only if exact.
+    An address without a port stands for every port of its host. Case does not count.
     """
-    if exact:
-        return any(_covers(each, url, exact) for each in nodes)
     return any(_covers(each.lower(), url.lower(), exact) for each in nodes)
 
 
@@ -214,7 +213,8 @@ def _tokenizer(metadata: Any) -> str:
     if not isinstance(metadata, dict):
         return ""
     said = cast("dict[str, Any]", metadata)
-    return next((each for name in ("tokenizer", "model_family") if isinstance(each := said.get(name), str)), "")
+    named = [each for name in ("tokenizer", "model_family") if isinstance(each := said.get(name), str)]
+    return next((each for each in named if tokenizer(each)), "".join(named[:1]))
 
 
 def serial_number(serial: str) -> int:

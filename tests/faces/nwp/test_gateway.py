@@ -43,6 +43,11 @@ async def wait_long(context: Context) -> None:
     """Wait long."""
     await asyncio.sleep(60)
 
+@operation(kind="execute", danger="safe")
+async def name_rooms(context: Context, names: list[str]) -> dict[str, Any]:
+    """Say the names of rooms."""
+    return {"names": names}
+
 @operation(kind="execute", danger="dangerous")
 async def burn_down(context: Context) -> None:
     """Burn the house down."""
@@ -100,6 +105,51 @@ async def test_an_invocation_is_run_as_a_task_and_answered_as_elsewhere(inn: Inn
     assert ended["result"]["number"] != first["data"][0]["number"]
 
 
+@requirement("nwp:idempotency:scope", "nwp:idempotency:repeated")
+async def test_a_key_counts_at_every_node_that_has_the_action(inn: Inn, tmp_path: Path) -> None:
+    said = {"action_id": "site.reserve_room", "params": {"room": "attic"}}
+    async with house(inn, tmp_path) as parts, asking(parts) as client:
+        numbers = {
+            key: [
+                (await client.post(f"/nwp/{node}/invoke", json={**said, "idempotency_key": key})).json()["data"][0][
+                    "number"
+                ]
+                for node in nodes
+            ]
+            for key, nodes in {
+                "a": ["operations", "gateway", "site"],
+                "b": ["gateway", "operations", "gateway"],
+            }.items()
+        }
+
+    assert [len(set(each)) for each in numbers.values()] == [1, 1]
+    assert numbers["a"] != numbers["b"]
+
+
+@requirement("nwp:gateway:timeouts", "nwp:gateway:mapping", "nwp:gateway:delegation")
+async def test_a_task_may_say_how_long_and_how_far_and_map_several_results(inn: Inn, tmp_path: Path) -> None:
+    rooms = [{"id": id, "action": "rooms.get", "params": {"id": id}} for id in ("attic", "garden")]
+    both = {"id": "both", "action": "site.name_rooms", "input_from": ["attic", "garden"]}
+    mapped = [*rooms, {**both, "input_mapping": {"names": ["$.attic.name", "$.garden.name"]}}]
+    slow = [{"id": "slow", "action": "site.wait_long", "timeout_ms": 50, "retry_policy": {"max_retries": 0}}]
+    async with house(inn, tmp_path) as parts, asking(parts) as client:
+        named = await finished(client, (await sent(client, "t1", mapped)).json())
+        step = await finished(client, (await sent(client, "t2", slow)).json())
+        whole = await finished(
+            client, (await sent(client, "t3", [{**slow[0], "timeout_ms": None}], timeout_ms=50)).json()
+        )
+        deep = [await sent(client, f"d{depth}", rooms[:1], delegate_depth=depth) for depth in (2, 3)]
+        other = await sent(client, "t4", [{**rooms[0], "action": "nwp://localhost/gateway/invoke?action=rooms.get"}])
+        timed = await finished(client, (await invoked(client, "site.wait_long", timeout_ms=50, **{"async": True}))[1])
+
+    assert named["result"] == {"names": ["The attic", "Garden room"]}
+    assert [each["error"]["code"] for each in (step, whole)] == ["NOP-DELEGATE-TIMEOUT", "NOP-TASK-TIMEOUT"]
+    assert [each.status_code for each in deep] == [202, 400]
+    assert deep[1].json()["error"] == "NOP-DELEGATE-CHAIN-TOO-DEEP"
+    assert other.status_code == (202 if parts.config.server.url == "" else 404)
+    assert timed["status"] == "failed"
+
+
 @requirement("nwp:gateway:outcome")
 async def test_what_fails_at_a_worker_is_told_as_it_failed(inn: Inn, tmp_path: Path) -> None:
     async with house(inn, tmp_path) as parts, asking(parts) as client:
@@ -147,7 +197,7 @@ async def test_whoever_delegates_is_told_of_the_trace_and_a_cancelled_task_is_go
     assert [each["action"] for each in frame.dag["nodes"]] == ["site.wait_long"]
 
 
-@requirement("nwp:gateway:fields")
+@requirement("nwp:gateway:fields", "nwp:gateway:resubmitted")
 async def test_a_task_of_several_steps_is_accepted_run_once_and_its_result_told(inn: Inn, tmp_path: Path) -> None:
     steps = [
         {
@@ -171,6 +221,7 @@ async def test_a_task_of_several_steps_is_accepted_run_once_and_its_result_told(
         accepted = await sent(client, "t1", steps[:2], priority="high")
         ended = await finished(client, accepted.json())
         again = await sent(client, "t1", steps[:2], priority="high", context={"trace_id": TRACE})
+        by_own_id = (await client.get("/nwp/gateway/actions/status/t1")).json()
         other = await sent(client, "t1", steps[:1])
         skipped = await finished(client, (await sent(client, "t2", steps, *edges)).json())
         bare = {"frame": "0x40", "task_id": "t3", "dag": {"nodes": steps[:1], "edges": []}}
@@ -178,8 +229,9 @@ async def test_a_task_of_several_steps_is_accepted_run_once_and_its_result_told(
         elsewhere = await client.post("/nwp/operations/invoke", json=bare)
 
     assert (accepted.status_code, ended["status"], ended["result"]["room"]) == (202, "completed", "attic")
-    assert (again.status_code, again.json()["task_id"], again.json()["status"]) == (202, ended["task_id"], "completed")
-    assert again.json()["data"][0]["result"] == ended["result"]
+    assert (again.status_code, again.json()["error"]) == (409, "NOP-TASK-ALREADY-COMPLETED")
+    assert again.json()["details"]["task_id"] == ended["task_id"]
+    assert by_own_id["result"] == ended["result"]
     assert (other.status_code, other.json()["error"]) == (409, "NWP-ACTION-IDEMPOTENCY-CONFLICT")
     assert (skipped["status"], skipped["result"]) == ("completed", None)
     assert (written.status_code, written.json()["status"], elsewhere.status_code) == (202, "pending", 404)
@@ -236,7 +288,7 @@ async def test_a_task_that_cannot_be_run_is_refused_whole(inn: Inn, tmp_path: Pa
         "unreadable": (400, "NOP-TASK-DAG-INVALID"),
         "too many": (400, "NOP-TASK-DAG-TOO-LARGE"),
         "too deep": (400, "NOP-DELEGATE-CHAIN-TOO-DEEP"),
-        "elsewhere": (400, "NOP-TASK-DAG-INVALID"),
+        "elsewhere": (404, "NWP-ACTION-NOT-FOUND"),
         "unknown": (404, "NWP-ACTION-NOT-FOUND"),
         "rights": (401, "NWP-AUTH-NID-UNTRUSTED-ISSUER"),
         "hidden": (401, "NWP-AUTH-NID-UNTRUSTED-ISSUER"),

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from tests.conformance.requirements import requirement
 
@@ -57,7 +58,13 @@ def test_the_lower_version_is_spoken(agent: str, oldest: str | None, site: str, 
 @requirement("nwp:hello:version-incompatible")
 @pytest.mark.parametrize(
     ("agent", "oldest", "told"),
-    [("0.6", "0.5", "0.5"), ("0.10", None, "0.10"), ("new", "0.1", "0.1"), ("0.4", "old", "old")],
+    [
+        ("0.6", "0.5", "0.5"),
+        ("0.10", None, "0.10"),
+        ("new", "0.1", "0.1"),
+        ("0.4", "old", "old"),
+        ("0.3", "0.4", "0.4"),
+    ],
 )
 def test_an_agent_that_needs_a_later_version_is_told_which_one_is_spoken(
     agent: str, oldest: str | None, told: str
@@ -87,6 +94,16 @@ def test_the_best_encoding_that_both_know_is_taken(
 
     assert isinstance(found, Agreed)
     assert found.tier == agreed
+
+
+@requirement("nwp:hello:protocols")
+@pytest.mark.parametrize("protocols", [[], ["smtp"]])
+def test_without_a_common_protocol_there_is_no_session(protocols: list[str]) -> None:
+    found = agree(msgspec.structs.replace(hello(), supported_protocols=protocols), Offer())
+
+    assert isinstance(found, ErrorFrame)
+    assert (found.status, found.error) == ("NPS-PROTO-VERSION-INCOMPATIBLE", "NCP-VERSION-INCOMPATIBLE")
+    assert found.details["supported_protocols"] == ["ncp", "nwp", "nip", "nop"]
 
 
 @requirement("nwp:hello:encoding-none")

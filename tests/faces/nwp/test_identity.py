@@ -336,7 +336,7 @@ async def test_the_owner_may_ask_for_more(tmp_path: Path) -> None:
         ("nwp://inn.example/*", 200, 403),
         ("nwp://inn.example", 200, 403),
         ("nwp://inn.example/rooms", 200, 200),
-        ("nwp://INN.EXAMPLE/ROOMS", 200, 403),
+        ("nwp://INN.EXAMPLE/ROOMS", 200, 200),
         ("nwp://inn.example:17433/rooms", 200, 200),
         ("nwp://inn.example/rooms/*", 200, 403),
         ("nwp://inn.example/room", 403, 403),

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import ssl
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from portico.faces.nwp.frames import (
     QueryFrame,
     StreamFrame,
     SubscribeFrame,
+    TaskFrame,
     Tier,
     Type,
     decode,
@@ -480,6 +482,82 @@ async def test_a_certificate_is_bound_to_its_connection(tmp_path: Path, encoding
     assert (accepted.anchor_ref, accepted.data[0]["nid"]) == ("nps:system:ident:ack", certificate["nid"])
     assert known.data == IDS
     assert elsewhere.error == "NWP-AUTH-NID-SCOPE-VIOLATION"
+
+
+@requirement("nwp:native:routing", "nwp:identity:every-request")
+async def test_a_frame_goes_to_a_node_that_the_certificate_covers(tmp_path: Path) -> None:
+    async with opened_inn(tmp_path, nwp={"auth": "nip-cert"}) as parts, serving(parts) as ports:
+        authority = Authority(parts.config, parts.store)
+
+        async def holder(*nodes: str) -> Native:
+            issued = await authority.issue(
+                *("ann",), nodes=[f"nwp://127.0.0.1/{each}" for each in nodes], scopes=["read:*", "execute:*"]
+            )
+            agent = await Native.open(ports.native, ["json"])
+            await agent.send_raw(_ident(dict(issued.certificate), agent.tier))
+            await agent.receive()
+            return agent
+
+        anchor = parts.site.catalog.collection("rooms").anchor_id
+        async with await holder("rooms-operations") as agent:
+            counted = await agent.ask(ActionFrame(action_id="rooms.count"))
+            foreign = await agent.ask(ActionFrame(action_id="site.ask", params={"text": "rooms"}))
+        async with await holder("rooms") as agent:
+            followed = SubscribeFrame(action="subscribe", stream_id="s-1", anchor_ref=anchor)
+            opened = await agent.ask(followed)
+            told = [
+                (await agent.ask(SubscribeFrame(action=action, stream_id="s-1"))).data[0]["status"]
+                for action in ("ping", "unsubscribe")
+            ]
+        async with await holder("gateway") as agent:
+            steps = {"nodes": [{"id": "a", "action": "rooms.count"}], "edges": []}
+            begun = await agent.ask(TaskFrame(task_id="t-1", dag=steps))
+            asked_for = ActionFrame(action_id="system.task.status", params={"task_id": begun.data[0]["task_id"]})
+            status = await agent.ask(asked_for)
+
+    assert counted.data == [{"count": 3}]
+    assert foreign.error == "NWP-AUTH-NID-SCOPE-VIOLATION"
+    assert [opened.data[0]["status"], *told] == ["subscribed", "alive", "unsubscribed"]
+    assert status.data[0]["task_id"] == begun.data[0]["task_id"]
+
+
+@requirement("nwp:identity:every-request")
+async def test_a_certificate_that_is_revoked_or_expires_ends_in_a_session_too(tmp_path: Path) -> None:
+    async with opened_inn(tmp_path, nwp={"auth": "nip-cert"}) as parts, serving(parts) as ports:
+        authority = Authority(parts.config, parts.store)
+        issued = [await authority.issue(name, scopes=["read:*"], days=days) for name, days in (("a", 1), ("b", 2e-5))]
+        told: list[list[str]] = []
+        for each in issued:
+            async with await Native.open(ports.native, ["json"]) as agent:
+                await agent.send_raw(_ident(dict(each.certificate), agent.tier))
+                await agent.receive()
+                first = await agent.ask(asked())
+                if each is issued[0]:
+                    await parts.store.revoke_key(each.key.id, datetime.now(UTC))
+                else:
+                    await asyncio.sleep(max((each.key.expires - datetime.now(UTC)).total_seconds(), 0))
+                then = await agent.ask(asked())
+                told.append([getattr(answer, "error", "") for answer in (first, then)])
+
+    assert told == [["", "NWP-AUTH-NID-REVOKED"], ["", "NWP-AUTH-NID-EXPIRED"]]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b'\x20{"nid": 5}',
+        b'\x03{"stream_id": "s", "seq": 0, "is_last": false, "data": [], "window_size": "lots"}',
+        b'\x01{"anchor_id": 5, "schema": {}}',
+    ],
+)
+async def test_a_wrong_member_of_what_is_no_question_is_a_bad_frame(native_inn: Open, frame: bytes) -> None:
+    broken = b'{"status": 5}'
+    async with await Native.open(native_inn.ports.native, ["json"]) as agent:
+        await agent.send_raw(Header(Type.ERROR, Tier.JSON, len(broken)).encode() + broken)  # to which nothing is said
+        await agent.send_raw(Header(frame[0], Tier.JSON, len(frame) - 1).encode() + frame[1:])
+        told = await agent.receive()
+
+    assert (told.status, told.error) == ("NPS-CLIENT-BAD-FRAME", "NCP-FRAME-UNKNOWN-TYPE")
 
 
 def _ident(certificate: dict[str, Any], tier: Tier) -> bytes:

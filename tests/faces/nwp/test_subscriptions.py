@@ -115,7 +115,7 @@ async def test_a_subscription_is_acknowledged_and_then_tells_of_changes(
     assert listener.headers["x-nwp-schema"] == anchor
     shown = {name: listener.headers.get(name) for name in ("content-type", "cache-control", "x-accel-buffering")}
     assert shown == {
-        "content-type": "text/event-stream; charset=utf-8",
+        "content-type": "text/event-stream",
         "cache-control": "no-cache, no-store",
         "x-accel-buffering": "no",
     }

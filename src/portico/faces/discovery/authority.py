@@ -25,6 +25,7 @@ AUTHORITY_PATH: Final = "/.well-known/nps-ca"
 KEY_PATH: Final = "/v1/ca/cert"
 REVOKED_PATH: Final = "/v1/crl"
 VERIFY_PATH: Final = "/v1/agents/{nid}/verify"
+OCSP_PATH: Final = "/v1/agents/{nid}"  # where those ask who know the ocsp_url of a manifest
 MAX_NID: Final = 512  # characters that are looked at; no NID has so many
 JSON: Final = "application/json"
 
@@ -74,11 +75,11 @@ def routes(site: Site, config: Config, found: Found) -> list[BaseRoute]:
         detail = "Certificates are made on the command line, with `portico keys agent`"
         return refusal(HTTPStatus.METHOD_NOT_ALLOWED, detail, {"allow": ""})
 
-    shown = {AUTHORITY_PATH: introduce, KEY_PATH: key, REVOKED_PATH: revoked, VERIFY_PATH: verify}
+    asked = {AUTHORITY_PATH: introduce, KEY_PATH: key, REVOKED_PATH: revoked, VERIFY_PATH: verify, OCSP_PATH: verify}
     return [
-        *(Route(path, published(each, site, anybody), methods=["GET"]) for path, each in shown.items()),
         # Where agents would ask for one. No method at all is allowed there.
         Route("/v1/agents/register", published(register, site, anybody), methods=[]),
+        *(Route(path, published(each, site, anybody), methods=["GET"]) for path, each in asked.items()),
     ]
 
 

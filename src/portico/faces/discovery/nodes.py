@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 
-from portico.faces.discovery.authority import AUTHORITY_PATH, KEY_PATH, MAX_NID, REVOKED_PATH, VERIFY_PATH
+from portico.faces.discovery.authority import AUTHORITY_PATH, KEY_PATH, MAX_NID, OCSP_PATH, REVOKED_PATH, VERIFY_PATH
 from portico.faces.discovery.paths import (
     HEADERS,
     TEXT,
@@ -176,5 +176,9 @@ def _known() -> dict[str, Described]:
         VERIFY_PATH: {
             "parameters": [nid],
             "get": step("verify_agent", AUTHORITY, "Whether an agent has a good certificate", read),
+        },
+        OCSP_PATH: {
+            "parameters": [nid],
+            "get": step("get_agent", AUTHORITY, "The same, below the ocsp_url of manifests", read),
         },
     }

@@ -22,16 +22,19 @@ from portico.errors import (
 )
 from portico.faces.nwp.exchange import Answer, Asking, Exchange
 from portico.faces.nwp.failures import (
+    StepTimedOut,
     TaskAlreadyCancelled,
     TaskAlreadyFailed,
+    TaskResubmitted,
     TaskTimedOut,
+    TaskWithdrawn,
     UnknownAction,
     UnknownNode,
     code_of,
 )
 from portico.faces.nwp.feeds import moment
 from portico.faces.nwp.frames import AcceptedFrame, ActionFrame, CapsFrame, TaskFrame, Tier, encode_value
-from portico.faces.nwp.gateway import one_step, traced, workflow_of
+from portico.faces.nwp.gateway import ONE_STEP, one_step, traced, workflow_of
 from portico.faces.nwp.nodes import GATEWAY, INVOKE, TASK_CANCEL, TASK_STATUS, WORKFLOW, Action
 from portico.limits import check_payload
 from portico.operations import checked_params
@@ -57,6 +60,7 @@ class Accepted:
     """A task that was started, or one that an earlier request started."""
 
     frame: AcceptedFrame
+    is_repeated: bool = False
 
 
 class Actions:
@@ -75,7 +79,7 @@ class Actions:
         match frame.action_id:
             case "system.task.status":
                 await self._admit(asking, TASK_STATUS)
-                said = shown(await self._site.tasks.get(_task_id(frame), asking.caller))
+                said = shown(await self._task(_task_id(frame), asking))
                 return Answer(CapsFrame(anchor_ref=TASK_REF, count=1, data=[said], request_id=asking.id))
             case "system.task.cancel":
                 await self._admit(asking, TASK_CANCEL)
@@ -88,7 +92,17 @@ class Actions:
     async def status(self, id: str, asking: Asking) -> dict[str, Any]:
         """How a task is getting on. Whoever calls this has paid for it."""
         self._exchange.warrants.check(asking, INVOKE)
-        return shown(await self._site.tasks.get(id, asking.caller))
+        return shown(await self._task(id, asking))
+
+    async def _task(self, id: str, asking: Asking) -> Task:
+        """A task by the id that it has here, or by the one that its caller gave to a gateway."""
+        try:
+            return await self._site.tasks.get(id, asking.caller)
+        except UnknownTask:
+            given = await self._site.task_of(WORKFLOW, _given(id), asking.caller)
+            if given is None:
+                raise
+            return given
 
     async def _admit(self, asking: Asking, action: str) -> None:
         await self._site.gate.spend(asking.caller)
@@ -99,7 +113,8 @@ class Actions:
     async def _cancel(self, id: str, asking: Asking) -> None:
         """What would not be stopped, or ended just before it was, was not cancelled."""
         try:
-            state = (await self._site.tasks.cancel(id, asking.caller)).state
+            task = await self._task(id, asking)
+            state = (await self._site.tasks.cancel(task.id, asking.caller)).state
         except TaskFinished as error:
             state = TaskState(error.details["state"])
             raise _FINISHED[state](error.message, task_id=id) from error
@@ -123,9 +138,12 @@ class Actions:
         check_payload(call.params, self._site.limits)
         steps = self._steps(task, asking)
         checked_params(action.operation, call.params)
-        # A key belongs to one action, and here all calls are of the same operation.
-        key = f"{action.id}:{call.key}" if call.key else ""
-        return replace(call, operation=WORKFLOW, params=steps, run="later", key=key)
+        if not call.key:
+            return replace(call, operation=WORKFLOW, params=steps, run="later")
+        # A key belongs to one action, and here all calls are of the same operation. The step has it, too: so it is done
+        # once, whichever node it is invoked at.
+        keyed = {**steps, "steps": [{**each, "key": call.key} for each in steps["steps"]]}
+        return replace(call, operation=WORKFLOW, params=keyed, run="later", key=f"{action.id}:{call.key}")
 
     def _steps(self, frame: TaskFrame, asking: Asking) -> Mapping[str, Any]:
         def check(action: Action) -> None:
@@ -134,7 +152,8 @@ class Actions:
                 kind = Unauthenticated if asking.caller.is_anonymous else Forbidden
                 raise kind(f"{asking.caller.name} may not invoke {action.id}", action_id=action.id)
 
-        return workflow_of(frame, asking.node, urlsplit(asking.base).hostname or "", check)
+        hosts = self._exchange.warrants.hosts | {urlsplit(asking.base).hostname or ""}
+        return workflow_of(frame, asking.node, hosts, check)
 
     async def _run_task(self, frame: TaskFrame, asking: Asking) -> Answer | Accepted:
         """Steps for workers, as a caller wrote them."""
@@ -148,12 +167,21 @@ class Actions:
                 WORKFLOW,
                 self._steps(frame, asking),
                 "later",
-                f"task:{frame.task_id}",
+                _given(frame.task_id),
                 priority=_priority(frame.priority),
                 request=asking.id,
                 callback=frame.callback_url or "",
             )
-        return await self._outcome(call, action, True, asking, frame)
+        answer = await self._outcome(call, action, True, asking, frame)
+        if isinstance(answer, Accepted) and answer.is_repeated:
+            self._check_resubmitted(answer.frame)
+        return answer
+
+    def _check_resubmitted(self, frame: AcceptedFrame) -> None:
+        """NOP 7: a task that was done or cancelled cannot be given again. How it went, its status says."""
+        kind = _RESUBMITTED.get(TaskState(frame.status))
+        if kind:
+            raise kind(f"The task is {frame.status} already", task_id=frame.task_id, poll_url=frame.poll_url)
 
     def _understood(self, frame: ActionFrame, asking: Asking) -> Action:
         self._exchange.warrants.check(asking, INVOKE, frame.action_id)
@@ -182,8 +210,8 @@ class Actions:
             frame.params or {},
             "later" if frame.is_async else "now",
             frame.idempotency_key or "",
-            # A task takes as long as it takes: what waits for it is a caller that comes back.
-            None if frame.is_async else seconds,
+            # A task takes as long as it takes, unless its caller says otherwise.
+            None if frame.is_async and frame.timeout_ms is None else seconds,
             _priority(frame.priority),
             asking.id,
             frame.callback_url or "",
@@ -192,7 +220,7 @@ class Actions:
     def _check_callback(self, url: str | None) -> None:
         if not url:
             return
-        if not url.startswith("https://"):
+        if not url.lower().startswith("https://"):
             raise InvalidParams("A callback_url begins with https://", param="callback_url")
         try:
             self._callbacks.check(url)
@@ -215,7 +243,7 @@ class Actions:
         if done.repeated and not done.state.is_final:
             raise KeyInUse("A request with this idempotency_key is in progress", task_id=done.id)
         if is_async:
-            return Accepted(self._accepted(done, asking))
+            return Accepted(self._accepted(done, asking), done.repeated)
         return await _answered(_result_of(await self._ended(done, asking)), action, asking)
 
     async def _ended(self, task: Task, asking: Asking) -> Task:
@@ -263,9 +291,14 @@ def _failure_of(task: Task) -> SiteError:
     error = error_of(task)
     if task.call.operation != WORKFLOW or not isinstance(error, TimedOut):
         return error
-    return TaskTimedOut(error.message, hint=error.hint, **error.details)
+    is_step = error.details.get("step", ONE_STEP) != ONE_STEP
+    return (StepTimedOut if is_step else TaskTimedOut)(error.message, hint=error.hint, **error.details)
 
 
+_RESUBMITTED: Final[Mapping[TaskState, type[SiteError]]] = {
+    TaskState.COMPLETED: TaskResubmitted,
+    TaskState.CANCELLED: TaskWithdrawn,
+}
 _FINISHED: Final[Mapping[TaskState, type[SiteError]]] = {
     TaskState.COMPLETED: TaskFinished,
     TaskState.CANCELLED: TaskAlreadyCancelled,
@@ -319,6 +352,11 @@ def _priority(said: str | None) -> Priority:
     if found is None:
         raise InvalidParams(f"{str(said)[:40]!r} is no priority", param="priority", hint="low, normal or high.")
     return found
+
+
+def _given(id: str) -> str:
+    """The key of a task that a gateway was given under an id."""
+    return f"task:{id}"
 
 
 def _task_id(frame: ActionFrame) -> str:

@@ -40,7 +40,15 @@ from portico.errors import (
     UnsafeRegex,
     Unsupported,
 )
-from portico.faces.nwp.frames import ActionFrame, ErrorFrame, Frame, FrameError, SubscribeFrame, TaskFrame
+from portico.faces.nwp.frames import (
+    ActionFrame,
+    ErrorFrame,
+    Frame,
+    FrameError,
+    QueryFrame,
+    SubscribeFrame,
+    TaskFrame,
+)
 
 STATUSES: Final[Mapping[str, HTTPStatus]] = {
     "NPS-CLIENT-BAD-FRAME": HTTPStatus.BAD_REQUEST,
@@ -139,6 +147,18 @@ class TaskTimedOut(TimedOut):
     """What a gateway gave to workers took too long."""
 
 
+class StepTimedOut(TimedOut):
+    """A step of it did."""
+
+
+class TaskResubmitted(Conflict):
+    """A task that a gateway was given before is done."""
+
+
+class TaskWithdrawn(Conflict):
+    """A task that a gateway was given before was cancelled."""
+
+
 class VersionUnsupported(BadRequest): ...
 
 
@@ -203,6 +223,9 @@ CODES: Final[Mapping[type[SiteError], Code]] = {
     SubscriptionInterrupted: Code(UNAVAILABLE, "NWP-SUBSCRIBE-INTERRUPTED"),
     TimedOut: Code(TIMEOUT, TIMEOUT),
     TaskTimedOut: Code(TIMEOUT, "NOP-TASK-TIMEOUT"),
+    StepTimedOut: Code(TIMEOUT, "NOP-DELEGATE-TIMEOUT"),
+    TaskResubmitted: Code(CONFLICT, "NOP-TASK-ALREADY-COMPLETED"),
+    TaskWithdrawn: Code(CONFLICT, "NOP-TASK-CANCELLED"),
     Unsupported: Code(UNSUPPORTED, "NWP-QUERY-VECTOR-UNSUPPORTED"),
     VectorUnsupported: Code(UNSUPPORTED, "NWP-QUERY-VECTOR-UNSUPPORTED"),
     AggregateUnsupported: Code(UNSUPPORTED, "NWP-QUERY-AGGREGATE-UNSUPPORTED"),
@@ -264,8 +287,9 @@ def unreadable(error: FrameError, otherwise: type[SiteError] = UnreadableFrame) 
     return UnreadableFrame(str(error), code=error.code)
 
 
-# What a wrong member makes of a frame; of a query it is a bad request.
+# What a wrong member makes of a frame; of one that is not here it makes none.
 MEMBERS: Final[Mapping[type[Frame], type[SiteError]]] = {
+    QueryFrame: BadRequest,
     ActionFrame: InvalidParams,
     SubscribeFrame: UnreadableFrame,
     TaskFrame: UnreadableFrame,

@@ -28,7 +28,7 @@ from portico.subscriptions import Event, Following, Quiet, Subscribe
 ACK_REF: Final = "nps:system:subscribe:ack"
 HEARTBEAT_SECONDS: Final = 30
 LONGEST_HEARTBEAT: Final = 3600
-RECHECK_SECONDS: Final = 30.0  # how often it is looked at whether a subscriber's credentials still hold
+RECHECK_SECONDS: Final = 5.0  # how often it is looked at whether a subscriber's credentials still hold
 ACTIONS: Final = ("subscribe", "unsubscribe", "ping")
 IS_ID: Final = re.compile(r"[\w.:-]{1,64}\Z", re.ASCII)  # what a stream or a request can be called
 

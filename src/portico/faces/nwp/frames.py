@@ -300,7 +300,8 @@ class TaskFrame(Frame, frozen=True, kw_only=True, tag="0x40"):
 
     TYPE = Type.TASK
     task_id: str
-    dag: dict[str, Any]
+    dag: dict[str, Any] | None = None
+    delegate_depth: Natural | None = None
     timeout_ms: Natural | None = None
     max_retries: Natural | None = None
     priority: str | None = None

@@ -5,7 +5,7 @@ The workers are those of this site, in this process or another; nothing is hande
 
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple, cast
 from urllib.parse import parse_qs, urlsplit
 
@@ -21,7 +21,7 @@ from portico.items import problem_with
 from portico.observe import Delegated, Observe
 from portico.site import MAX_TIMEOUT
 from portico.tasks import shown_id
-from portico.workflows import MAX_PAUSE, MAX_RETRIES, MAX_SECONDS, MAX_STEPS, Edge, Retries, Step, Workflow
+from portico.workflows import MAX_LEVELS, MAX_PAUSE, MAX_RETRIES, MAX_SECONDS, MAX_STEPS, Edge, Retries, Step, Workflow
 
 TIMEOUT_MS: Final = 30_000
 MAX_TIMEOUT_MS: Final = int(MAX_SECONDS * 1000)
@@ -61,7 +61,7 @@ class DagNode(msgspec.Struct, frozen=True, kw_only=True):
     agent: str | None = None  # the site chooses its workers itself
     params: dict[str, Any] | None = None
     input_from: tuple[str, ...] | None = None
-    input_mapping: dict[str, str] | None = None
+    input_mapping: dict[str, str | tuple[str, ...]] | None = None
     timeout_ms: Natural | None = None
     retry_policy: RetryPolicy | None = None
     condition: str | None = None
@@ -132,7 +132,8 @@ def delegation(observe: Observe) -> Callable[[TaskFrame, Task], None]:
 
     def tell(frame: TaskFrame, task: Task) -> None:
         trace = frame.context or {}
-        actions = tuple(str(each["action"])[:MAX_SHOWN] for each in frame.dag["nodes"])
+        nodes = (frame.dag or {}).get("nodes", ())
+        actions = tuple(str(each["action"])[:MAX_SHOWN] for each in nodes)
         observe(Delegated(shown_id(task.id), actions, trace["trace_id"], trace["span_id"], task.caller.id))
 
     return tell
@@ -145,9 +146,11 @@ def _is_repeatable(operation: Operation) -> bool:
 # Tasks to steps
 
 
-def workflow_of(frame: TaskFrame, node: Node, host: str, check: Check) -> Mapping[str, Any]:
+def workflow_of(frame: TaskFrame, node: Node, hosts: Collection[str], check: Check) -> Mapping[str, Any]:
     """The steps of a task as parameters of `run_workflow`. Every action in it is checked, at whatever depth."""
-    problem = problem_with("dag", frame.dag)
+    if (frame.delegate_depth or 0) >= MAX_LEVELS:
+        raise InvalidWorkflow(f"Work is delegated over at most {MAX_LEVELS} levels", reason="too-deep")
+    problem = problem_with("dag", frame.dag or {})
     if problem:
         raise InvalidWorkflow(f"The dag cannot be used: {problem}", reason="invalid")
     try:
@@ -161,7 +164,7 @@ def workflow_of(frame: TaskFrame, node: Node, host: str, check: Check) -> Mappin
     Workflow(steps=tuple(_outline(each) for each in dag.nodes), edges=edges)
     seconds = min(frame.timeout_ms or TIMEOUT_MS, MAX_TIMEOUT_MS) / 1000
     retries = RETRIES if frame.max_retries is None else frame.max_retries
-    steps = tuple(_step(each, _action(each, node, host), retries) for each in dag.nodes)
+    steps = tuple(_step(each, _action(each, node, hosts), retries) for each in dag.nodes)
     workflow = Workflow(steps=steps, edges=edges, timeout=seconds)
     for action in _actions(workflow, node):
         check(action)
@@ -179,27 +182,27 @@ def _actions(workflow: Workflow, node: Node) -> Iterator[Action]:
         yield from _actions(each, node)
 
 
-def _action(each: DagNode, node: Node, host: str) -> Action:
-    id = _named(each, host) if "://" in each.action else each.action
+def _action(each: DagNode, node: Node, hosts: Collection[str]) -> Action:
+    id = _named(each, hosts) if "://" in each.action else each.action
     found = node.actions.get(id)
     if found is None:
         raise UnknownAction(f"{node.name} has no action {id[:100]!r}", action_id=id[:100], step=each.id[:100])
     return found
 
 
-def _named(each: DagNode, host: str) -> str:
+def _named(each: DagNode, hosts: Collection[str]) -> str:
     """The id of an action by its address, as in nwp://host/rooms-operations/invoke?action=rooms.list."""
     try:
         parts = urlsplit(each.action)
         named, at = parse_qs(parts.query, max_num_fields=10).get("action", []), parts.hostname
     except ValueError:
         named, at = [], None
-    if len(named) != 1 or at != host:
-        raise InvalidWorkflow(
+    if len(named) != 1 or at not in hosts:
+        raise UnknownAction(
             f"{each.action[:200]!r} is no action of this site",
-            reason="invalid",
+            action_id=each.action[:200],
             step=each.id[:100],
-            hint=f"As in nwp://{host}/gateway/invoke?action=…, or the id of an action.",
+            hint=f"As in nwp://{min(hosts, default='')}/gateway/invoke?action=…, or the id of an action.",
         )
     return named[0]
 
@@ -231,7 +234,8 @@ def _step(each: DagNode, action: Action, retries: int) -> Step:
 def _retries(policy: RetryPolicy, operation: Operation, otherwise: int) -> Retries:
     """How often a step is tried again. What took too long may have been done: it is repeated only if it may be."""
     said = policy.retry_on
-    default = ("Unavailable", "RateLimited", *(("TimedOut",) if _is_repeatable(operation) else ()))
+    again = ("TimedOut", "OperationFailed") if _is_repeatable(operation) else ()
+    default = ("Unavailable", "RateLimited", *again)
     known = dict.fromkeys(error for code in said or () for error in RETRIED.get(code, ()))
     return Retries(
         max=min(otherwise if policy.max_retries is None else policy.max_retries, MAX_RETRIES),

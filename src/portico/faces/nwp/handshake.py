@@ -45,13 +45,20 @@ def agree(hello: HelloFrame, offer: Offer) -> Agreed | ErrorFrame:
     if is_older(hello.nps_version, offer.oldest):
         told = f"Agents speak {offer.oldest} or later here"
         return failure(VersionUnsupported(told, min_agent_version=offer.oldest))
+    version = hello.nps_version if is_older(hello.nps_version, offer.version) else offer.version
+    protocols = tuple(each for each in dict.fromkeys(hello.supported_protocols) if each in offer.protocols)
+    # NCP 2.6: what both can do must not be nothing, nor be less than the agent wants.
+    if is_older(version, oldest):
+        return _incompatible(oldest, offer)
+    if not protocols:
+        return _no_protocol(offer)
     tier = next((each for each in offer.encodings if each.token in hello.supported_encodings), None)
     if tier is None:
         return _no_encoding(offer)
     return Agreed(
-        version=hello.nps_version if is_older(hello.nps_version, offer.version) else offer.version,
+        version=version,
         tier=tier,
-        protocols=tuple(each for each in dict.fromkeys(hello.supported_protocols) if each in offer.protocols),
+        protocols=protocols,
         payload=_smaller(hello.max_frame_payload, LARGEST, offer.payload),
         streams=_smaller(hello.max_concurrent_streams, STREAMS, offer.streams),
         is_extended=bool(hello.ext_support) and offer.is_extended,
@@ -84,6 +91,15 @@ def _incompatible(oldest: str, offer: Offer) -> ErrorFrame:
         error="NCP-VERSION-INCOMPATIBLE",
         message=f"{offer.version} is spoken here",
         details={"server_version": offer.version, "client_min_version": oldest[:40]},
+    )
+
+
+def _no_protocol(offer: Offer) -> ErrorFrame:
+    return ErrorFrame(
+        status="NPS-PROTO-VERSION-INCOMPATIBLE",
+        error="NCP-VERSION-INCOMPATIBLE",
+        message=f"Protocols here are {', '.join(offer.protocols)}",
+        details={"server_version": offer.version, "supported_protocols": list(offer.protocols)},
     )
 
 

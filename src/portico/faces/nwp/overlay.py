@@ -433,7 +433,7 @@ class Overlay:
             async for each in feed:
                 yield _event(each, form.tier)
 
-        stream = EventStream(events(), heartbeat=None, headers=headers)
+        stream = EventStream(events(), heartbeat=None, media_type=EVENTS, headers=headers)
         try:
             await stream(arrived.scope, arrived.receive, arrived.send)
         finally:

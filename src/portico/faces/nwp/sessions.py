@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 import msgspec
 
 from portico.calls import Caller
-from portico.errors import BadRequest, SiteError, Unavailable
+from portico.errors import SiteError, Unavailable
 from portico.faces.nwp.actions import Actions
 from portico.faces.nwp.anchors import check_anchor
 from portico.faces.nwp.exchange import Asking, Exchange
@@ -30,7 +30,7 @@ from portico.faces.nwp.failures import (
     unreadable,
 )
 from portico.faces.nwp.familiar import SHORT
-from portico.faces.nwp.feeds import IS_ID, RECHECK_SECONDS, Feeds
+from portico.faces.nwp.feeds import IS_ID, Feeds
 from portico.faces.nwp.frames import (
     FRAMES,
     ActionFrame,
@@ -55,7 +55,7 @@ from portico.faces.nwp.frames import (
     read_header,
 )
 from portico.faces.nwp.handshake import Agreed, Offer, welcome
-from portico.faces.nwp.nodes import GATEWAY, INVOKE, QUERY, SITE, Node
+from portico.faces.nwp.nodes import GATEWAY, INVOKE, QUERY, SITE, TASK_CANCEL, TASK_STATUS, Node
 from portico.identity import Credentials
 from portico.observe import Broke, Observe
 from portico.recent import Recent
@@ -65,6 +65,7 @@ RUNNING: Final = 32  # requests of one session at once, besides its streams
 FLUSH_SECONDS: Final = 1.0  # for the last words to an agent
 READ: Final = 512  # short questions of which is kept what they are
 IDENT_REF: Final = "nps:system:ident:ack"
+TASKS: Final = frozenset({TASK_STATUS, TASK_CANCEL})  # what every node with actions has
 
 Request: TypeAlias = QueryFrame | ActionFrame | TaskFrame | SubscribeFrame
 Tag: TypeAlias = Mapping[str, str]  # what tells an agent which request an error is about
@@ -108,12 +109,30 @@ class Answering:
         """Whether the same frame may come again."""
         return self._known.get(id(frame)) is frame
 
-    async def node(self, frame: Request) -> Node:
-        """No frame names a node: what it refers to leads to one, or else it is for the site."""
+    async def node(self, frame: Request, caller: Caller) -> Node:
+        """No frame names a node: what it refers to leads to one, or else it is for the site.
+
+        Of several that it could be for, it is for one that the caller's certificate covers.
+        """
         nodes = self.exchange.nodes.all
-        if isinstance(frame, QueryFrame | SubscribeFrame) and frame.anchor_ref:
-            return self.current(frame.anchor_ref) or await self._superseded(frame.anchor_ref) or nodes[SITE]
-        return nodes[GATEWAY if isinstance(frame, TaskFrame) else SITE]
+        match frame:
+            case QueryFrame(anchor_ref=str() as anchor) | SubscribeFrame(anchor_ref=str() as anchor) if anchor:
+                return self.current(anchor) or await self._superseded(anchor) or nodes[SITE]
+            case ActionFrame():
+                return self._covered(caller, lambda node: _has(node, frame.action_id))
+            case SubscribeFrame():  # of a stream that runs, whoever told it to
+                return self._covered(caller, lambda node: node.type == "memory")
+            case TaskFrame():
+                return nodes[GATEWAY]
+            case QueryFrame():
+                return nodes[SITE]
+
+    def _covered(self, caller: Caller, fits: Callable[[Node], bool]) -> Node:
+        nodes = self.exchange.nodes.all
+        if caller.warrant is None:
+            return nodes[SITE]
+        possible = (nodes[SITE], *(node for node in nodes.values() if fits(node)))
+        return next((each for each in possible if self.exchange.warrants.covers(caller.warrant, each)), nodes[SITE])
 
     def current(self, reference: str) -> Node | None:
         """The node whose records have this schema as of now."""
@@ -137,6 +156,10 @@ class Answering:
         except AnchorUnknown:
             return None
         return self.current(meant.anchor.id)
+
+
+def _has(node: Node, action: str) -> bool:
+    return action in node.actions or (action in TASKS and bool(node.actions))
 
 
 class Port(Protocol):
@@ -202,7 +225,6 @@ class Session(asyncio.Protocol):
         self._site = port.answering.exchange.site
         self._shown = shown
         self._known: Caller | None = None
-        self._checked = 0.0
         self._read = bytearray()
         self._waiting: deque[tuple[Request | SiteError, Tag]] = deque()  # to be answered in their order
         self._orderly: asyncio.Task[None] | None = None
@@ -324,8 +346,9 @@ class Session(asyncio.Protocol):
         try:
             frame = self._answering.read(header, payload)
         except FrameError as error:
-            wrong = MEMBERS.get(FRAMES.get(header.type, QueryFrame), BadRequest)
-            self._ask(unreadable(error, wrong), _tag_of_payload(payload, header.tier))
+            if header.type != Type.ERROR:  # to be told of an error is no reason to tell of one
+                wrong = MEMBERS.get(FRAMES.get(header.type, Frame), UnreadableFrame)
+                self._ask(unreadable(error, wrong), _tag_of_payload(payload, header.tier))
             return
         match frame:
             case QueryFrame(stream=True):
@@ -339,7 +362,7 @@ class Session(asyncio.Protocol):
             case IdentFrame():
                 self._identify(frame, payload, header.tier)
             case ErrorFrame():
-                pass  # to be told of an error is no reason to tell of one
+                pass
             case _:
                 self._ask(_unwanted(frame), {})
 
@@ -378,7 +401,7 @@ class Session(asyncio.Protocol):
     def _at_hand(self, frame: QueryFrame) -> bytes | None:
         """The answer that a question had before, if it is the answer still and nobody has to be waited for."""
         node = self._answering.current(frame.anchor_ref) if frame.anchor_ref else None
-        if node is None or self._known is None or self._is_to_be_shown_again or not self._writable.is_set():
+        if node is None or self._known is None or self._has_shown or not self._writable.is_set():
             return None
         answer = self._answering.exchange.answer_at_hand(frame, self._asking_of(frame, self._known, node, {}))
         return self._written(answer.frame) if answer else None
@@ -414,7 +437,7 @@ class Session(asyncio.Protocol):
                 return (await self._answering.actions.invoke(asked, asking)).frame
 
     async def _asking(self, frame: Request, caller: Caller, tag: Tag) -> Asking:
-        return self._asking_of(frame, caller, await self._answering.node(frame), tag)
+        return self._asking_of(frame, caller, await self._answering.node(frame, caller), tag)
 
     def _asking_of(self, frame: Request, caller: Caller, node: Node, tag: Tag) -> Asking:
         id = tag.get("request_id") or self._new_id()
@@ -428,19 +451,18 @@ class Session(asyncio.Protocol):
     # Who is calling
 
     async def _caller(self) -> Caller:
-        """Who is calling. What was shown is looked at again now and then: it may have expired, or been revoked."""
-        if self._known is None or self._is_to_be_shown_again:
+        """Who is calling. What was shown is looked at again each time: it may have expired, or been revoked."""
+        if self._known is None or self._has_shown:
             shown = self._shown
             known = await self._site.caller(shown)
             if shown is not self._shown:  # another certificate was bound meanwhile
                 return known
-            self._known, self._checked = known, self._loop.time()
+            self._known = known
         return self._known
 
     @property
-    def _is_to_be_shown_again(self) -> bool:
-        is_shown = bool(self._shown.ident or self._shown.agent)
-        return is_shown and self._loop.time() - self._checked > RECHECK_SECONDS
+    def _has_shown(self) -> bool:
+        return bool(self._shown.ident or self._shown.agent)
 
     def _identify(self, frame: IdentFrame, payload: bytes, tier: Tier) -> None:
         """Bind a certificate to the connection. Nothing else is read before it is known to be good."""
@@ -455,7 +477,7 @@ class Session(asyncio.Protocol):
         try:
             known = await self._site.caller(shown)
             await self._site.gate.spend(known)
-            self._shown, self._known, self._checked = shown, known, self._loop.time()
+            self._shown, self._known = shown, known
             accepted = {"nid": nid, "status": "accepted"}
             written = self._written(CapsFrame(anchor_ref=IDENT_REF, count=1, data=[accepted]))
         except SiteError as error:

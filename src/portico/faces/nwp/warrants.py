@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from portico.calls import Caller
+from portico.calls import Caller, Warrant
 from portico.config import Config, Server
 from portico.errors import CapabilityMissing, OutOfScope, Unauthenticated, UntrustedIssuer
-from portico.faces.nwp.nodes import INVOKE, PREFIX
+from portico.faces.nwp.nodes import INVOKE, PREFIX, Node
 from portico.nip import allows_action, covers
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Warrants:
         for needed in (capability, *nwp.capabilities):
             if needed not in held and SYNONYMS.get(needed) not in held:
                 raise CapabilityMissing(f"The certificate lacks {needed}", capability=needed)
-        if not self._is_covered(asking):
+        if not self.covers(caller.warrant, asking.node):
             raise OutOfScope(
                 f"The certificate does not cover the node {asking.node.name}",
                 node=asking.node.name,
@@ -49,11 +49,15 @@ class Warrants:
         if self._config.nwp.auth == "bearer" and caller.is_anonymous:
             raise Unauthenticated("This node wants a key", hint="Send it as a bearer token, or show a certificate.")
 
-    def _is_covered(self, asking: "Asking") -> bool:
+    def covers(self, warrant: Warrant, node: Node) -> bool:
         """By any of the addresses that a node has. That by which a caller called it is not believed."""
-        warrant, exact = asking.caller.warrant, self._config.nwp.scope_check == "exact"
-        addresses = (f"{start}/{asking.node.name}" for start in self._starts)
-        return warrant is not None and any(covers(warrant.nodes, each, exact) for each in addresses)
+        exact = self._config.nwp.scope_check == "exact"
+        return any(covers(warrant.nodes, f"{start}/{node.name}", exact) for start in self._starts)
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """What this site is called in addresses."""
+        return frozenset(urlsplit(start).hostname or "" for start in self._starts)
 
 
 def _starts(server: Server) -> tuple[str, ...]:
