@@ -361,7 +361,11 @@ async def test_a_key_that_was_used_gives_the_same_result_under_the_new_id_and_no
         await agent.invoke("site.reserve_room", {"room": "garden"}, idempotency_key=key, request_id=id) for id in ids
     ]
 
+    wanted = ActionFrame(action_id="site.reserve_room", params={"room": "garden"}, idempotency_key=key, is_async=True)
+    later = await agent.post("operations/invoke", encode(wanted, Tier.MSGPACK))
+
     assert second.json() == {**first.json(), "request_id": ids[1]}
+    assert later.json()["data"] == first.json()["data"]  # as JSON: who asks for a task reads nothing else
     assert RESERVED.count("garden") == 1
 
 

@@ -409,7 +409,9 @@ class Overlay:
             body, headers = encode_value(answer.frame, Tier.JSON), self._said(node, caller, asking.id)
             await self._respond(arrived, HTTPStatus.ACCEPTED, body, CAPSULE, headers)
         else:
-            await self._send_capsule(arrived, answer, asking, form)
+            # What a key stands for already is told at once, but where flat JSON is read no frame is.
+            is_async = isinstance(frame, ActionFrame) and frame.is_async
+            await self._send_capsule(arrived, answer, asking, BARE if is_async else form)
 
     async def _subscribe(self, arrived: Arrived, node: Node, caller: Caller, frame: SubscribeFrame, form: Form) -> None:
         asking = self._asking(arrived, node, caller, form)

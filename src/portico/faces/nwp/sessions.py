@@ -62,6 +62,7 @@ from portico.recent import Recent
 
 HEADER_BYTES: Final = 8  # at most
 RUNNING: Final = 32  # requests of one session at once, besides its streams
+QUICK: Final = 32  # answers at hand that one session is given in one go
 FLUSH_SECONDS: Final = 1.0  # for the last words to an agent
 READ: Final = 512  # short questions of which is kept what they are
 IDENT_REF: Final = "nps:system:ident:ack"
@@ -226,6 +227,7 @@ class Session(asyncio.Protocol):
         self._shown = shown
         self._known: Caller | None = None
         self._read = bytearray()
+        self._quick = QUICK  # answers that may be given before others have their turn
         self._waiting: deque[tuple[Request | SiteError, Tag]] = deque()  # to be answered in their order
         self._orderly: asyncio.Task[None] | None = None
         self._identifying: asyncio.Task[None] | None = None
@@ -266,6 +268,7 @@ class Session(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard = self._loop.time()
+        self._quick = QUICK
         self._read += data
         self._advance()
 
@@ -371,6 +374,7 @@ class Session(asyncio.Protocol):
             self._run(self._answer(asked, tag), tag)
             return
         if self._orderly is None and isinstance(asked, QueryFrame) and (written := self._at_hand(asked)):
+            self._quick -= 1
             self._write(written)
             return
         self._waiting.append((asked, tag))
@@ -401,7 +405,7 @@ class Session(asyncio.Protocol):
     def _at_hand(self, frame: QueryFrame) -> bytes | None:
         """The answer that a question had before, if it is the answer still and nobody has to be waited for."""
         node = self._answering.current(frame.anchor_ref) if frame.anchor_ref else None
-        if node is None or self._known is None or self._has_shown or not self._writable.is_set():
+        if node is None or self._known is None or self._has_shown or not self._writable.is_set() or not self._quick:
             return None
         answer = self._answering.exchange.answer_at_hand(frame, self._asking_of(frame, self._known, node, {}))
         return self._written(answer.frame) if answer else None
