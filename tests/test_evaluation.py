@@ -93,9 +93,9 @@ def test_questions_are_read_from_lines(tmp_path: Path) -> None:
     file.write_text("\n\n".join(map(json.dumps, lines)))
 
     assert read_questions(file) == [
-        Judged("tea?", {"tea": 1, "drinks/black": 1}, (), f"{file}:1"),
-        Judged("more?", {"herbs": 2, "tea": 0}, ("tea?",), f"{file}:3"),
-        Judged("cocoa", {"cocoa": 1}, (), f"{file}:5"),
+        Judged("tea?", {"tea": 1, "drinks/black": 1}),
+        Judged("more?", {"herbs": 2, "tea": 0}, ("tea?",)),
+        Judged("cocoa", {"cocoa": 1}),
     ]
 
 
@@ -103,7 +103,7 @@ def test_questions_are_read_from_a_folder_as_benchmarks_have_it(tmp_path: Path) 
     (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "tea?"}\n{"_id": "q2", "text": "unjudged"}\n')
     (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\ttea\t2\nq1\tcocoa\t0\n")
 
-    assert read_questions(tmp_path) == [Judged("tea?", {"tea": 2, "cocoa": 0}, (), f"{tmp_path}/queries.jsonl:1")]
+    assert read_questions(tmp_path) == [Judged("tea?", {"tea": 2, "cocoa": 0})]
 
 
 @pytest.mark.parametrize(

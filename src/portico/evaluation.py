@@ -32,7 +32,6 @@ class Judged:
     text: str
     grades: Mapping[str, float]
     previous: tuple[str, ...] = ()
-    where: str = ""  # it was written
 
     @property
     def right(self) -> list[str]:
@@ -104,7 +103,7 @@ def _of_lines(path: Path) -> Iterator[Judged]:
         previous: Any = said.get("previous") or []
         if not text.strip() or not isinstance(previous, list):
             raise _wrong(where, "there is no question")
-        yield Judged(text, _grades(where, said.get("items")), tuple(map(str, cast("list[Any]", previous))), where)
+        yield Judged(text, _grades(where, said.get("items")), tuple(map(str, cast("list[Any]", previous))))
 
 
 def _grades(where: str, items: Any) -> dict[str, float]:
@@ -137,10 +136,10 @@ def _of_folder(folder: Path) -> Iterator[Judged]:
             if len(row) < 3 or not _is_number(row[-1]):
                 raise _wrong(where, "it is not question, item and score")
             graded.setdefault(row[0], {})[row[-2]] = float(row[-1])
-    for where, said in _objects(folder / QUERIES):
+    for _, said in _objects(folder / QUERIES):
         grades = graded.get(str(said.get("_id")), {})
         if any(grade > 0 for grade in grades.values()):
-            yield Judged(str(said.get("text", "")), grades, (), where)
+            yield Judged(str(said.get("text", "")), grades)
 
 
 def _is_number(text: str) -> bool:
