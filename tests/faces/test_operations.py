@@ -310,7 +310,7 @@ def test_every_error_has_its_status() -> None:
         409: {"Conflict", "AlreadyExists", "KeyInUse", "TaskFinished", "TaskCancelled"},
         410: {"FeedExpired"},
         412: {"VersionMismatch"},
-        413: {"TooLarge"},
+        413: {"TooLarge", "QueryTooLarge"},
         422: {"InvalidParams", "InvalidWorkflow"},
         429: {"RateLimited"},
         500: {"SiteError", "OperationFailed", "Interrupted", "ConfigError"},
