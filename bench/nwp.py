@@ -566,11 +566,17 @@ def speed(work: Callable[[], Any], seconds: float) -> float:
 
 # The table
 
+ABOUT = """Frames: a page has {page} records of {fields} fields. "write a page": of records that a node keeps written.
+"read a page": its records are read when they are wanted. A session: one frame of each kind, with all records read.
+Nodes: {rows:,} rows, asked over {connections} connections. Medians of at least {rounds} rounds; < is less than wanted.
+"""
+
 
 def show(name: str, pairs: list[list[float]], wanted: int | None) -> None:
     theirs, ours = (statistics.median(each) for each in zip(*pairs, strict=True))
     ratio = statistics.median(other / one for one, other in pairs)
-    print(f"{name:<54} {theirs:>9,.0f} {ours:>9,.0f} {ratio:>7.1f} {wanted or '':>7}", flush=True)
+    mark = " <" if wanted and ratio < wanted else ""
+    print(f"{name:<54} {theirs:>9,.0f} {ours:>9,.0f} {ratio:>7.1f} {wanted or '':>7}{mark}", flush=True)
 
 
 async def measure_nodes(sides: list[Side], rounds: int, seconds: float, connections: int) -> None:
@@ -599,6 +605,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--connections", type=int, default=8)
     given = parser.parse_args()
+    print(ABOUT.format(page=PAGE, fields=len(FIELDS), rows=ROWS, connections=given.connections, rounds=given.rounds))
     print(f"{'each second':<54} {'nps-lib':>9} {'Portico':>9} {'ratio':>7} {'wanted':>7}")
     measure_frames(given.rounds * 3, given.seconds / 10)
     with tempfile.TemporaryDirectory() as folder, nps_lib_process() as theirs, portico_process(Path(folder)) as ours:

@@ -52,6 +52,17 @@ async def test_an_answer_counts_by_the_places_of_its_right_items(bar: Parts) -> 
     assert [each.judged.grades for each in scores.worst(2)] == [{"cocoa": 1}, questions[2].grades]
 
 
+async def test_an_id_that_several_items_have_counts_once(bar: Parts) -> None:
+    await bar.store.declare(bar.config.collection("cups"))
+    await bar.store.write("cups", [Put("tea", {"name": "Green tea"})])
+    await bar.index.sync(await bar.store.head())
+
+    [result] = (await evaluate(bar.site, local_operator(), [Judged("green tea", {"tea": 1})])).results
+
+    assert {"drinks/tea", "cups/tea"} <= set(result.found)
+    assert (result.gain, result.recall) == (1, 1)
+
+
 async def test_only_so_many_items_count_and_only_of_the_named_collections(bar: Parts) -> None:
     question = [Judged("cheapest tea first", {"herbs": 1})]
 
@@ -88,14 +99,14 @@ def test_questions_are_read_from_lines(tmp_path: Path) -> None:
     lines: list[Any] = [
         {"question": "tea?", "items": ["tea", "drinks/black"]},
         {"query": "more?", "items": {"herbs": 2, "tea": 0}, "previous": ["tea?"]},
-        {"text": "cocoa", "items": "cocoa"},
+        {"text": "cocoa", "items": "http://127.0.0.1:8000/items/drinks/cocoa"},
     ]
     file.write_text("\n\n".join(map(json.dumps, lines)))
 
     assert read_questions(file) == [
         Judged("tea?", {"tea": 1, "drinks/black": 1}),
         Judged("more?", {"herbs": 2, "tea": 0}, ("tea?",)),
-        Judged("cocoa", {"cocoa": 1}),
+        Judged("cocoa", {"drinks/cocoa": 1}),
     ]
 
 
@@ -103,6 +114,9 @@ def test_questions_are_read_from_a_folder_as_benchmarks_have_it(tmp_path: Path) 
     (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "tea?"}\n{"_id": "q2", "text": "unjudged"}\n')
     (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\ttea\t2\nq1\tcocoa\t0\n")
 
+    assert read_questions(tmp_path) == [Judged("tea?", {"tea": 2, "cocoa": 0})]
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels.tsv").rename(tmp_path / "qrels" / "test.tsv")
     assert read_questions(tmp_path) == [Judged("tea?", {"tea": 2, "cocoa": 0})]
 
 
@@ -113,11 +127,11 @@ def test_questions_are_read_from_a_folder_as_benchmarks_have_it(tmp_path: Path) 
         ("[]", ":1: it is not a JSON object"),
         ('{"question": "a"', ":1: it is not a JSON object"),
         ('{"question": " ", "items": ["a"]}', ":1: there is no question"),
-        ('{"question": "a"}', ":1: its items are no list"),
+        ('{"question": "a"}', ":1: items is a list of refs"),
         ('{"question": "a", "items": []}', ":1: no item is right"),
         ('{"question": "a", "items": {"b": 0}}', ":1: no item is right"),
-        ('{"question": "a", "items": {"b": "good"}}', ":1: no item is right"),
-        ('{"question": "a", "items": ["b"], "previous": "c"}', ":1: there is no question"),
+        ('{"question": "a", "items": {"b": "good"}}', ":1: a grade is a number"),
+        ('{"question": "a", "items": ["b"], "previous": "c"}', ":1: previous is a list"),
     ],
 )
 def test_a_line_that_says_nothing_is_named(tmp_path: Path, line: str, why: str) -> None:
@@ -133,6 +147,9 @@ def test_a_line_that_says_nothing_is_named(tmp_path: Path, line: str, why: str) 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "qrels.tsv").write_text("q1\ttea\tvery\n")
     with pytest.raises(BadRequest, match=r"qrels.tsv:1: it is not question, item and score"):
+        read_questions(tmp_path)
+    (tmp_path / "qrels.tsv").unlink()
+    with pytest.raises(SourceError, match=r"qrels.tsv"):
         read_questions(tmp_path)
     with pytest.raises(SourceError, match="cannot be read"):
         read_questions(tmp_path / "nothing.jsonl")

@@ -350,12 +350,13 @@ async def test_nothing_is_renewed_that_is_not_good_and_nothing_twice(inn: Inn) -
 
 
 async def test_of_two_who_renew_one_certificate_at_once_one_does(inn: Inn) -> None:
-    raw = shown(await inn.certificate(days=1)).ident
+    raw = shown({**await inn.certificate(days=1), "metadata": "odd"}).ident
+    later = Authority(inn.config(), inn.store, Clock(inn.clock.now + 2))
 
-    done = await asyncio.gather(*(inn.authority.renew(raw) for _ in range(2)), return_exceptions=True)
+    done = await asyncio.gather(*(each.renew(raw) for each in (later, inn.authority)), return_exceptions=True)
 
     assert sorted(type(each).__name__ for each in done) == ["Conflict", "Issued"]
-    assert sum(each.revoked is None for each in await inn.store.keys()) == 1
+    assert sum(each.revoked is None and each.until is None for each in await inn.store.keys()) == 1
 
 
 async def test_a_certificate_without_a_record_counts_for_nothing(inn: Inn) -> None:

@@ -13,7 +13,7 @@ import typer
 
 from portico.catalog import nearest_hint
 from portico.config import Config
-from portico.errors import AlreadyExists, ConfigError
+from portico.errors import AlreadyExists, ConfigError, SiteError
 from portico.options import JsonOption, SiteOption, StoreOption, danger_named, opened_store, trust_named
 from portico.terminal import err, out, plain, print_json
 
@@ -189,26 +189,33 @@ def renew_agent(
 ) -> None:
     """Renew the certificate of an agent, from seven days before it expires.
 
-    The new one is for the same name, key and rights, for as long again. It takes the place of the file; the old one is
-    good for an hour more, so that the agent can change over. The private key stays as it is.
+    The new one is for the same name, key and rights, for as long again. It takes the place of the file, or is only
+    printed with --json. The old one is good for an hour more, so that the agent can change over. The private key stays.
 
         portico keys renew importer.json
     """
     config = _config(context, site, store)
     target = out or file
-    if out and not as_json:
-        _check_absent(out)
+    written = _read(file)
+    # Nothing is renewed that then could not be written. Whoever reads it meanwhile has the one or the other, whole.
+    beside = target.with_name(f".{target.name}.new")
+    if not as_json:
+        if out:
+            _check_absent(out)
+        _write(beside, "", 0o600, says=False)
 
     async def work() -> "Issued":
         async with _authority(config) as authority:
-            return await authority.renew(_read(file))
+            return await authority.renew(written)
 
-    issued = asyncio.run(work())
+    try:
+        issued = asyncio.run(work())
+    except SiteError:
+        beside.unlink(missing_ok=True)
+        raise
     if as_json:
         print_json({"id": issued.key.id, "certificate": issued.certificate})
         return
-    # Whoever reads it meanwhile has the one or the other, whole.
-    beside = target.with_name(f".{target.name}.new")
     _write(beside, _text(issued.certificate), 0o600, says=False)
     beside.replace(target)
     _say(f"Wrote {target}")

@@ -801,7 +801,8 @@ def list_keys(site: SiteOption = None, store: StoreOption = None, as_json: JsonO
     if as_json:
         print_json(rows)
     else:
-        show_table(rows, ["id", "name", "scopes", "danger", "trust", "expires", "revoked"])
+        renewed = ["until"] if any(row["until"] for row in rows) else []
+        show_table(rows, ["id", "name", "scopes", "danger", "trust", "expires", *renewed, "revoked"])
 
 
 @keys.command("revoke")
@@ -840,4 +841,5 @@ def _shown_key(key: Any) -> dict[str, Any]:
         "created": key.created.isoformat(timespec="seconds"),
         "expires": key.expires.isoformat(timespec="seconds") if key.expires else None,
         "revoked": key.revoked.isoformat(timespec="seconds") if key.revoked else None,
+        "until": key.until.isoformat(timespec="seconds") if key.until else None,
     }

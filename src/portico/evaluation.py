@@ -1,27 +1,29 @@
 """How well a site answers, by questions whose right items are known. Asks as anybody would, and changes nothing."""
 
-import csv
+import asyncio
 import math
 import statistics
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from portico.ask.events import Event, Found
 from portico.calls import Ask, Caller, Retrieval
-from portico.errors import BadRequest, SourceError, UnknownItem
+from portico.errors import BadRequest, RateLimited, SourceError, UnknownItem
 from portico.items import Item
 from portico.site import Site
 
-QUERIES, JUDGEMENTS = "queries.jsonl", "qrels.tsv"  # of a folder as retrieval benchmarks have it
+QUERIES = "queries.jsonl"  # of a folder as retrieval benchmarks have it
+JUDGEMENTS = ("qrels.tsv", "qrels/test.tsv", "qrels/dev.tsv", "qrels/train.tsv")  # the first that is there
 MAX_QUESTIONS: Final = 100_000
 WORDS: Final = ("question", "query", "text")  # how a line may call what is asked
 
+T = TypeVar("T")
 Told: TypeAlias = Callable[[int], None]  # how many questions were asked
 
 
@@ -101,24 +103,33 @@ def _of_lines(path: Path) -> Iterator[Judged]:
     for where, said in _objects(path):
         text = next((said[name] for name in WORDS if isinstance(said.get(name), str)), "")
         previous: Any = said.get("previous") or []
-        if not text.strip() or not isinstance(previous, list):
+        if not text.strip():
             raise _wrong(where, "there is no question")
+        if not isinstance(previous, list):
+            raise _wrong(where, "previous is a list of questions")
         yield Judged(text, _grades(where, said.get("items")), tuple(map(str, cast("list[Any]", previous))))
 
 
 def _grades(where: str, items: Any) -> dict[str, float]:
     match items:
         case str():
-            return {items: 1.0}
+            graded = {items: 1.0}
         case [*_]:
             graded = dict.fromkeys(map(str, cast("list[Any]", items)), 1.0)
         case {}:
             graded = cast("dict[str, Any]", items)
         case _:
-            raise _wrong(where, "its items are no list")
-    if not graded or not all(_is_grade(each) for each in graded.values()) or not any(graded.values()):
+            raise _wrong(where, "items is a list of refs, or an object with a grade for each")
+    if not all(_is_grade(each) for each in graded.values()):
+        raise _wrong(where, "a grade is a number from 0 on")
+    if not any(graded.values()):
         raise _wrong(where, "no item is right")
-    return {ref: float(grade) for ref, grade in graded.items()}
+    return {_ref(name): float(grade) for name, grade in graded.items()}
+
+
+def _ref(name: str) -> str:
+    """An item as the site calls it, also where its address was written down."""
+    return name.rpartition("/items/")[2]
 
 
 def _is_grade(value: Any) -> bool:
@@ -127,14 +138,15 @@ def _is_grade(value: Any) -> bool:
 
 def _of_folder(folder: Path) -> Iterator[Judged]:
     """Questions without a judgement are left out, as they say nothing of how well they are answered."""
+    path = next((folder / name for name in JUDGEMENTS if (folder / name).exists()), folder / JUDGEMENTS[0])
     graded: dict[str, dict[str, float]] = {}
-    with (folder / JUDGEMENTS).open(encoding="utf-8", newline="") as lines:
-        for number, row in enumerate(csv.reader(lines, delimiter="\t"), 1):
-            where = f"{folder / JUDGEMENTS}:{number}"
-            if number == 1 and row[-1:] == ["score"]:
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            row = line.split()
+            if not row or (number == 1 and row[-1] == "score"):
                 continue
-            if len(row) < 3 or not _is_number(row[-1]):
-                raise _wrong(where, "it is not question, item and score")
+            if len(row) not in {3, 4} or not _is_number(row[-1]):
+                raise BadRequest(f"{path}:{number}: it is not question, item and score")
             graded.setdefault(row[0], {})[row[-2]] = float(row[-1])
     for _, said in _objects(folder / QUERIES):
         grades = graded.get(str(said.get("_id")), {})
@@ -188,10 +200,19 @@ async def evaluate(
             judged.text, within, previous=judged.previous, limit=depth, retrieval=by, may_clarify=False, may_act=False
         )
         started = time.perf_counter()
-        found = await _found(site, ask, caller)
+        found = await _patiently(lambda ask=ask: _found(site, ask, caller))
         results.append(_result(judged, found, depth, time.perf_counter() - started))
         told(len(results))
     return Scores(by, depth, results)
+
+
+async def _patiently(work: Callable[[], Awaitable[T]]) -> T:
+    """Do something, and again when a caller who has asked too much may."""
+    while True:
+        try:
+            return await work()
+        except RateLimited as error:
+            await asyncio.sleep(float(error.details.get("retry_after", 1)))
 
 
 async def _found(site: Site, ask: Ask, caller: Caller) -> list[Item]:
@@ -204,7 +225,7 @@ async def _found(site: Site, ask: Ask, caller: Caller) -> list[Item]:
 
 
 def _result(judged: Judged, found: Sequence[Item], depth: int, seconds: float) -> Result:
-    graded = [_grade(judged.grades, item) for item in found[:depth]]
+    graded = list(_graded(judged.grades, found[:depth]))
     ideal = _discounted(sorted(judged.grades.values(), reverse=True)[:depth])
     first = next((place for place, grade in enumerate(graded, 1) if grade > 0), None)
     return Result(
@@ -217,8 +238,13 @@ def _result(judged: Judged, found: Sequence[Item], depth: int, seconds: float) -
     )
 
 
-def _grade(grades: Mapping[str, float], item: Item) -> float:
-    return max(grades.get(item.ref, 0.0), grades.get(item.id, 0.0))
+def _graded(grades: Mapping[str, float], found: Iterable[Item]) -> Iterator[float]:
+    """How good each item is. An id may be of several items, of which the first counts."""
+    seen: set[str] = set()
+    for item in found:
+        name = item.ref if item.ref in grades else item.id
+        yield 0.0 if name in seen else grades.get(name, 0.0)
+        seen.add(name)
 
 
 def _discounted(grades: Iterable[float]) -> float:
@@ -231,7 +257,7 @@ async def unknown_items(site: Site, caller: Caller, questions: Iterable[Judged])
     missing: list[str] = []
     for ref in dict.fromkeys(ref for judged in questions for ref in judged.right):
         try:
-            await site.item(ref, caller)
+            await _patiently(lambda ref=ref: site.item(ref, caller))
         except UnknownItem:
             missing.append(ref)
     return missing

@@ -18,7 +18,6 @@ APPROVE = "approve"  # may confirm what others want to do; no other scope includ
 RESOURCES = ("", "/mcp", "/a2a", "/ask")  # what an access token may be for: the site, or one of its doors
 MAX_SUBJECT = 100
 MAX_NAME = 80
-CLOCKS_DIFFER = timedelta(minutes=1)  # by so much at most, on the machines of a site
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +31,15 @@ class Key:
     danger: Danger
     created: datetime
     expires: datetime | None = None
-    revoked: datetime | None = None  # from when on, which may lie ahead
+    revoked: datetime | None = None  # whenever that was: it counts at once
     trust: Trust = Trust.VALIDATED
+    until: datetime | None = None  # that it is good beside another, which has taken its place
 
     def is_valid(self, now: datetime) -> bool:
-        return not self.is_revoked(now) and (self.expires is None or now < self.expires)
+        return not self.is_withdrawn(now) and (self.expires is None or now < self.expires)
 
-    def is_revoked(self, now: datetime) -> bool:
-        """Whether it is, or will be before the clocks of all machines have come so far."""
-        return self.revoked is not None and self.revoked <= now + CLOCKS_DIFFER
+    def is_withdrawn(self, now: datetime) -> bool:
+        return self.revoked is not None or (self.until is not None and self.until <= now)
 
 
 def make_key(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
 import typer
 
 from portico.config import Config
+from portico.errors import ConfigError
 from portico.options import JsonOption, KeyOption, SiteOption, StoreOption, caller_of
 from portico.terminal import Bar, err, out, plain, print_json, show_table
 
@@ -60,12 +61,13 @@ def evaluate(
     if as_json:
         print_json([{**_means(each), "results": [_shown(result) for result in each.results]} for each in scores])
     else:
-        names = {"gain": f"nDCG@{limit}", "recall": f"recall@{limit}"}
+        names = {"ndcg": f"nDCG@{limit}", "recall": f"recall@{limit}"}
         rows = [{names.get(name, name): value for name, value in _means(each).items()} for each in scores]
         show_table(rows, rows[0])
         for each in scores[0].worst(worst):
             _show(each)
     if least is not None and scores[0].gain < least:
+        err.print(f"nDCG is {scores[0].gain:.3f} by {scores[0].by}; {least:g} is the least", highlight=False)
         raise typer.Exit(1)
 
 
@@ -86,6 +88,7 @@ async def _evaluated(
         caller = await caller_of(parts, api_key)
         for name in collections:
             parts.site.catalog.collection(name)  # raises if there is none
+        ways = _possible(ways, parts.site.finds_by_meaning)
         _warn(await unknown_items(parts.site, caller, asked))
         scores: list[Scores] = []
         for way in ways:
@@ -95,6 +98,15 @@ async def _evaluated(
                     await evaluate(parts.site, caller, asked, by=way, depth=depth, collections=collections, told=told)
                 )
         return scores
+
+
+def _possible(ways: "Sequence[Retrieval]", by_meaning: bool) -> "Sequence[Retrieval]":
+    """A site without an embedder finds by words alone, whatever it is asked for: that is no comparison."""
+    if by_meaning or "vectors" not in ways:
+        return ways
+    if len(ways) == 1:
+        raise ConfigError("This site finds nothing by meaning", hint="Name an embedder in [search], or use --by text.")
+    return ("text",)
 
 
 def _progress(bar: Bar, total: int) -> Callable[[int], None]:
@@ -111,7 +123,7 @@ def _warn(missing: Sequence[str]) -> None:
 def _means(scores: "Scores") -> dict[str, Any]:
     return {
         "by": scores.by,
-        "gain": round(scores.gain, 3),
+        "ndcg": round(scores.gain, 3),
         "recall": round(scores.recall, 3),
         "first": round(scores.first, 3),
         "ms": round(scores.seconds * 1000, 1),
@@ -120,8 +132,8 @@ def _means(scores: "Scores") -> dict[str, Any]:
 
 
 def _shown(result: "Result") -> dict[str, Any]:
-    gain = round(result.gain, 3)
-    return {"question": result.judged.text, "gain": gain, "found": result.found, "items": result.judged.grades}
+    means = {"ndcg": round(result.gain, 3), "recall": round(result.recall, 3), "first": round(result.first, 3)}
+    return {"question": result.judged.text, **means, "found": result.found, "items": result.judged.grades}
 
 
 def _show(result: "Result") -> None:

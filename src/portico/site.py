@@ -15,7 +15,6 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from portico import errors
 from portico.ask.events import Did, Event, Failed, Finished, Promised, Understood
 from portico.ask.pipeline import Asker, Manners, Pipeline
 from portico.ask.record import recorded, replayed
@@ -25,7 +24,6 @@ from portico.config import Safety
 from portico.errors import (
     BadRequest,
     KeyInUse,
-    OperationFailed,
     RateLimited,
     SiteError,
     TaskCancelled,
@@ -51,7 +49,7 @@ from portico.search import Finder
 from portico.store import Kept
 from portico.subscriptions import Following, Subscribe, Subscriptions
 from portico.supervision import LOOP, supervision
-from portico.tasks import Handle, Tasks
+from portico.tasks import Handle, Tasks, error_of
 from portico.tokens import seal, unseal
 from portico.transcripts import Transcripts
 from portico.workflows import RUN, Ran, Workflow, Workflows
@@ -569,15 +567,6 @@ def _forgetful(event: Event, ask: Ask, caller: Caller) -> Event:
     if isinstance(event, Understood) and ask.remember and caller.is_anonymous:
         return replace(event, ignored=(*event.ignored, "meta.remember"))
     return event
-
-
-def error_of(task: Task) -> SiteError:
-    """What a task failed with, as it was raised."""
-    if task.state == TaskState.CANCELLED:
-        return TaskCancelled("This was cancelled", task=task.id)
-    told = task.error or {}
-    kind = getattr(errors, str(told.get("error")), OperationFailed)
-    return kind(str(told.get("message", "")), hint=told.get("hint"), **told.get("details", {}))
 
 
 def _concerns(test: Test, change: Change) -> bool:

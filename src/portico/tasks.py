@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar, get_args
 from uuid import uuid4
 
+from portico import errors
 from portico.calls import Call, Caller, Priority, Task, TaskState
 from portico.catalog import Operation
 from portico.errors import (
@@ -22,6 +23,7 @@ from portico.errors import (
     OperationFailed,
     RateLimited,
     SiteError,
+    TaskCancelled,
     TaskFinished,
     TimedOut,
     Unavailable,
@@ -416,6 +418,15 @@ def _check(call: Call) -> None:
     for what, text, limit in (("request", call.request, MAX_REQUEST), ("callback", call.callback, MAX_CALLBACK)):
         if len(text) > limit or text_problem(text):
             raise InvalidParams(f"The {what} of a task has at most {limit} ordinary characters", limit=limit)
+
+
+def error_of(task: Task) -> SiteError:
+    """What a task failed with, as it was raised."""
+    if task.state == TaskState.CANCELLED:
+        return TaskCancelled("This was cancelled", task=task.id)
+    told = task.error or {}
+    kind = getattr(errors, str(told.get("error")), OperationFailed)
+    return kind(str(told.get("message", "")), hint=told.get("hint"), **told.get("details", {}))
 
 
 def shown_id(id: str) -> str:

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, Meta
 
 from portico import errors
-from portico.calls import Call, Caller, Outcome, Task
+from portico.calls import Call, Caller, Outcome, Task, TaskState
 from portico.catalog import Catalog, Kind, Operation
 from portico.errors import (
     Forbidden,
@@ -30,7 +30,8 @@ from portico.errors import (
 )
 from portico.expressions import MAX_CONDITION, Path, parse_condition, parse_path
 from portico.operations import Context
-from portico.safety.gate import Gate
+from portico.safety.gate import MAX_KEY, Gate
+from portico.tasks import error_of
 
 RUN = "run_workflow"
 INPUT = "input"  # names the input of a workflow beside the results of its steps
@@ -89,7 +90,7 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             "of several paths the results are a list"
         ),
     ] = {}
-    key: Annotated[str, Meta(description="An idempotency key of this operation", max_length=256)] = ""
+    key: Annotated[str, Meta(description="An idempotency key of this operation", max_length=MAX_KEY)] = ""
     timeout: Seconds | None = None
     retries: Retries = Retries()
     condition: Annotated[
@@ -447,14 +448,25 @@ class Level:
             async with self.run.slots:
                 outcome = await self.site.call(call, self.run.context.caller)
         except KeyInUse as error:
-            if not once or error.details.get("key") != once:
+            if step.key or not once or error.details.get("key") != once:
                 raise
             raise Interrupted(
                 f"The server stopped while {step.operation} was running; how far it came is not known",
                 operation=step.operation,
                 hint="See what it has done, and run what is left.",
             ) from error
-        return cast("Outcome", outcome).result
+        return _given(outcome)
+
+
+def _given(outcome: Outcome | Task) -> Any:
+    """What a call gave. Its key may stand for a task that was begun before, which has to be done."""
+    if isinstance(outcome, Outcome):
+        return outcome.result
+    if not outcome.state.is_final:
+        raise KeyInUse("A task with this idempotency key is still running", task=outcome.id)
+    if outcome.state is not TaskState.COMPLETED:
+        raise error_of(outcome)
+    return outcome.result
 
 
 def _at(text: str, param: str, data: Mapping[str, Any]) -> Any:

@@ -72,7 +72,7 @@ def test_a_certificate_is_renewed_in_its_place(inn: Portico, tmp_path: Path) -> 
     assert len({each["serial"] for each in (old, new, newer)}) == 3
     assert old["pub_key"] == new["pub_key"] == newer["pub_key"]
     assert sorted(path.name for path in tmp_path.glob("*ann*")) == ["ann.json", "ann.key"]
-    assert sum(each["revoked"] is None for each in inn("keys", "list", "--json").json) == 1
+    assert sum(each["until"] is None for each in inn("keys", "list", "--json").json) == 1
 
 
 def test_what_cannot_be_renewed_stays_as_it_is(inn: Portico, tmp_path: Path) -> None:
@@ -80,11 +80,17 @@ def test_what_cannot_be_renewed_stays_as_it_is(inn: Portico, tmp_path: Path) -> 
     before = (tmp_path / "ann.json").read_text()
 
     early, missing = inn("keys", "renew", "ann.json"), inn("keys", "renew", "bob.json")
+    inn("keys", "agent", "cid", "--days", "1")
+    (tmp_path / "file").touch()
+    unwritten = inn("keys", "renew", "cid.json", "--out", "file/cid.json")
+    printed = inn("keys", "renew", "cid.json", "--json").json
 
-    assert (early.code, missing.code) == (2, 2)
+    assert (early.code, missing.code, unwritten.code) == (2, 2, 2)
+    assert printed["certificate"]["serial"] != json.loads((tmp_path / "cid.json").read_text())["serial"]
+    assert [path.name for path in tmp_path.glob(".*.new")] == []
     assert "within 7 days of its end" in early.err
     assert (tmp_path / "ann.json").read_text() == before
-    assert len(inn("keys", "list", "--json").json) == 1
+    assert len(inn("keys", "list", "--json").json) == 3
 
 
 def test_nothing_is_issued_over_another_certificate(inn: Portico, tmp_path: Path) -> None:

@@ -496,22 +496,25 @@ async def test_a_key_is_found_by_its_digest_until_it_is_revoked(store: Store) ->
     assert await store.revoke_key(key.id, NOW) is True
     assert await store.find_key(key.digest) == replace(key, revoked=NOW)
     assert await store.revoke_key(key.id, NOW) is False
-    assert await store.revoke_key(key.id, NOW + timedelta(hours=1)) is False
     assert await store.revoke_key("nope", NOW) is False
 
 
-async def test_a_key_that_ends_later_can_be_ended_sooner(store: Store) -> None:
-    _, key = make_key("Ann", [], Danger.SAFE, None, NOW)
+async def test_another_takes_the_place_of_a_key_once_and_it_can_still_be_revoked(store: Store) -> None:
+    (_, key), (_, gone) = (make_key(name, [], Danger.SAFE, None, NOW) for name in ("Ann", "Bob"))
+    until, sooner = NOW + timedelta(hours=1), NOW + timedelta(minutes=59)
     await store.add_key(key)
+    await store.add_key(gone)
+    await store.revoke_key(gone.id, NOW)
 
-    assert await store.revoke_key(key.id, NOW + timedelta(hours=1)) is True
+    taken = await asyncio.gather(*(store.supersede_key(key.id, at) for at in (until, sooner, until)))
     ending = await store.key(key.id)
-    assert await store.revoke_key(key.id, NOW) is True
 
-    assert ending == replace(key, revoked=NOW + timedelta(hours=1))
-    assert ending.is_valid(NOW)
-    assert not ending.is_valid(NOW + timedelta(minutes=59))  # the clocks of other machines may be ahead
-    assert await store.key(key.id) == replace(key, revoked=NOW)
+    assert sorted(taken) == [False, False, True]
+    assert ending == replace(key, until=ending.until)
+    assert [ending.is_valid(NOW), ending.is_valid(until)] == [True, False]
+    assert [await store.supersede_key(id, until) for id in (key.id, gone.id, "nope")] == [False] * 3
+    assert await store.revoke_key(key.id, until) is True
+    assert not (await store.key(key.id)).is_valid(NOW)  # whatever the clock of who revoked it says
 
 
 # Moving

@@ -14,7 +14,7 @@ from portico.ask.phrases import LANGUAGES, phrases, read_range
 from portico.ask.reading import Finding, Quantity, When, Without, read, read_value
 from portico.calls import Ask
 from portico.catalog import FieldType, instant, seconds
-from portico.errors import InvalidQuery
+from portico.errors import InvalidQuery, QueryTooLarge
 from portico.index.text import fold
 from portico.query import EVERYTHING, And, Condition, Filter, Or, parse_filter
 
@@ -283,6 +283,8 @@ def _range_filter(fields: Fields, path: str, value: Mapping[str, Any]) -> Filter
     if any(key.startswith("$") for key in value):
         try:
             return parse_filter({path: dict(value)})
+        except QueryTooLarge:
+            raise
         except InvalidQuery:
             return None
     low = next((end for key in _LEAST if (end := _end(fields, path, value.get(key))) is not None), None)

@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from portico.catalog import Danger, Trust
 from portico.config import Config
 from portico.errors import BadRequest, ConfigError, Conflict, UntrustedIssuer
-from portico.identity import CLOCKS_DIFFER, Key, check_scope
+from portico.identity import Key, check_scope
 from portico.nip import (
     ALGORITHM,
     EXPIRED,
@@ -87,7 +87,7 @@ class Register:
     """What was issued, as it is told to others."""
 
     by_name: Mapping[str, Sequence[Key]]
-    revoked: Sequence[Key]
+    withdrawn: Sequence[Key]
 
 
 class Authority:
@@ -154,9 +154,9 @@ class Authority:
             raise UntrustedIssuer(f"{self.nid} has not issued this certificate", hint="Renew it where it was issued.")
         certificate.check_time(now)
         record = await self._store.find_key(certificate.digest)
-        if record is None or record.is_revoked(now):
+        if record is None or record.is_withdrawn(now):
             raise revoked_by(self.nid)
-        if record.revoked:
+        if record.until:
             raise Conflict(f"The certificate of {record.name} was renewed already", hint="Use the new one.")
         if now < certificate.expires - RENEWAL:
             opens = timestamp(certificate.expires - RENEWAL)
@@ -164,12 +164,18 @@ class Authority:
                 f"A certificate is renewed within {RENEWAL.days} days of its end: this one from {opens} on"
             )
         said = msgspec.json.decode(raw, type=dict[str, Any])
+        metadata: Any = said.get("metadata")  # not signed: it may be anything
         lifetime = certificate.expires - certificate.issued
         wanted = _Wanted(
-            record.name, said["pub_key"], tuple(said["capabilities"]), said["scope"], lifetime, said.get("metadata")
+            record.name,
+            said["pub_key"],
+            tuple(said["capabilities"]),
+            said["scope"],
+            lifetime,
+            cast("dict[str, Any]", metadata) if isinstance(metadata, dict) else None,
         )
         issued = await self._issued(wanted, Rights(record.scopes, record.danger, record.trust))
-        if not await self._store.revoke_key(record.id, now + OVERLAP + CLOCKS_DIFFER):
+        if not await self._store.supersede_key(record.id, now + OVERLAP):
             await self._store.revoke_key(issued.key.id, now)
             raise Conflict(f"The certificate of {record.name} was renewed or revoked meanwhile")
         return issued
@@ -219,7 +225,7 @@ class Authority:
         good = [each for each in records if each.is_valid(now) and each.expires]
         if not good:
             last = max(records, key=lambda each: each.created, default=None)
-            code = UNKNOWN if last is None else REVOKED if last.is_revoked(now) else EXPIRED
+            code = UNKNOWN if last is None else REVOKED if last.is_withdrawn(now) else EXPIRED
             return {"valid": False, "nid": nid, "error_code": code}
         newest = max(good, key=lambda each: each.created)
         expires = timestamp(newest.expires or now)
@@ -229,9 +235,11 @@ class Authority:
         """The list of revoked certificates that would be good otherwise, signed (RFC 8785, without the signature)."""
         now = datetime.fromtimestamp(self._clock(), UTC)
         entries = [
-            {"nid": each.name, "serial": f"0x{each.id}", "revoked_at": timestamp(each.revoked), "reason": "revoked"}
-            for each in (await self._records()).revoked
-            if each.revoked and each.is_revoked(now) and each.expires and each.expires > now
+            {"nid": each.name, "serial": f"0x{each.id}", "revoked_at": timestamp(at), "reason": reason}
+            for each in (await self._records()).withdrawn
+            if each.is_withdrawn(now) and each.expires and each.expires > now
+            for at, reason in [(each.revoked, "revoked") if each.revoked else (each.until, "superseded")]
+            if at
         ]
         body = {"issued_by": self.nid, "issued_at": timestamp(now), "entries": entries}
         return {**body, "signature": sign(self._key, rfc8785.dumps(cast("Any", body)))}
@@ -239,7 +247,7 @@ class Authority:
     async def rights(self, certificate: Certificate) -> Rights:
         """What the holder may do here. A certificate that has no record any more is as good as revoked."""
         record = await self._store.find_key(certificate.digest)
-        if record is None or record.is_revoked(datetime.fromtimestamp(self._clock(), UTC)):
+        if record is None or record.is_withdrawn(datetime.fromtimestamp(self._clock(), UTC)):
             raise revoked_by(self.nid)
         return Rights(record.scopes, record.danger, record.trust)
 
@@ -312,7 +320,8 @@ def _register(keys: Iterable[Key]) -> Register:
     for each in keys:
         if each.digest.startswith(RECORD):
             by_name[each.name].append(each)
-    return Register(by_name, [each for records in by_name.values() for each in records if each.revoked])
+    withdrawn = [each for records in by_name.values() for each in records if each.revoked or each.until]
+    return Register(by_name, withdrawn)
 
 
 def _derived(secret: bytes, label: bytes) -> Ed25519PrivateKey:

@@ -329,8 +329,10 @@ class Store(Protocol):
 
     async def keys(self) -> list[Key]: ...
 
-    async def revoke_key(self, id: str, at: datetime) -> bool:
-        """Let a key end at a time. False if there is none, or it ends by then already."""
+    async def revoke_key(self, id: str, at: datetime) -> bool: ...
+
+    async def supersede_key(self, id: str, until: datetime) -> bool:
+        """Let a key be good until then, beside the one that takes its place. Of several who try, one does."""
         ...
 
     # Safety: cases, and the trail of what was decided

@@ -92,7 +92,13 @@ def decode_key(raw: str, revoked: int | None) -> Key:
         expires=datetime.fromisoformat(stored["expires"]) if stored["expires"] else None,
         revoked=moment(revoked) if revoked is not None else None,
         trust=Trust(stored.get("trust", Trust.VALIDATED)),
+        until=datetime.fromisoformat(stored["until"]) if stored.get("until") else None,
     )
+
+
+def superseded(key: Key, until: datetime) -> Key | None:
+    """The same once another has taken its place; None if one has already, or it was revoked."""
+    return None if key.revoked or key.until else replace(key, until=until)
 
 
 class Overtaken(Exception):

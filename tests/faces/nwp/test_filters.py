@@ -264,6 +264,8 @@ async def test_no_depth_breaks_the_node(client: httpx.AsyncClient, opened: bytes
         "(a?)*",
         "(ab?)+",
         "(a??b)*",
+        "((a)?)*",
+        "((a)?b)+",
     ],
 )
 async def test_an_unsafe_pattern_is_refused_before_anything_is_matched(client: httpx.AsyncClient, pattern: str) -> None:

@@ -122,16 +122,26 @@ async def test_a_key_counts_at_every_node_that_has_the_action(inn: Inn, tmp_path
             }.items()
         }
 
+        long = {"action_id": "site.wait_long", "idempotency_key": "c"}
+        failing = {"action_id": "site.close_house", "idempotency_key": "d", "async": True}
+        elsewhere = {**said, "params": {"room": "cellar"}, "idempotency_key": "a"}
+        await client.post("/nwp/operations/invoke", json={**long, "async": True})
+        await finished(client, (await client.post("/nwp/operations/invoke", json=failing)).json())
+        refused = [(await client.post("/nwp/gateway/invoke", json=each)).json() for each in (long, elsewhere)]
+        failed = await finished(client, (await client.post("/nwp/gateway/invoke", json=failing)).json())
+
     assert [len(set(each)) for each in numbers.values()] == [1, 1]
     assert numbers["a"] != numbers["b"]
+    assert [each["error"] for each in refused] == ["NWP-ACTION-IDEMPOTENCY-CONFLICT"] * 2
+    assert failed["status"] == "failed"
 
 
-@requirement("nwp:gateway:timeouts", "nwp:gateway:mapping", "nwp:gateway:delegation")
+@requirement("nwp:gateway:timeouts", "nwp:gateway:mapping", "nwp:gateway:delegation", "nwp:gateway:resubmitted")
 async def test_a_task_may_say_how_long_and_how_far_and_map_several_results(inn: Inn, tmp_path: Path) -> None:
     rooms = [{"id": id, "action": "rooms.get", "params": {"id": id}} for id in ("attic", "garden")]
     both = {"id": "both", "action": "site.name_rooms", "input_from": ["attic", "garden"]}
     mapped = [*rooms, {**both, "input_mapping": {"names": ["$.attic.name", "$.garden.name"]}}]
-    slow = [{"id": "slow", "action": "site.wait_long", "timeout_ms": 50, "retry_policy": {"max_retries": 0}}]
+    slow = [{"id": "invoke", "action": "site.wait_long", "timeout_ms": 50, "retry_policy": {"max_retries": 0}}]
     async with house(inn, tmp_path) as parts, asking(parts) as client:
         named = await finished(client, (await sent(client, "t1", mapped)).json())
         step = await finished(client, (await sent(client, "t2", slow)).json())
@@ -139,15 +149,17 @@ async def test_a_task_may_say_how_long_and_how_far_and_map_several_results(inn: 
             client, (await sent(client, "t3", [{**slow[0], "timeout_ms": None}], timeout_ms=50)).json()
         )
         deep = [await sent(client, f"d{depth}", rooms[:1], delegate_depth=depth) for depth in (2, 3)]
-        other = await sent(client, "t4", [{**rooms[0], "action": "nwp://localhost/gateway/invoke?action=rooms.get"}])
-        timed = await finished(client, (await invoked(client, "site.wait_long", timeout_ms=50, **{"async": True}))[1])
+        begun = (await sent(client, "t4", [{"id": "invoke", "action": "site.wait_long"}])).json()
+        stopped = {"action_id": "system.task.cancel", "params": {"task_id": "t4"}}
+        assert (await client.post("/nwp/gateway/invoke", json=stopped)).status_code == 200
+        await finished(client, begun)
+        again = await sent(client, "t4", [{"id": "invoke", "action": "site.wait_long"}])
 
     assert named["result"] == {"names": ["The attic", "Garden room"]}
     assert [each["error"]["code"] for each in (step, whole)] == ["NOP-DELEGATE-TIMEOUT", "NOP-TASK-TIMEOUT"]
     assert [each.status_code for each in deep] == [202, 400]
     assert deep[1].json()["error"] == "NOP-DELEGATE-CHAIN-TOO-DEEP"
-    assert other.status_code == (202 if parts.config.server.url == "" else 404)
-    assert timed["status"] == "failed"
+    assert (again.status_code, again.json()["error"]) == (409, "NOP-TASK-CANCELLED")
 
 
 @requirement("nwp:gateway:outcome")

@@ -304,7 +304,14 @@ async def test_reading_and_acting_need_a_capability_each_and_acting_has_two_name
         for each in ("nwp:action", "nwp:invoke")
     ]
 
-    assert [reads[door].status_code for door in ("query", "stream", "subscribe")] == [200] * 3
+    streams = [
+        await showing(nobody, await issued(parts, capabilities=["nwp:query", each])).post("rooms/stream")
+        for each in ("nwp:stream", "ncp:stream")
+    ]
+
+    assert [reads[door].status_code for door in ("query", "stream", "subscribe")] == [200, 403, 200]
+    assert code(reads["stream"]) == MISSING
+    assert [each.status_code for each in streams] == [200, 200]
     assert [code(reads[door]) for door in ("invoke", "status", "poll")] == [MISSING] * 3
     for each in acts:
         assert [code(each[door]) for door in ("query", "stream", "subscribe")] == [MISSING] * 3

@@ -1,6 +1,7 @@
 """ActionFrames to calls and tasks, and what came of them to frames. Also asks how tasks are, and cancels them."""
 
 import asyncio
+import hashlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -34,11 +35,12 @@ from portico.faces.nwp.failures import (
 )
 from portico.faces.nwp.feeds import moment
 from portico.faces.nwp.frames import AcceptedFrame, ActionFrame, CapsFrame, TaskFrame, Tier, encode_value
-from portico.faces.nwp.gateway import ONE_STEP, one_step, traced, workflow_of
+from portico.faces.nwp.gateway import one_step, traced, workflow_of
 from portico.faces.nwp.nodes import GATEWAY, INVOKE, TASK_CANCEL, TASK_STATUS, WORKFLOW, Action
 from portico.limits import check_payload
 from portico.operations import checked_params
-from portico.site import MAX_TIMEOUT, error_of
+from portico.site import MAX_TIMEOUT
+from portico.tasks import error_of
 
 TASK_REF: Final = "nps:system:task:status"
 CANCEL_REF: Final = "nps:system:task:cancel"
@@ -143,7 +145,8 @@ class Actions:
         # A key belongs to one action, and here all calls are of the same operation. The step has it, too: so it is done
         # once, whichever node it is invoked at.
         keyed = {**steps, "steps": [{**each, "key": call.key} for each in steps["steps"]]}
-        return replace(call, operation=WORKFLOW, params=keyed, run="later", key=f"{action.id}:{call.key}")
+        key = f"{action.id}:{hashlib.sha256(call.key.encode(errors='surrogatepass')).hexdigest()}"
+        return replace(call, operation=WORKFLOW, params=keyed, run="later", key=key)
 
     def _steps(self, frame: TaskFrame, asking: Asking) -> Mapping[str, Any]:
         def check(action: Action) -> None:
@@ -210,8 +213,9 @@ class Actions:
             frame.params or {},
             "later" if frame.is_async else "now",
             frame.idempotency_key or "",
-            # A task takes as long as it takes, unless its caller says otherwise.
-            None if frame.is_async and frame.timeout_ms is None else seconds,
+            # A task takes as long as it takes: what waits for it is a caller that comes back, and clients say a timeout
+            # with everything.
+            None if frame.is_async else seconds,
             _priority(frame.priority),
             asking.id,
             frame.callback_url or "",
@@ -291,7 +295,8 @@ def _failure_of(task: Task) -> SiteError:
     error = error_of(task)
     if task.call.operation != WORKFLOW or not isinstance(error, TimedOut):
         return error
-    is_step = error.details.get("step", ONE_STEP) != ONE_STEP
+    # The one step of an invocation is the whole of it.
+    is_step = "step" in error.details and task.call.key.startswith(_given(""))
     return (StepTimedOut if is_step else TaskTimedOut)(error.message, hint=error.hint, **error.details)
 
 

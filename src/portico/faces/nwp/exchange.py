@@ -24,7 +24,7 @@ from portico.faces.nwp.anchors import Anchors, Meant
 from portico.faces.nwp.failures import DepthExceeded, StreamLimit, StreamUnsupported, UnknownNode, code_of
 from portico.faces.nwp.frames import CapsFrame, QueryFrame, StreamFrame, Tier, encode_value
 from portico.faces.nwp.graph import Graph
-from portico.faces.nwp.nodes import MAX_DEPTH, QUERY, Node, Nodes
+from portico.faces.nwp.nodes import MAX_DEPTH, QUERY, STREAM, Node, Nodes
 from portico.faces.nwp.queries import AGGREGATE_REF, Reading, record, records
 from portico.faces.nwp.warrants import Warrants
 from portico.items import Item
@@ -45,7 +45,7 @@ READ: Final = 512  # frames of which is kept what they mean
 SAME_SECONDS: Final = 60.0
 TRIES: Final = 4  # to make a page small enough, while others write
 
-Records = Sequence[Mapping[str, Any]]
+Shown = Sequence[Mapping[str, Any]]
 
 
 class Asking(msgspec.Struct, frozen=True):
@@ -87,7 +87,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Records as they are sent."""
+    """Shown as they are sent."""
 
     data: bytes
     count: int
@@ -229,6 +229,8 @@ class Exchange:
 
     def _check(self, asking: Asking, *, is_stream: bool) -> None:
         self.warrants.check(asking, QUERY)
+        if is_stream:
+            self.warrants.check(asking, STREAM)
         self._check_depth(asking)
         self.graph.check(asking)
         if not self.nodes.may(asking.node, "query"):
@@ -379,7 +381,7 @@ def _key(frame: QueryFrame, asking: Asking) -> tuple[int, Tier, int | None, str]
 
 
 def _write(
-    made: Records,
+    made: Shown,
     tier: Tier,
     budget: int | None,
     counter: Tokenizer | None,
@@ -387,7 +389,7 @@ def _write(
     keep: Sequence[str] = (),
 ) -> Written:
     trimmed = trim(made, budget, counter, keep) if budget else None
-    shown: Records = trimmed.records if trimmed else made
+    shown: Shown = trimmed.records if trimmed else made
     data = encode_value(shown, tier)
     is_over = room is not None and len(data) > room and len(shown) > 1
     sizes = _sizes(shown, tier) if is_over else ()
@@ -399,16 +401,16 @@ def _write(
 
 
 async def _write_counted(
-    made: Records, asking: Asking, counter: Tokenizer | None, room: int | None, keep: Sequence[str]
+    made: Shown, asking: Asking, counter: Tokenizer | None, room: int | None, keep: Sequence[str]
 ) -> Written:
     """Write while others go on: to count a long page takes a while, and to trim it is to count it several times."""
     return await asyncio.to_thread(_write, made, asking.tier, asking.budget, counter, room, keep)
 
 
 async def _portions(
-    made: Records, asking: Asking, counter: Tokenizer | None, keep: Sequence[str], carried: int
+    made: Shown, asking: Asking, counter: Tokenizer | None, keep: Sequence[str], carried: int
 ) -> AsyncGenerator[tuple[Written, bool]]:
-    """Records in portions that can be taken at once, and whether one is the last; of no records one empty portion."""
+    """Shown in portions that can be taken at once, and whether one is the last; of no records one empty portion."""
     room = (min(STREAM_BYTES, asking.largest - ENVELOPE) if asking.largest else STREAM_BYTES) - carried
     sizes, begin, is_end = _sizes(made, asking.tier), 0, False
     while not is_end:
@@ -457,7 +459,7 @@ def _groups(query: Query) -> tuple[str, ...]:
     return query.aggregate.group_by if query.aggregate else ()
 
 
-def _sizes(made: Records, tier: Tier) -> tuple[int, ...]:
+def _sizes(made: Shown, tier: Tier) -> tuple[int, ...]:
     return tuple(len(encode_value(each, tier)) + 1 for each in made)
 
 

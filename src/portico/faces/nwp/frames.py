@@ -6,7 +6,7 @@ records of an answer are let be until somebody looks at them: much of what is do
 
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from keyword import iskeyword
 from typing import Annotated, Any, ClassVar, Final, TypeVar, cast, overload
@@ -353,11 +353,14 @@ class Records(Sequence[Any]):  # noqa: PLW1641 - lists have no hash either
 
     def read(self) -> list[Any]:
         if self._read is None:
-            self._read = cast("list[Any]", decode_any(memoryview(self._raw), self._tier))
+            self._read = cast("list[Any]", decode_any(self._raw, self._tier))
         return self._read
 
     def __len__(self) -> int:
         return len(self.read())
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.read())
 
     @overload
     def __getitem__(self, place: int) -> Any: ...
@@ -473,8 +476,8 @@ def _within_64_bits(value: Any) -> Any:
     match value:
         case int() if not -(1 << 63) <= value < 1 << 64:
             return float(value) if abs(value) < 1 << 1023 else str(value)
-        case list() | tuple():
-            return [_within_64_bits(each) for each in cast("list[Any]", value)]
+        case list() | tuple() | Records():
+            return [_within_64_bits(each) for each in cast("Sequence[Any]", value)]
         case dict():
             return {name: _within_64_bits(each) for name, each in cast("dict[Any, Any]", value).items()}
         case Frame():
@@ -540,7 +543,7 @@ def decode_as(kind: type[T], payload: bytes | memoryview, tier: Tier) -> T:
         raise _unreadable(error) from error
 
 
-def decode_any(payload: bytes | memoryview, tier: Tier) -> Any:
+def decode_any(payload: bytes | memoryview | msgspec.Raw, tier: Tier) -> Any:
     """A payload as it was written, whatever it holds."""
     try:
         return (_ANY_JSON if tier == Tier.JSON else _ANY_MSGPACK).decode(payload)

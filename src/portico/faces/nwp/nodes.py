@@ -29,7 +29,7 @@ MAX_DEPTH: Final = 5  # hops into the graph
 MAX_STEPS: Final = 8  # from one JSON Schema to the next that it refers to
 TASK_STATUS, TASK_CANCEL = "system.task.status", "system.task.cancel"
 WORKFLOW: Final = RUN  # what a gateway makes of every invocation
-QUERY, INVOKE = "nwp:query", "nwp:invoke"
+QUERY, STREAM, INVOKE = "nwp:query", "nwp:stream", "nwp:invoke"
 
 NodeType: TypeAlias = Literal["memory", "action", "complex", "gateway"]
 

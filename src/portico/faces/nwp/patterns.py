@@ -67,7 +67,7 @@ def nests_quantifiers(pattern: str) -> bool:
                     return True
                 groups[-1].repeats |= {quantifier} - {"several"}
                 repeated = part.end()
-            case "optional" if part.start() not in {repeated, end}:  # else it says how eagerly, or is about a group
+            case "optional" if part.start() != repeated:  # else it says how eagerly
                 groups[-1].repeats.add("varying")
             case _:
                 pass

@@ -55,7 +55,7 @@ from portico.faces.nwp.frames import (
     read_header,
 )
 from portico.faces.nwp.handshake import Agreed, Offer, welcome
-from portico.faces.nwp.nodes import GATEWAY, INVOKE, QUERY, SITE, TASK_CANCEL, TASK_STATUS, Node
+from portico.faces.nwp.nodes import GATEWAY, INVOKE, QUERY, SITE, STREAM, TASK_CANCEL, TASK_STATUS, Node
 from portico.identity import Credentials
 from portico.observe import Broke, Observe
 from portico.recent import Recent
@@ -252,7 +252,7 @@ class Session(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         exchange, port = self._answering.exchange, self._port
         node = exchange.nodes.all[SITE]
-        may = {QUERY: exchange.nodes.may(node, "query"), "nwp:stream": exchange.nodes.may(node, "stream_query")}
+        may = {QUERY: exchange.nodes.may(node, "query"), STREAM: exchange.nodes.may(node, "stream_query")}
         held = [name for name, is_offered in {**may, INVOKE: bool(node.actions)}.items() if is_offered]
         self._write(encode(welcome(self._agreed, port.offer, exchange.nodes.id(SITE, port.base), held), self._tier))
         self._looking = self._loop.call_later(self._patience.idle, self._look)

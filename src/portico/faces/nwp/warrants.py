@@ -6,13 +6,13 @@ from urllib.parse import urlsplit
 from portico.calls import Caller, Warrant
 from portico.config import Config, Server
 from portico.errors import CapabilityMissing, OutOfScope, Unauthenticated, UntrustedIssuer
-from portico.faces.nwp.nodes import INVOKE, PREFIX, Node
+from portico.faces.nwp.nodes import INVOKE, PREFIX, STREAM, Node
 from portico.nip import allows_action, covers
 
 if TYPE_CHECKING:
     from portico.faces.nwp.exchange import Asking
 
-SYNONYMS: Final = {INVOKE: "nwp:action"}  # what the one is called in certificates
+SYNONYMS: Final = {INVOKE: "nwp:action", STREAM: "ncp:stream"}  # what else they are called in certificates
 
 
 class Warrants:

@@ -27,6 +27,7 @@ from portico.store.ledger import (
     micros,
     read_line,
     renewed,
+    superseded,
     task_row,
 )
 from portico.store.postgres.engine import PATIENT_SECONDS, Connection, Engine
@@ -274,11 +275,20 @@ class PostgresLedger:
 
     async def revoke_key(self, id: str, at: datetime) -> bool:
         row = await self._engine.change(
-            "UPDATE keys SET revoked = $2 WHERE id = $1 AND (revoked IS NULL OR revoked > $2) RETURNING id",
-            id,
-            micros(at),
+            "UPDATE keys SET revoked = $2 WHERE id = $1 AND revoked IS NULL RETURNING id", id, micros(at)
         )
         return row is not None
+
+    async def supersede_key(self, id: str, until: datetime) -> bool:
+        row = await self._engine.fetchrow("SELECT key, revoked FROM keys WHERE id = $1", id)
+        ending = superseded(decode_key(*row), until) if row else None
+        if row is None or ending is None:
+            return False
+        changed = await self._engine.change(
+            "UPDATE keys SET key = $2 WHERE id = $1 AND key = $3 AND revoked IS NULL RETURNING id",
+            *(id, encode_key(ending), row[0]),
+        )
+        return changed is not None
 
     # Safety
 

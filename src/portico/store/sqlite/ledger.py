@@ -28,6 +28,7 @@ from portico.store.ledger import (
     moment,
     read_line,
     renewed,
+    superseded,
     task_row,
 )
 from portico.store.sqlite.engine import Database, Engine
@@ -298,9 +299,18 @@ class SqliteLedger:
 
     async def revoke_key(self, id: str, at: datetime) -> bool:
         def work(db: Database) -> bool:
-            ends = "(revoked IS NULL OR revoked > ?1)"
-            db.execute(f"UPDATE keys SET revoked = ?1 WHERE id = ?2 AND {ends}", (micros(at), id))
+            db.execute("UPDATE keys SET revoked = ? WHERE id = ? AND revoked IS NULL", (micros(at), id))
             return db.changes() > 0
+
+        return await self._engine.write(work)
+
+    async def supersede_key(self, id: str, until: datetime) -> bool:
+        def work(db: Database) -> bool:
+            row = db.execute("SELECT key, revoked FROM keys WHERE id = ?", (id,)).fetchone()
+            ending = superseded(decode_key(*row), until) if row else None
+            if ending:
+                db.execute("UPDATE keys SET key = ? WHERE id = ?", (encode_key(ending), id))
+            return ending is not None
 
         return await self._engine.write(work)
 
