@@ -489,7 +489,11 @@ def codings_in(tier: frames.Tier, same: EncodingTier) -> list[Coding]:
     wire, wires = encode(ours), [encode(each) for each in our_others]
     if [codec.decode(each) for each in (*wires, wire)] != [*others, page]:
         sys.exit(f"{tier.token}: the codecs do not read each other")
-    if frames.decode(wire) != ours or reader.decode(wire).data != typed.data or {encode(typed), encode(kept)} != {wire}:
+    if (
+        frames.decode(wire) != ours
+        or reader.read(caps_of(frames.decode(wire)).data) != typed.data
+        or {encode(typed), encode(kept)} != {wire}
+    ):
         sys.exit(f"{tier.token}: typed rows are not the same rows")
 
     def read_all() -> Any:
@@ -504,7 +508,7 @@ def codings_in(tier: frames.Tier, same: EncodingTier) -> list[Coding]:
         Coding("write a page from objects", writing, partial(encode, ours)),
         Coding("write a page from typed records", writing, partial(encode, typed)),
         Coding("read a page, records as objects", read, read_all),
-        Coding("read a page, records typed", read, partial(reader.decode, wire)),
+        Coding("read a page, records typed", read, reading(reader, [], wire)),
     ]
 
 
@@ -543,7 +547,7 @@ def reading(reader: frames.Reader, wires: list[bytes], page: bytes) -> Callable[
     def all_of_them() -> None:
         for wire in wires:
             frames.decode(wire)
-        reader.decode(page)
+        reader.read(caps_of(frames.decode(page)).data)
 
     return all_of_them
 

@@ -29,7 +29,6 @@ from portico.carriers.nwp_lines import (
     address,
     certificate_of,
     http_client,
-    understood,
 )
 from portico.carriers.nwp_native import NativeLine
 from portico.client import GROWTH, LARGEST, LONGEST_PAUSE, MOST_MISSED, TIMEOUT, BadAnswer, ClientError, NotReached
@@ -238,8 +237,7 @@ def _many(wishes: Wishes) -> Sequence[str]:
 # Frames as they came
 
 
-def answered(raw: bytes) -> CapsFrame:
-    frame = understood(raw)
+def answered(frame: Frame) -> CapsFrame:
     if not isinstance(frame, CapsFrame):
         raise BadAnswer(f"The answer is not NWP: a frame of type 0x{frame.TYPE:02X} is none")
     return frame
@@ -411,9 +409,9 @@ class Node:
     async def query(self, **wishes: Unpack[Wishes]) -> Answer:
         """One page. If the schema has changed since it was known, the new one is taken over."""
         anchor = await self._reference(wishes)
-        raw = await self._line.ask("query", _query_frame(wishes, anchor and anchor.id), self._timeout)
+        frame = answered(await self._line.ask("query", _query_frame(wishes, anchor and anchor.id), self._timeout))
         is_typed = wishes.get("rows") and not wishes.get("aggregate")
-        return self._answer(self._typed(raw, anchor) if is_typed and anchor else answered(raw))
+        return self._answer(self._typed(frame, anchor) if is_typed and anchor else frame)
 
     async def pages(self, **wishes: Unpack[Wishes]) -> AsyncGenerator[Answer]:
         """All pages, one after the other."""
@@ -439,11 +437,11 @@ class Node:
         """All that a query finds, as it is found. Closing it ends the work of the node."""
         anchor = await self._reference(wishes)
         frame = _query_frame(wishes, anchor and anchor.id, stream=True)
-        row = row_of(anchor) if anchor and wishes.get("rows") and not wishes.get("aggregate") else None
+        reader = self._reader(anchor) if anchor and wishes.get("rows") and not wishes.get("aggregate") else None
         due = 0
         async with aclosing(self._line.frames("stream", frame, self._timeout)) as frames:
-            async for raw in frames:
-                part = _part(understood(raw), row, due)
+            async for each in frames:
+                part = _part(each, reader, due)
                 yield part
                 if part.is_last:
                     return
@@ -461,18 +459,13 @@ class Node:
             return await self.schema()
         return self._anchor
 
-    def _typed(self, raw: bytes, anchor: Anchor) -> CapsFrame:
-        with suppress(FrameError):
-            frame = self._reader(anchor).decode(raw)
-            if frame.anchor_ref == anchor.id:
-                return frame
-        inline = answered(raw).inline_anchor
-        if inline is None:
+    def _typed(self, frame: CapsFrame, anchor: Anchor) -> CapsFrame:
+        """The same with records of the type that their schema makes: the one that is known, or that came along."""
+        if frame.anchor_ref != anchor.id and frame.inline_anchor:
+            anchor = self._kept(trusted(frame.inline_anchor))
+        if frame.anchor_ref != anchor.id:
             raise BadAnswer("The records are not as their schema says")
-        try:
-            return self._reader(self._kept(trusted(inline))).decode(raw)
-        except FrameError as error:
-            raise BadAnswer(f"The records are not as their schema says: {error}") from error
+        return msgspec.structs.replace(frame, data=_read(self._reader(anchor), frame))
 
     def _reader(self, anchor: Anchor) -> Reader:
         return self._readers.setdefault(anchor.id, Reader(row_of(anchor)))
@@ -595,8 +588,8 @@ class Node:
 
     async def _changes(self, feed: _Feed, patience: float | None) -> AsyncGenerator[Change]:
         async with aclosing(self._line.frames("subscribe", feed.frame(), patience)) as frames:
-            async for raw in frames:
-                if change := feed.take(understood(raw)):
+            async for each in frames:
+                if change := feed.take(each):
                     yield change
         if feed.seen is None:
             raise BadAnswer("The answer is not NWP: the subscription was not acknowledged")
@@ -633,7 +626,14 @@ def _passes(error: ClientError) -> bool:
     return not isinstance(error, NwpError) or error.status in _AWAY
 
 
-def _part(frame: Frame, row: type[msgspec.Struct] | None, due: int) -> Part:
+def _read(reader: Reader, frame: CapsFrame | StreamFrame) -> list[Any]:
+    try:
+        return reader.read(frame.data)
+    except FrameError as error:
+        raise BadAnswer(f"The records are not as their schema says: {error}") from error
+
+
+def _part(frame: Frame, reader: Reader | None, due: int) -> Part:
     if not isinstance(frame, StreamFrame):
         raise BadAnswer(f"The answer is not NWP: a frame of type 0x{frame.TYPE:02X} is no part of a stream")
     if frame.error_code:
@@ -641,11 +641,7 @@ def _part(frame: Frame, row: type[msgspec.Struct] | None, due: int) -> Part:
     if frame.seq != due:
         raise BadAnswer(f"The stream has a gap: part {due} is missing")
     total = frame.estimated_total if frame.estimated_total is not None and frame.estimated_total >= 0 else None
-    found = _records(frame)
-    try:
-        made = tuple(msgspec.convert(each, row) for each in found) if row else found
-    except msgspec.ValidationError as error:
-        raise BadAnswer(f"The records are not as their schema says: {error}") from error
+    made = tuple(_read(reader, frame)) if reader else _records(frame)
     return Part(frame.seq, made, frame.is_last, total, frame.trimmed)
 
 

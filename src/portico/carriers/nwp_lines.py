@@ -76,12 +76,16 @@ def failure(frame: ErrorFrame, http_status: int | None = None) -> NwpError:
     return kind(frame.status, frame.error, frame.message, frame.details, id, http_status)
 
 
-def understood(raw: bytes) -> Frame:
-    """The frame that bytes are. Raises what an ErrorFrame says."""
+def decoded(raw: bytes) -> Frame:
+    """The frame that bytes are."""
     try:
-        frame = decode(raw)
+        return decode(raw)
     except FrameError as error:
         raise BadAnswer(f"The answer is not NWP: {error}") from error
+
+
+def accepted(frame: Frame) -> Frame:
+    """The same, unless it says that something went wrong: that is raised."""
     if isinstance(frame, ErrorFrame):
         raise failure(frame)
     return frame
@@ -97,7 +101,7 @@ class Document:
 
 
 class Line(Protocol):
-    """How a client reaches a node. What is not reached raises NotReached, what is refused over HTTP NwpError."""
+    """How a client reaches a node. What is not reached raises NotReached, and what is refused NwpError."""
 
     @property
     def is_addressed(self) -> bool:
@@ -106,11 +110,11 @@ class Line(Protocol):
 
     async def get(self, path: str, **headers: str) -> Document: ...
 
-    async def ask(self, path: str, frame: Frame, patience: float) -> bytes:
-        """The whole frame that answers another, as it came."""
+    async def ask(self, path: str, frame: Frame, patience: float) -> Frame:
+        """The frame that answers another."""
         ...
 
-    def frames(self, path: str, frame: Frame, patience: float | None) -> AsyncGenerator[bytes]:
+    def frames(self, path: str, frame: Frame, patience: float | None) -> AsyncGenerator[Frame]:
         """The frames that answer one, as they come. Closing it ends a stream; a subscription can be taken up again."""
         ...
 
@@ -187,17 +191,17 @@ class HttpLine:
         async with self._sent("GET", path, {"accept": "application/json", **headers}, TIMEOUT) as response:
             return Document(response.status_code, await self._body(response), response.headers.get("etag", ""))
 
-    async def ask(self, path: str, frame: Frame, patience: float) -> bytes:
+    async def ask(self, path: str, frame: Frame, patience: float) -> Frame:
         async with self._posted(path, frame, "", patience) as response:
-            return _framed(await self._body(response))
+            return accepted(decoded(_framed(await self._body(response))))
 
-    async def frames(self, path: str, frame: Frame, patience: float | None) -> AsyncGenerator[bytes]:
+    async def frames(self, path: str, frame: Frame, patience: float | None) -> AsyncGenerator[Frame]:
         accept = "text/event-stream, " if path == "subscribe" else ""
         async with self._posted(path, frame, accept, patience) as response:
             cut = _CUTTERS.get(_kind(response), Cutter)(self._largest)
             async for piece in response.aiter_bytes():
                 for each in cut.feed(piece):
-                    yield each
+                    yield accepted(decoded(each))
 
     async def close(self) -> None:
         await self._http.aclose()

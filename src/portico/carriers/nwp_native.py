@@ -7,16 +7,19 @@ import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 import httpx
-import msgspec
 
-from portico.carriers.nwp_lines import PORT, Credentials, Cutter, Document, HttpLine, understood
+from portico.carriers.nwp_lines import PORT, Credentials, Cutter, Document, HttpLine, accepted, decoded
 from portico.client import BadAnswer, ClientError, NotReached
 from portico.faces.nwp.frames import (
     VERSION,
+    CapsFrame,
+    DiffFrame,
+    ErrorFrame,
     Frame,
+    FrameError,
     Header,
     HelloFrame,
     QueryFrame,
@@ -34,7 +37,7 @@ MUCH: Final = 32  # parts of a stream that wait to be read, from which on it is 
 MOST: Final = 10_000  # frames that wait to be read
 ANY_NUMBER: Final = 2**31 - 1
 
-Queue: TypeAlias = "asyncio.Queue[bytes | ClientError]"
+Queue: TypeAlias = "asyncio.Queue[Frame | ClientError]"
 
 
 class NativeLine:
@@ -66,7 +69,7 @@ class NativeLine:
     async def get(self, path: str, **headers: str) -> Document:
         return await self._documents.get(path, **headers)
 
-    async def ask(self, path: str, frame: Frame, patience: float) -> bytes:
+    async def ask(self, path: str, frame: Frame, patience: float) -> Frame:
         session = await self.session()
         with session.waiting(_id_of(frame)) as answers:
             await session.send(frame)
@@ -75,15 +78,14 @@ class NativeLine:
             session.leave(frame.stream_id)
         return answer
 
-    async def frames(self, path: str, frame: Frame, patience: float | None) -> AsyncGenerator[bytes]:
+    async def frames(self, path: str, frame: Frame, patience: float | None) -> AsyncGenerator[Frame]:
         session, id = await self.session(), _id_of(frame)
         is_stream = isinstance(frame, QueryFrame)
         with session.waiting(id, may_halt=is_stream) as answers:
             await session.send(frame)
             try:
                 while True:
-                    raw = await _next(answers, patience)
-                    yield raw
+                    yield await _next(answers, patience)
                     if answers.empty():
                         await session.go_on(id)
             finally:
@@ -152,7 +154,7 @@ class Session:
             raw = await anext(self._frames)
         except StopAsyncIteration:
             raise NotReached("The node closed the connection") from None
-        understood(raw)
+        accepted(decoded(raw))
         return raw
 
     @contextmanager
@@ -214,22 +216,22 @@ class Session:
     async def _listen(self) -> None:
         try:
             async for raw in self._frames:
-                self._hand_over(raw)
+                self._hand_over(decoded(raw))
             self._end(NotReached("The node closed the connection"))
         except OSError as error:
             self._end(NotReached(f"The connection broke: {error}"))
         except ClientError as error:
             self._end(error)
 
-    def _hand_over(self, raw: bytes) -> None:
-        id, is_last = _route(raw, self._waiting)
+    def _hand_over(self, frame: Frame) -> None:
+        id, is_last = _route(frame, self._waiting)
         if id is None:
-            understood(raw)  # an error that is about none of the requests is about the connection
+            accepted(frame)  # an error that is about none of the requests is about the connection
             return
         answers = self._waiting.get(id)
         if answers is None:
             return  # nobody waits for it any more
-        answers.put_nowait(raw)
+        answers.put_nowait(frame)
         if is_last:
             self._streams.pop(id, None)
         elif self._streams.get(id) is False and answers.qsize() >= MUCH:
@@ -247,7 +249,7 @@ class Session:
         self._waiting.clear()
 
 
-async def _next(answers: Queue, patience: float | None) -> bytes:
+async def _next(answers: Queue, patience: float | None) -> Frame:
     try:
         async with asyncio.timeout(patience):
             found = await answers.get()
@@ -255,7 +257,7 @@ async def _next(answers: Queue, patience: float | None) -> bytes:
         raise NotReached("The node did not answer in time") from None
     if isinstance(found, ClientError):
         raise found
-    return found
+    return accepted(found)
 
 
 def _window(id: str, size: int) -> StreamFrame:
@@ -274,40 +276,31 @@ def _aside(id: str) -> str:
     return f"of {id}"
 
 
-class _Envelope(msgspec.Struct, frozen=True):
-    """What any frame says of where it belongs."""
-
-    request_id: str | None = None
-    stream_id: str | None = None
-    anchor_ref: str | None = None
-    is_last: bool = False
-    data: msgspec.Raw = msgspec.Raw()
-    details: dict[str, Any] = {}
-
-
-_ENVELOPES: Final = (msgspec.json.Decoder(_Envelope), msgspec.msgpack.Decoder(_Envelope))
-_DATA: Final = (msgspec.json.Decoder(list[dict[str, Any]]), msgspec.msgpack.Decoder(list[dict[str, Any]]))
-
-
-def _route(raw: bytes, waiting: Mapping[str, Queue]) -> tuple[str | None, bool]:
+def _route(frame: Frame, waiting: Mapping[str, Queue]) -> tuple[str | None, bool]:
     """Who waits for a frame, and whether it is the last; None if it belongs to no request."""
-    tier, size = raw[1] & 1, 8 if raw[1] & 0x80 else 4
+    match frame:
+        case CapsFrame(anchor_ref=anchor) if anchor == ACK:
+            return _acknowledged(frame.data), False
+        case CapsFrame(request_id=id):
+            return id, False
+        case StreamFrame(stream_id=id, is_last=is_last):
+            return id, is_last
+        case DiffFrame(stream_id=id):
+            return id, False
+        case ErrorFrame(details={"stream_id": str() as id}):
+            return (_aside(id) if _aside(id) in waiting else id), True
+        case ErrorFrame(details=details, request_id=id):
+            return details.get("request_id") or id, True
+        case _:
+            return None, False
+
+
+def _acknowledged(data: Any) -> str | None:
     try:
-        said = _ENVELOPES[tier].decode(memoryview(raw)[size:])
-        if said.anchor_ref == ACK:
-            return _acknowledged(_DATA[tier].decode(said.data)), False
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        said = list(data)
+    except (FrameError, TypeError) as error:
         raise BadAnswer(f"The answer is not NWP: {error}") from error
-    if raw[0] != Type.ERROR:
-        return said.request_id if raw[0] == Type.CAPS else said.stream_id, said.is_last
-    stream: Any = said.details.get("stream_id")
-    if isinstance(stream, str):
-        return (_aside(stream) if _aside(stream) in waiting else stream), True
-    return cast("str | None", said.details.get("request_id") or said.request_id), True
-
-
-def _acknowledged(data: list[dict[str, Any]]) -> str | None:
-    match data:
+    match said:
         case [{"stream_id": str() as id, "status": "subscribed"}, *_]:
             return id
         case [{"stream_id": str() as id}, *_]:

@@ -341,19 +341,22 @@ FRAMES: Final[Mapping[int, type[Frame]]] = {
 class Records(Sequence[Any]):  # noqa: PLW1641 - lists have no hash either
     """The records of a frame as they came. Whoever looks at the first of them has all of them read.
 
-    What cannot be read raises a FrameError then, and not before.
+    What cannot be read, or is no list, raises a FrameError then, and not before.
     """
 
-    __slots__ = ("_raw", "_read", "_tier")
+    __slots__ = ("_read", "raw", "tier")
 
     def __init__(self, raw: msgspec.Raw, tier: Tier) -> None:
-        self._raw = raw
-        self._tier = tier
+        self.raw = raw
+        self.tier = tier
         self._read: list[Any] | None = None
 
     def read(self) -> list[Any]:
         if self._read is None:
-            self._read = cast("list[Any]", decode_any(self._raw, self._tier))
+            found = decode_any(self.raw, self.tier)
+            if not isinstance(found, list):
+                raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "The records of a frame are a list", "$.data")
+            self._read = cast("list[Any]", found)
         return self._read
 
     def __len__(self) -> int:
@@ -376,20 +379,14 @@ class Records(Sequence[Any]):  # noqa: PLW1641 - lists have no hash either
         return repr(self.read())
 
 
-_LISTS: Final = (frozenset(b"["), frozenset((*range(0x90, 0xA0), 0xDC, 0xDD)))  # how they begin, by tier
-
-
 def _as_it_comes(kind: type[Frame], tier: Tier) -> type[Frame]:
     """A kind of frame as it is read: without a look at its records, if it has any."""
     if "data" not in kind.__struct_fields__:
         return kind
-    begins = _LISTS[tier]
 
     def leave_records(frame: CapsFrame | StreamFrame) -> None:
         if isinstance(frame.data, msgspec.Raw):
-            written = memoryview(frame.data)
-            said = Records(frame.data, tier) if written[0] in begins else decode_any(written, tier)
-            msgspec.structs.force_setattr(frame, "data", said)
+            msgspec.structs.force_setattr(frame, "data", Records(frame.data, tier))
 
     made: Any = msgspec.defstruct(
         kind.__name__,
@@ -436,19 +433,11 @@ _ANY_JSON = msgspec.json.Decoder()
 _ANY_MSGPACK = msgspec.msgpack.Decoder()
 
 
-def _usual(kind: Type, *decoders: Any) -> dict[int, Any]:
-    """Who reads final frames of a kind, in either tier, by type and flags."""
-    return {_head(kind, tier): decoder for tier, decoder in zip(_TIERS, decoders, strict=True)}
-
-
-def _head(kind: int, tier: Tier) -> int:
-    return kind << 8 | _FINAL | tier
-
-
+# Who reads final frames, by type and flags.
 _USUAL: Final[Mapping[int, Any]] = {
-    head: decoder
+    kind.TYPE << 8 | _FINAL | tier: decoder
     for kind in FRAMES.values()
-    for head, decoder in _usual(kind.TYPE, _FROM_JSON[kind], _FROM_MSGPACK[kind]).items()
+    for tier, decoder in zip(_TIERS, (_FROM_JSON[kind], _FROM_MSGPACK[kind]), strict=True)
 }
 
 
@@ -489,19 +478,19 @@ def _within_64_bits(value: Any) -> Any:
 
 def decode(raw: bytes, largest: int = LARGEST_EXTENDED) -> Frame:
     """The one frame that these bytes are."""
-    frame = _read_quickly(raw, _USUAL, largest)
+    frame = _read_quickly(raw, largest)
     if frame is not None:
         return frame
     header = whole_header(raw, largest)
     return decode_payload(header, memoryview(raw)[header.size :])
 
 
-def _read_quickly(raw: bytes, decoders: Mapping[int, Any], largest: int) -> Any:
+def _read_quickly(raw: bytes, largest: int) -> Frame | None:
     """A final frame behind a short header, as nearly all are. None for any other, and for one that has a fault."""
     if len(raw) < _HEAD.size:
         return None
     head, length = _HEAD.unpack_from(raw)
-    decoder = decoders.get(head)
+    decoder = _USUAL.get(head)
     if decoder is None or length != len(raw) - _HEAD.size or length > largest:
         return None
     try:
@@ -620,22 +609,18 @@ def _column(field: Any) -> tuple[str, Any] | tuple[str, Any, Any]:
 
 
 class Reader:
-    """Reads answers whose records are of one type, and makes nothing of them but that."""
+    """Reads the records of frames as a type, and makes nothing of them but that."""
 
     def __init__(self, row: type[msgspec.Struct]) -> None:
-        data = [("data", list[row])]
-        answer: Any = msgspec.defstruct("CapsOfRows", data, bases=(CapsFrame,), tag="0x04", kw_only=True, gc=False)
-        self._usual = _usual(Type.CAPS, msgspec.json.Decoder(answer), msgspec.msgpack.Decoder(answer))
+        self._rows = list[row]
+        self._decoders = (msgspec.json.Decoder(self._rows), msgspec.msgpack.Decoder(self._rows))  # by tier
 
-    def decode(self, raw: bytes) -> CapsFrame:
-        return _read_quickly(raw, self._usual, LARGEST) or self._decoded(whole_header(raw), raw)
-
-    def _decoded(self, header: Header, raw: bytes) -> CapsFrame:
-        decoder = self._usual.get(_head(header.type, header.tier))
-        if decoder is None:
-            raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "This is not an answer")
+    def read(self, records: Sequence[Any]) -> list[Any]:
+        """Records that are not of the type raise a FrameError."""
         try:
-            return decoder.decode(memoryview(raw)[header.size :])
+            if isinstance(records, Records):
+                return self._decoders[records.tier].decode(records.raw)
+            return msgspec.convert(records, self._rows)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise _unreadable(error) from error
 
