@@ -289,8 +289,8 @@ def _route(frame: Frame, waiting: Mapping[str, Queue]) -> tuple[str | None, bool
             return id, False
         case ErrorFrame(details={"stream_id": str() as id}):
             return (_aside(id) if _aside(id) in waiting else id), True
-        case ErrorFrame(details=details, request_id=id):
-            return details.get("request_id") or id, True
+        case ErrorFrame(details={"request_id": str() as id}) | ErrorFrame(request_id=id):
+            return id, True
         case _:
             return None, False
 
