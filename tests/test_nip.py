@@ -5,7 +5,7 @@ import base64
 import json
 import threading
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -213,7 +213,9 @@ async def test_an_agent_of_the_site_is_known_by_its_certificate(tmp_path: Path) 
 
         assert await parts.store.keys() == [issued.key]
 
-    warrant = Warrant(frozenset({"nwp:query"}), ("nwp://localhost/rooms",), ("rooms:book",), 500, "cl100k_base")
+    warrant = Warrant(
+        frozenset({"nwp:query"}), ("nwp://localhost/rooms",), ("rooms:book",), 500, "cl100k_base", issued.key.id
+    )
     nid = "urn:nps:agent:localhost:ann"
     scopes = frozenset({"read:rooms"})
     assert caller == Caller(f"nip:{nid}", nid, scopes, Danger.REVERSIBLE, "10.0.0.1", warrant)
@@ -230,7 +232,7 @@ async def test_a_certificate_says_little_unless_more_is_said(inn: Inn) -> None:
     caller = await inn.identity().caller(shown(issued.certificate, ANN))
 
     usual = frozenset({"nwp:query", "nwp:stream", "nwp:action"})
-    assert caller.warrant == Warrant(usual, ("nwp://inn.example/*",))
+    assert caller.warrant == Warrant(usual, ("nwp://inn.example/*",), record=issued.key.id)
     assert (caller.scopes, caller.danger) == (frozenset(), Danger.SAFE)
     assert (issued.private_key, issued.certificate["pub_key"]) == ("", own)
     assert issued.key.expires == NOW + timedelta(days=30)
@@ -315,7 +317,7 @@ async def test_a_certificate_is_renewed_in_its_last_week_and_the_old_one_is_good
     assert new.certificate["serial"] != old.certificate["serial"]
     assert new.private_key == ""
     before, after = [await identity.caller(shown(each.certificate)) for each in (old, new)]
-    assert before == after
+    assert before == replace(after, warrant=replace(after.warrant, record=old.key.id))
     assert (await inn.authority.revoked())["entries"] == []
     inn.clock.now += 3599
     assert await identity.caller(shown(old.certificate))

@@ -302,6 +302,7 @@ UNFIT: dict[str, tuple[str, list[dict[str, Any]]]] = {
     "many edges": ("too-large", [step("a", "larder"), step("b", "larder", *["a"] * 1025)]),
     "four levels": ("too-deep", [nested(4, step("one", "larder"))]),
     "no path": ("mapping", [step("one", "add", input_mapping={"a": "input.x"})]),
+    "too many paths": ("mapping", [step("one", "add", input_mapping={"a": ["$.input.x"] * 65})]),
     "a later step": ("mapping", [step("one", "add", input_mapping={"a": "$.two"}), step("two", "larder", "one")]),
     "mapped steps": (
         "mapping",

@@ -24,6 +24,7 @@ class Warrant:
     actions: tuple[str, ...] | None = None  # as in orders:create; None covers all
     budget: int | None = None  # tokens of one answer, at most
     tokenizer: str = ""  # of the holder's model
+    record: str = ""  # of a certificate that this site issued: by it the site knows whether it is good still
 
 
 @dataclass(frozen=True, slots=True)

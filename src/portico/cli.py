@@ -822,8 +822,14 @@ def revoke_key(
     config = _config(site, store)  # the sample site may have to be loaded first
 
     async def work() -> bool:
+        now, meant = datetime.now(UTC), id.lower().removeprefix("0x")
         async with opened_store(config) as opened:
-            return await opened.revoke_key(id.lower().removeprefix("0x"), datetime.now(UTC))
+            found = await opened.key(meant)
+            # One that it took the place of is good for a while more.
+            older = [each for each in await opened.keys() if each.until and found and each.name == found.name]
+            for each in older:
+                await opened.revoke_key(each.id, now)
+            return await opened.revoke_key(meant, now)
 
     if not _run(work()):
         raise NotFound(f"There is no key or certificate {id!r} to revoke", hint="`portico keys list` shows them.")

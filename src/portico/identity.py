@@ -182,11 +182,14 @@ class Identity:
 
     async def renewed(self, caller: Caller) -> Caller:
         """Who asked earlier, as of now: what was taken away since does not count any more."""
-        if not caller.id.startswith(BY_KEY) or self.find_named is None:
+        record = caller.warrant.record if caller.warrant else caller.id.removeprefix(BY_KEY)
+        is_noted = bool(caller.warrant and record) or caller.id.startswith(BY_KEY)
+        if not is_noted or self.find_named is None:
             return caller
-        key = await self.key_of(caller.id)
+        key = await self.find_named(record)
         if key is None or not key.is_valid(datetime.now(UTC)):
-            raise Unauthenticated("The API key is not valid any more", hint="It has expired or was revoked.")
+            what = "certificate" if caller.warrant else "API key"
+            raise Unauthenticated(f"The {what} is not valid any more", hint="It has expired or was revoked.")
         trust, danger = min(caller.trust, key.trust), min(caller.danger, key.danger)
         return replace(caller, scopes=caller.scopes & key.scopes, danger=danger, trust=trust)
 

@@ -608,6 +608,9 @@ def check_bounds(where: Filter) -> None:
     found = conditions(where)
     values: list[Any] = [one for each in found for one in _values(each)]
     long = any(isinstance(one, str) and len(one) > MAX_VALUE for one in values)
+    steps = sum(compiled(each.value).programsize for each in found if each.op == "regex")
+    if steps > MAX_PROGRAM:
+        raise UnsafeRegex("The patterns of the filter are too much together", limit=MAX_PROGRAM, hint="Use fewer.")
     if len(found) > MAX_CONDITIONS or len(values) > MAX_VALUES or _nodes(where) > MAX_NODES or long:
         raise QueryTooLarge(
             f"A filter has at most {MAX_CONDITIONS} conditions, {MAX_VALUES} values and "

@@ -192,7 +192,7 @@ async def _total(node: Node, asked: Query, answer: Answer) -> int | None:
         counted["filter"] = _spelled(asked.where)
     try:
         return (await node.query(**counted)).records[0]["n"]
-    except (NwpError, LookupError):
+    except (NwpError, LookupError, TypeError):
         return None
 
 

@@ -35,6 +35,7 @@ from portico.tasks import error_of
 
 RUN = "run_workflow"
 INPUT = "input"  # names the input of a workflow beside the results of its steps
+MAX_PATHS = 64  # into earlier results, of one step
 MAX_STEPS = 32
 MAX_EDGES = MAX_STEPS * MAX_STEPS
 MAX_LEVELS = 3  # workflows in workflows, the outermost counted
@@ -226,9 +227,11 @@ def _check_step(step: Step, earlier: frozenset[str]) -> None:
     if step.is_workflow and step.input_mapping.keys() - {INPUT}:
         # Steps that come from results could not be checked before.
         raise _wrong("mapping", step.id, f"Only the {INPUT} of a nested workflow can be mapped")
-    for said in step.input_mapping.values():
-        for text in _paths(said):
-            _check_path(step, parse_path(text), earlier, "mapping")
+    mapped = [text for said in step.input_mapping.values() for text in _paths(said)]
+    if len(mapped) > MAX_PATHS:
+        raise _wrong("mapping", step.id, f"A step takes at most {MAX_PATHS} parameters from results")
+    for text in mapped:
+        _check_path(step, parse_path(text), earlier, "mapping")
     if step.condition:
         for path in parse_condition(step.condition).paths:
             _check_path(step, path, earlier, "condition")
@@ -407,8 +410,14 @@ class Level:
     def _mapped(self, step: Step, data: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters that come from results. What a skipped step would have given is left out."""
         mapped: dict[str, Any] = {}
+        left = self.run.context.limits.payload_bytes
         for name, said in step.input_mapping.items():
             found = [value for text in _paths(said) if (value := _at(text, name, data)) is not UNSET]
+            # A result that is taken many times is small only until it is written.
+            for value in found:
+                left -= len(msgspec.json.encode(value))
+                if left < 0:
+                    raise InvalidWorkflow("The results that the step takes are too large", reason="mapping", param=name)
             if not isinstance(said, str):
                 mapped[name] = found
             elif found:

@@ -68,11 +68,13 @@ def test_a_certificate_is_renewed_in_its_place(inn: Portico, tmp_path: Path) -> 
     again = inn("keys", "renew", "ann.json", "--out", "newer.json")
 
     new, newer = json.loads(file.read_text()), json.loads((tmp_path / "newer.json").read_text())
+    assert inn("keys", "revoke", newer["serial"]).code == 0  # and with it those that it took the place of
+
     assert (done.code, again.code, file.stat().st_mode & 0o777) == (0, 0, 0o600)
     assert len({each["serial"] for each in (old, new, newer)}) == 3
     assert old["pub_key"] == new["pub_key"] == newer["pub_key"]
     assert sorted(path.name for path in tmp_path.glob("*ann*")) == ["ann.json", "ann.key"]
-    assert sum(each["until"] is None for each in inn("keys", "list", "--json").json) == 1
+    assert all(each["revoked"] for each in inn("keys", "list", "--json").json)
 
 
 def test_what_cannot_be_renewed_stays_as_it_is(inn: Portico, tmp_path: Path) -> None:

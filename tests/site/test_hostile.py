@@ -10,7 +10,7 @@ from portico.calls import Call
 from portico.catalog import Kind, Operation
 from portico.errors import BadRequest, OperationFailed, SiteError, TooLarge, UnsafeRegex
 from portico.operations import JsonSchema, checked_params
-from portico.query import And, Near, Order, Query, parse_filter
+from portico.query import And, Near, Order, Query, check_bounds, parse_filter
 from portico.server import Parts
 from portico.store import Put
 
@@ -55,6 +55,8 @@ def test_a_filter_of_empty_parts_is_too_large() -> None:
 def test_a_short_pattern_with_a_long_program_is_refused() -> None:
     with pytest.raises(UnsafeRegex):
         parse_filter({"name": {"$regex": "(a|b| ){500}(a|b| ){400}x"}})
+    with pytest.raises(UnsafeRegex):  # which would be too much each, all in one
+        check_bounds(parse_filter({"$or": [{"name": {"$regex": f"{each}{{400}}x"}} for each in "abcdefg"]}))
 
 
 @pytest.mark.parametrize(

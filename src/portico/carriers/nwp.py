@@ -13,6 +13,7 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, Final, Literal, Self, TypeAlias, TypedDict, Unpack, cast
 
 import httpx
@@ -287,6 +288,21 @@ def row_of(anchor: Anchor) -> type[msgspec.Struct]:
     return row_type({"fields": fields})
 
 
+def _patch(said: Any) -> tuple[Mapping[str, Any], ...]:
+    if not isinstance(said, list) or not all(isinstance(each, dict) for each in cast("list[Any]", said)):
+        raise BadAnswer("The answer is not NWP: a patch is a list of objects")
+    return tuple(cast("list[Mapping[str, Any]]", said))
+
+
+def _number(said: Any) -> float:
+    """A number that a node says; 0 if it says none."""
+    if said is None:
+        return 0.0
+    if isinstance(said, bool) or not isinstance(said, int | float) or not isfinite(said):
+        raise BadAnswer("The answer is not NWP: a number is none")
+    return said
+
+
 def _task(said: Mapping[str, Any]) -> Task:
     match said:
         case {"task_id": str() as id, "status": str() as status}:
@@ -294,7 +310,7 @@ def _task(said: Mapping[str, Any]) -> Task:
             return Task(
                 id,
                 status,
-                float(said.get("progress") or 0.0),
+                _number(said.get("progress")),
                 said.get("result"),
                 said.get("error"),
                 estimate / 1000 if isinstance(estimate, int) else None,
@@ -327,7 +343,7 @@ class _Feed:
             case CapsFrame() if not self._is_acknowledged:
                 self._is_acknowledged = True
                 if self.seen is None:
-                    self.seen = int(_first(frame).get("last_seq") or 0)
+                    self.seen = int(_number(_first(frame).get("last_seq")))
                 return None
             case DiffFrame(seq=int() as seq) if self._is_acknowledged and self.seen is not None:
                 return self._change(frame, seq, self.seen)
@@ -342,7 +358,8 @@ class _Feed:
         if is_ping or seq <= seen:
             return None
         self.seen = seq
-        told = frame.event_type or "update", frame.entity_id or "", tuple(frame.patch), frame.timestamp or ""
+        patch = _patch(frame.patch)
+        told = frame.event_type or "update", frame.entity_id or "", patch, frame.timestamp or ""
         return Change(seq, *told, frame.anchor_ref)
 
     def may_go_on(self, error: ClientError) -> bool:
@@ -411,7 +428,12 @@ class Node:
         anchor = await self._reference(wishes)
         frame = answered(await self._line.ask("query", _query_frame(wishes, anchor and anchor.id), self._timeout))
         is_typed = wishes.get("rows") and not wishes.get("aggregate")
-        return self._answer(self._typed(frame, anchor) if is_typed and anchor else frame)
+        if is_typed and anchor:
+            return self._answer(self._typed(frame, anchor))
+        answer = self._answer(frame)
+        if not all(isinstance(each, dict) for each in answer.records):
+            raise BadAnswer("The answer is not NWP: a record is no object")
+        return answer
 
     async def pages(self, **wishes: Unpack[Wishes]) -> AsyncGenerator[Answer]:
         """All pages, one after the other."""
@@ -601,7 +623,7 @@ class Node:
 
     async def ping(self, stream_id: str) -> int:
         """The number of the newest change of a subscription; to ask for it keeps it alive."""
-        return int((await self._told("ping", stream_id, self._timeout)).get("last_seq") or 0)
+        return int(_number((await self._told("ping", stream_id, self._timeout)).get("last_seq")))
 
     async def _told(self, action: str, id: str, patience: float) -> Mapping[str, Any]:
         frame = SubscribeFrame(action=action, stream_id=id)

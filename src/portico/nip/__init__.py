@@ -244,6 +244,7 @@ class Rights:
     scopes: frozenset[str]
     danger: Danger
     trust: Trust = Trust.VALIDATED
+    record: str = ""  # what the site has noted of the certificate, if it issued it
 
 
 class Issuer(Protocol):

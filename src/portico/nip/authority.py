@@ -249,7 +249,7 @@ class Authority:
         record = await self._store.find_key(certificate.digest)
         if record is None or record.is_withdrawn(datetime.fromtimestamp(self._clock(), UTC)):
             raise revoked_by(self.nid)
-        return Rights(record.scopes, record.danger, record.trust)
+        return Rights(record.scopes, record.danger, record.trust, record.id)
 
     async def check_name(self, nid: str) -> None:
         msgspec.convert(await self.verify(nid), Standing).check(self.nid)

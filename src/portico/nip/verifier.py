@@ -87,7 +87,8 @@ class Verifier:
         if name not in {"", certificate.nid}:
             raise UntrustedIssuer("The certificate is of another agent", hint="Name its nid as the agent, or none.")
         rights = await issuer.rights(certificate)
-        return Agent(certificate.nid, rights.scopes, rights.danger, certificate.warrant, rights.trust)
+        warrant = replace(certificate.warrant, record=rights.record)
+        return Agent(certificate.nid, rights.scopes, rights.danger, warrant, rights.trust)
 
     async def _issuer_of(self, certificate: Certificate) -> Issuer:
         issuer = await self._issuer(lambda each: each.nid == certificate.issuer)

@@ -88,10 +88,15 @@ async def test_a_complex_node_tells_what_the_nodes_it_leads_to_say(inn: Inn) -> 
 async def test_a_node_is_known_by_its_mark_whatever_it_is_called(inn: Inn) -> None:
     async with inn() as parts, asking(parts) as client:
         own, other = f"mark:{parts.site.fingerprint}:site", f"mark:{'0' * 16}:site"
-        cycles = [await asked(client, trace=f"urn:nps:node:alias.example:site,{own}"), await asked(client, trace=HERE)]
+        long = ",".join([*("x" * 300 for _ in range(40)), own])
+        cycles = [
+            await asked(client, trace=f"urn:nps:node:alias.example:site,{own}"),
+            await asked(client, trace=HERE),
+            await asked(client, trace=long),
+        ]
         sister = await asked(client, trace=f"{HERE},{other}")
 
-    assert [each["error"] for each in cycles] == ["NWP-GRAPH-CYCLE"] * 2
+    assert [each["error"] for each in cycles] == ["NWP-GRAPH-CYCLE"] * 3
     assert [told(each) for each in sister["graph"]] == [["attic", "cellar", "garden"]]
 
 

@@ -17,7 +17,7 @@ from tests.faces.nwp.conftest import PREAMBLE, Native, Open, opened_inn, serving
 
 from portico.calls import Caller
 from portico.config import parse_config
-from portico.errors import ConfigError, Unavailable
+from portico.errors import ConfigError, Unauthenticated, Unavailable
 from portico.faces.nwp.exchange import Answer, Asking, Exchange
 from portico.faces.nwp.frames import (
     ActionFrame,
@@ -38,8 +38,9 @@ from portico.faces.nwp.frames import (
     encode,
 )
 from portico.faces.nwp.native import Patience
-from portico.faces.nwp.sessions import QUICK
+from portico.faces.nwp.sessions import FRAMES_AT_ONCE, QUICK
 from portico.http import listening_of, tls_of
+from portico.identity import Credentials
 from portico.nip.authority import Authority
 from portico.observe import Broke, Observation
 from portico.query import Page, Query
@@ -568,6 +569,39 @@ async def test_a_certificate_that_is_revoked_or_expires_ends_in_a_session_too(tm
                 told.append([getattr(answer, "error", "") for answer in (first, then)])
 
     assert told == [["", "NWP-AUTH-NID-REVOKED"], ["", "NWP-AUTH-NID-EXPIRED"]]
+
+
+async def test_frames_that_need_no_answer_leave_others_their_turn(native_inn: Open) -> None:
+    told = encode(ErrorFrame(status="NPS-OK", error="none"), Tier.JSON)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async with await Native.open(native_inn.ports.native, ["json"]) as agent:
+        counting = asyncio.create_task(count())
+        agent.writer.write(told * 4000 + encode(asked(limit=1), Tier.JSON))
+        await agent.writer.drain()
+        before = turns
+        assert (await agent.receive()).count == 1
+        counting.cancel()
+
+    assert turns - before > 4000 / FRAMES_AT_ONCE / 2
+
+
+@requirement("nwp:identity:every-request")
+async def test_what_a_certificate_began_ends_with_it(tmp_path: Path) -> None:
+    async with opened_inn(tmp_path, nwp={"auth": "nip-cert"}) as parts:
+        issued = await Authority(parts.config, parts.store).issue("ann", scopes=["read:*"])
+        shown = Credentials(ident=msgspec.json.encode(issued.certificate))
+        caller = await parts.site.caller(shown)
+        assert await parts.site.identity.renewed(caller) == caller
+        await parts.store.revoke_key(issued.key.id, datetime.now(UTC))
+        with pytest.raises(Unauthenticated, match="certificate"):
+            await parts.site.identity.renewed(caller)
 
 
 @pytest.mark.parametrize(

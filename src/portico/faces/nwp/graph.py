@@ -31,6 +31,7 @@ HOP_SECONDS: Final = 2.0  # less for each node that a question came through, so 
 LEAST_SECONDS: Final = 1.0
 MAX_BYTES: Final = 1 << 20  # of what a node elsewhere says
 MAX_TRACE: Final = 32  # ids and marks that are passed on
+MAX_TRACE_CHARACTERS: Final = 4096
 MAX_NESTED: Final = 16  # answers in one another
 MAX_CODE, MAX_MESSAGE = 64, 300  # characters of what a node elsewhere says went wrong
 DEFAULT_PORT: Final = Server().nwp_port
@@ -195,7 +196,7 @@ class Walk:
             "Content-Type": "application/nwp-frame",
             "Accept": "application/nwp-capsule, application/json",
             "X-NWP-Depth": str(self.asking.depth),
-            "X-NWP-Trace": ",".join(self.asking.trace),
+            "X-NWP-Trace": ",".join(self.asking.trace)[-MAX_TRACE_CHARACTERS:],
             "X-NWP-Request-ID": self.asking.id,
         }
         if share.tokens is not None:

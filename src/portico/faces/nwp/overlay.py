@@ -678,8 +678,8 @@ def _uuid(text: str | None) -> str | None:
 
 
 def _trace(passed: str) -> tuple[str, ...]:
-    """The nodes that a question came through."""
-    return tuple(each for part in passed[:MAX_HEADER].split(",") if _TRACE.match(each := part.strip()))
+    """The nodes that a question came through. The last of them count: nobody gets past them by naming many."""
+    return tuple(each for part in passed[-MAX_HEADER:].split(",") if _TRACE.match(each := part.strip()))
 
 
 def _natural(headers: Headers, name: str) -> int | None:

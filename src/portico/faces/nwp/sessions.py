@@ -62,6 +62,7 @@ from portico.recent import Recent
 
 HEADER_BYTES: Final = 8  # at most
 RUNNING: Final = 32  # requests of one session at once, besides its streams
+FRAMES_AT_ONCE: Final = 64  # of one session, before others have their turn
 QUICK: Final = 32  # answers at hand that one session is given in one go
 FLUSH_SECONDS: Final = 1.0  # for the last words to an agent
 READ: Final = 512  # short questions of which is kept what they are
@@ -227,6 +228,7 @@ class Session(asyncio.Protocol):
         self._shown = shown
         self._known: Caller | None = None
         self._read = bytearray()
+        self._turn: asyncio.Handle | None = None  # to go on with what was read
         self._quick = QUICK  # answers that may be given before others have their turn
         self._waiting: deque[tuple[Request | SiteError, Tag]] = deque()  # to be answered in their order
         self._orderly: asyncio.Task[None] | None = None
@@ -260,8 +262,9 @@ class Session(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost.set()
         self._port.left(self)
-        if self._looking:
-            self._looking.cancel()
+        for timer in (self._looking, self._turn):
+            if timer:
+                timer.cancel()
         self._waiting.clear()
         for task in (*self._running, *self._beside):
             task.cancel()
@@ -314,17 +317,27 @@ class Session(asyncio.Protocol):
         return has_enough or self._identifying is not None or self._is_draining or self._transport.is_closing()
 
     def _advance(self) -> None:
-        """Take in as many frames as there are and as can be worked on; more is not even read."""
+        """Take in as many frames as there are and as can be worked on; more is not even read.
+
+        Some need no work at all. After so many of any kind it is the turn of others.
+        """
+        if self._turn:
+            self._turn.cancel()
+            self._turn = None
         try:
-            while not self._is_busy and (header := self._next()):
+            for _ in range(FRAMES_AT_ONCE):
+                if self._is_busy or not (header := self._next()):
+                    break
                 end = header.size + header.length
                 payload = bytes(self._read[header.size : end])
                 del self._read[:end]
                 self._take(header, payload)
+            else:
+                self._turn = self._loop.call_soon(self._advance)
         except FrameError as error:  # nobody knows where the next one begins
             self._write(_refusal(unreadable(error), {}, self._tier))
             self._transport.close()
-        self._listen(not self._is_busy)
+        self._listen(not self._is_busy and self._turn is None)
 
     def _listen(self, is_listening: bool) -> None:
         if is_listening == self._is_listening or self._transport.is_closing():

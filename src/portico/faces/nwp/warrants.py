@@ -8,10 +8,12 @@ from portico.config import Config, Server
 from portico.errors import CapabilityMissing, OutOfScope, Unauthenticated, UntrustedIssuer
 from portico.faces.nwp.nodes import INVOKE, PREFIX, STREAM, Node
 from portico.nip import allows_action, covers
+from portico.recent import Recent
 
 if TYPE_CHECKING:
     from portico.faces.nwp.exchange import Asking
 
+KNOWN: Final = 1000  # scopes and nodes of which is known whether the one covers the other
 SYNONYMS: Final = {INVOKE: "nwp:action", STREAM: "ncp:stream"}  # what else they are called in certificates
 
 
@@ -19,6 +21,7 @@ class Warrants:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._starts = _starts(config.server)
+        self._known: Recent[bool] = Recent(KNOWN)
 
     def check(self, asking: "Asking", capability: str, action: str = "") -> None:
         """Raise unless the agent may. Nothing was looked up before, so a refusal tells nothing."""
@@ -51,8 +54,13 @@ class Warrants:
 
     def covers(self, warrant: Warrant, node: Node) -> bool:
         """By any of the addresses that a node has. That by which a caller called it is not believed."""
-        exact = self._config.nwp.scope_check == "exact"
-        return any(covers(warrant.nodes, f"{start}/{node.name}", exact) for start in self._starts)
+        key = warrant.nodes, node.name
+        found = self._known.get(key)
+        if found is None:
+            exact = self._config.nwp.scope_check == "exact"
+            found = any(covers(warrant.nodes, f"{start}/{node.name}", exact) for start in self._starts)
+            self._known.put(key, found)
+        return found
 
     @property
     def hosts(self) -> frozenset[str]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from portico.catalog import Collection, Field, FieldType, check_collection_name
 from portico.items import Change, Item, problem_with
-from portico.query import Aggregate, Filter, Near, Page, Query, checked, make_cursor, project
+from portico.query import Aggregate, Filter, Near, Page, Query, checked, conditions, make_cursor, project
 from portico.rows import finish_rows
 from portico.store import Load, Put, Record, VectorRow, Write, Written
 from portico.store.ledger import micros, moment
@@ -22,7 +22,7 @@ from portico.store.nearest import nearest, page_of_nearest, part_shown
 from portico.store.planning import Plan, by_source, check_ids, plan_load, plan_removal, plan_restoring, plan_writes
 from portico.store.sql import MAX_GROUPS, Statement, ordering, shown_row, too_many_groups
 from portico.store.sqlite.dialect import DIALECT
-from portico.store.sqlite.engine import Database, Engine
+from portico.store.sqlite.engine import READERS, Database, Engine
 from portico.store.sqlite.ledger import SqliteLedger
 from portico.store.tables import (
     INDEXED_COLUMNS,
@@ -49,6 +49,7 @@ from portico.store.tables import (
 )
 
 POLL_SECONDS = 0.25  # how soon a change of another process is seen
+PATTERNS = READERS // 2  # queries with patterns at once
 
 T = TypeVar("T")
 
@@ -57,6 +58,7 @@ class SqliteStore(SqliteLedger):
     """See `Store`. Other processes may use the same file: they see each other's writes within a moment."""
 
     def __init__(self, path: str, *, keep_changes: int, seconds: float) -> None:
+        self._patterns = asyncio.Semaphore(PATTERNS)
         self.url = f"sqlite:///{path}"
         self._keep_changes = keep_changes
         super().__init__(Engine(path, seconds))
@@ -189,7 +191,14 @@ class SqliteStore(SqliteLedger):
                 return self._near(db, table, asked, asked.near)
             return self._page(db, table, asked)
 
-        return await self._engine.read(work)
+        return await self._read(work, query.where)
+
+    async def _read(self, work: Callable[[Database], T], where: Filter) -> T:
+        """Patterns take their time: others find a reader meanwhile."""
+        if not any(each.op == "regex" for each in conditions(where)):
+            return await self._engine.read(work)
+        async with self._patterns:
+            return await self._engine.read(work)
 
     def cursor(self, query: Query, last: Item) -> str:
         return _statement(self._known.table(query.collection)).cursor(query, last, self._secret)
@@ -256,7 +265,7 @@ class SqliteStore(SqliteLedger):
             sql = _statement(table)
             return [id for (id,) in db.execute(f"SELECT id FROM {table.name} WHERE {sql.where(where)}", sql.params)]
 
-        return await self._engine.read(work)
+        return await self._read(work, where)
 
     async def scan(self, collection: str) -> AsyncIterator[list[Item]]:
         last = 0
