@@ -369,6 +369,18 @@ async def test_a_key_that_was_used_gives_the_same_result_under_the_new_id_and_no
     assert RESERVED.count("garden") == 1
 
 
+@requirement("nwp:clients:nps-lib-invoke")
+async def test_a_task_is_not_bounded_by_the_timeout_that_clients_send_with_everything(agent: Agent) -> None:
+    door = name()
+    async with held(door):
+        task = await agent.start(door, timeout_ms=20)
+        await asyncio.sleep(0.2)
+        DOORS[door].open.set()
+        ended = await agent.ended(task)
+
+    assert ended["status"] == "completed"
+
+
 @requirement("nwp:idempotency:repeated")
 async def test_a_task_that_has_ended_is_given_again_for_its_key(agent: Agent) -> None:
     door, key, id = name(), name(), name()
