@@ -426,9 +426,10 @@ class Node:
     async def query(self, **wishes: Unpack[Wishes]) -> Answer:
         """One page. If the schema has changed since it was known, the new one is taken over."""
         anchor = await self._reference(wishes)
-        frame = answered(await self._line.ask("query", _query_frame(wishes, anchor and anchor.id), self._timeout))
-        is_typed = wishes.get("rows") and not wishes.get("aggregate")
-        if is_typed and anchor:
+        reader = self._wanted_reader(wishes, anchor)
+        asked = _query_frame(wishes, anchor and anchor.id)
+        frame = answered(await self._line.ask("query", asked, self._timeout, reader))
+        if anchor and reader:
             return self._answer(self._typed(frame, anchor))
         answer = self._answer(frame)
         if not all(isinstance(each, dict) for each in answer.records):
@@ -459,7 +460,7 @@ class Node:
         """All that a query finds, as it is found. Closing it ends the work of the node."""
         anchor = await self._reference(wishes)
         frame = _query_frame(wishes, anchor and anchor.id, stream=True)
-        reader = self._reader(anchor) if anchor and wishes.get("rows") and not wishes.get("aggregate") else None
+        reader = self._wanted_reader(wishes, anchor)
         due = 0
         async with aclosing(self._line.frames("stream", frame, self._timeout)) as frames:
             async for each in frames:
@@ -489,8 +490,15 @@ class Node:
             raise BadAnswer("The records are not as their schema says")
         return msgspec.structs.replace(frame, data=_read(self._reader(anchor), frame))
 
+    def _wanted_reader(self, wishes: Wishes, anchor: Anchor | None) -> Reader | None:
+        """Who reads the records of an answer, if they are wanted by their schema and it is known."""
+        return self._reader(anchor) if anchor and wishes.get("rows") and not wishes.get("aggregate") else None
+
     def _reader(self, anchor: Anchor) -> Reader:
-        return self._readers.setdefault(anchor.id, Reader(row_of(anchor)))
+        known = self._readers.get(anchor.id)
+        if known is None:  # a type is dear to make
+            known = self._readers[anchor.id] = Reader(row_of(anchor), anchor.id)
+        return known
 
     def _kept(self, anchor: Anchor) -> Anchor:
         if len(self._anchors) >= KEPT:

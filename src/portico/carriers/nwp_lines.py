@@ -22,6 +22,7 @@ from portico.faces.nwp.frames import (
     Frame,
     FrameError,
     Header,
+    Reader,
     Tier,
     Type,
     decode,
@@ -76,10 +77,10 @@ def failure(frame: ErrorFrame, http_status: int | None = None) -> NwpError:
     return kind(frame.status, frame.error, frame.message, frame.details, id, http_status)
 
 
-def decoded(raw: bytes) -> Frame:
+def decoded(raw: bytes, reader: Reader | None = None) -> Frame:
     """The frame that bytes are."""
     try:
-        return decode(raw)
+        return reader.decode(raw) if reader else decode(raw)
     except FrameError as error:
         raise BadAnswer(f"The answer is not NWP: {error}") from error
 
@@ -110,8 +111,8 @@ class Line(Protocol):
 
     async def get(self, path: str, **headers: str) -> Document: ...
 
-    async def ask(self, path: str, frame: Frame, patience: float) -> Frame:
-        """The frame that answers another."""
+    async def ask(self, path: str, frame: Frame, patience: float, reader: Reader | None = None) -> Frame:
+        """The frame that answers another. A line may have its records read by the way."""
         ...
 
     def frames(self, path: str, frame: Frame, patience: float | None) -> AsyncGenerator[Frame]:
@@ -191,9 +192,9 @@ class HttpLine:
         async with self._sent("GET", path, {"accept": "application/json", **headers}, TIMEOUT) as response:
             return Document(response.status_code, await self._body(response), response.headers.get("etag", ""))
 
-    async def ask(self, path: str, frame: Frame, patience: float) -> Frame:
+    async def ask(self, path: str, frame: Frame, patience: float, reader: Reader | None = None) -> Frame:
         async with self._posted(path, frame, "", patience) as response:
-            return accepted(decoded(_framed(await self._body(response))))
+            return accepted(decoded(_framed(await self._body(response)), reader))
 
     async def frames(self, path: str, frame: Frame, patience: float | None) -> AsyncGenerator[Frame]:
         accept = "text/event-stream, " if path == "subscribe" else ""

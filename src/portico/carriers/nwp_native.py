@@ -23,6 +23,7 @@ from portico.faces.nwp.frames import (
     Header,
     HelloFrame,
     QueryFrame,
+    Reader,
     StreamFrame,
     SubscribeFrame,
     Tier,
@@ -69,7 +70,8 @@ class NativeLine:
     async def get(self, path: str, **headers: str) -> Document:
         return await self._documents.get(path, **headers)
 
-    async def ask(self, path: str, frame: Frame, patience: float) -> Frame:
+    # Who waits for an answer is known only from the answer, so that its records are left for later.
+    async def ask(self, path: str, frame: Frame, patience: float, reader: Reader | None = None) -> Frame:
         session = await self.session()
         with session.waiting(_id_of(frame)) as answers:
             await session.send(frame)

@@ -28,6 +28,8 @@ from portico.faces.nwp.frames import (
     HelloFrame,
     IdentFrame,
     QueryFrame,
+    Reader,
+    Records,
     StreamFrame,
     SubscribeFrame,
     TaskFrame,
@@ -38,6 +40,7 @@ from portico.faces.nwp.frames import (
     decode_as,
     encode,
     read_header,
+    row_type,
 )
 
 MIB = 1024 * 1024
@@ -416,6 +419,36 @@ def test_records_that_are_none_are_refused_when_somebody_looks_at_them(tier: Tie
         with pytest.raises(FrameError) as refused:
             look(answer.data)
         assert refused.value.code == "NCP-FRAME-UNKNOWN-TYPE"
+
+
+@EVERY_TIER
+def test_the_records_of_a_known_schema_are_read_with_their_frame(tier: Tier) -> None:
+    row = row_type({"fields": [{"name": "id", "type": "string"}, {"name": "price", "type": "decimal"}]})
+    reader = Reader(row, "sha256:rooms")
+    answer = CapsFrame(anchor_ref="sha256:rooms", count=1, data=[{"id": "attic", "price": 40.0}])
+    part = StreamFrame(stream_id="s", seq=1, is_last=True, data=[{"id": "attic", "price": 40.0}])
+    attic = row(id="attic", price=40.0)
+
+    read = [reader.decode(encode(each, tier)) for each in (answer, part)]
+
+    data = [each.data for each in read if isinstance(each, CapsFrame | StreamFrame)]
+    assert data == [[attic], [attic]]
+    assert [reader.read(each) for each in data] == data
+
+
+@EVERY_TIER
+@pytest.mark.parametrize(
+    ("anchor", "record"), [("sha256:others", {"id": "attic", "price": 40.0}), ("sha256:rooms", {"id": "attic"})]
+)
+def test_records_of_another_schema_or_type_are_left_unread(tier: Tier, anchor: str, record: dict[str, Any]) -> None:
+    row = row_type({"fields": [{"name": "id", "type": "string"}, {"name": "price", "type": "decimal"}]})
+    answer = CapsFrame(anchor_ref=anchor, count=1, data=[record])
+
+    read = Reader(row, "sha256:rooms").decode(encode(answer, tier))
+
+    assert isinstance(read, CapsFrame)
+    assert isinstance(read.data, Records)
+    assert read == answer
 
 
 def test_a_member_of_a_wrong_type_is_named() -> None:

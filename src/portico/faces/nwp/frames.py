@@ -388,11 +388,16 @@ def _as_it_comes(kind: type[Frame], tier: Tier) -> type[Frame]:
         if isinstance(frame.data, msgspec.Raw):
             msgspec.structs.force_setattr(frame, "data", Records(frame.data, tier))
 
+    return _with_data(kind, msgspec.Raw, __post_init__=leave_records)
+
+
+def _with_data(kind: type[Frame], data: Any, **methods: Any) -> type[Frame]:
+    """A kind of frame whose records are read as this type."""
     made: Any = msgspec.defstruct(
         kind.__name__,
-        [("data", msgspec.Raw)],
+        [("data", data)],
         bases=(kind,),
-        namespace={"__post_init__": leave_records, "__eq__": _is_same, "__ne__": _is_another},
+        namespace={**methods, "__eq__": _is_same, "__ne__": _is_another},
         tag=kind.__struct_config__.tag,
         frozen=True,
         kw_only=True,
@@ -433,9 +438,14 @@ _ANY_JSON = msgspec.json.Decoder()
 _ANY_MSGPACK = msgspec.msgpack.Decoder()
 
 
+def _mark(kind: type[Frame], tier: Tier) -> int:
+    """Type and flags of a final frame behind a short header."""
+    return kind.TYPE << 8 | _FINAL | tier
+
+
 # Who reads final frames, by type and flags.
 _USUAL: Final[Mapping[int, Any]] = {
-    kind.TYPE << 8 | _FINAL | tier: decoder
+    _mark(kind, tier): decoder
     for kind in FRAMES.values()
     for tier, decoder in zip(_TIERS, (_FROM_JSON[kind], _FROM_MSGPACK[kind]), strict=True)
 }
@@ -451,7 +461,10 @@ def encode_value(value: Any, tier: Tier) -> bytes:
 
 def encode(frame: Frame, tier: Tier, *, is_final: bool = True, largest: int = LARGEST_EXTENDED) -> bytes:
     """A whole frame. It is extended only if it must be; one whose payload is larger than `largest` is refused."""
-    payload = encode_value(frame, tier)
+    try:
+        payload = _TO[tier].encode(frame)
+    except OverflowError:  # as of any value; a call of its own is dear beside small frames
+        payload = encode_value(frame, tier)
     length = len(payload)
     if length > largest:
         raise _too_large(length, largest)
@@ -478,19 +491,19 @@ def _within_64_bits(value: Any) -> Any:
 
 def decode(raw: bytes, largest: int = LARGEST_EXTENDED) -> Frame:
     """The one frame that these bytes are."""
-    frame = _read_quickly(raw, largest)
+    frame = _read_quickly(raw, largest, _USUAL)
     if frame is not None:
         return frame
     header = whole_header(raw, largest)
     return decode_payload(header, memoryview(raw)[header.size :])
 
 
-def _read_quickly(raw: bytes, largest: int) -> Frame | None:
+def _read_quickly(raw: bytes, largest: int, decoders: Mapping[int, Any]) -> Frame | None:
     """A final frame behind a short header, as nearly all are. None for any other, and for one that has a fault."""
     if len(raw) < _HEAD.size:
         return None
     head, length = _HEAD.unpack_from(raw)
-    decoder = _USUAL.get(head)
+    decoder = decoders.get(head)
     if decoder is None or length != len(raw) - _HEAD.size or length > largest:
         return None
     try:
@@ -609,17 +622,36 @@ def _column(field: Any) -> tuple[str, Any] | tuple[str, Any, Any]:
 
 
 class Reader:
-    """Reads the records of frames as a type, and makes nothing of them but that."""
+    """Reads the records of one schema as a type, and makes nothing of them but that."""
 
-    def __init__(self, row: type[msgspec.Struct]) -> None:
+    def __init__(self, row: type[msgspec.Struct], anchor: str) -> None:
+        self._row = row
+        self._anchor = anchor  # the id of the schema
         self._rows = list[row]
         self._decoders = (msgspec.json.Decoder(self._rows), msgspec.msgpack.Decoder(self._rows))  # by tier
+        self._usual = dict(_USUAL)
+        for kind in (CapsFrame, StreamFrame):
+            typed = _with_data(kind, self._rows)
+            self._usual[_mark(kind, Tier.JSON)] = msgspec.json.Decoder(typed)
+            self._usual[_mark(kind, Tier.MSGPACK)] = msgspec.msgpack.Decoder(typed)
+
+    def decode(self, raw: bytes, largest: int = LARGEST_EXTENDED) -> Frame:
+        """The one frame that these bytes are, its records read by the way: once over the bytes in place of twice.
+
+        Records of another schema or another type are left unread.
+        """
+        frame = _read_quickly(raw, largest, self._usual)
+        if frame is None or getattr(frame, "anchor_ref", None) not in (None, self._anchor):
+            return decode(raw, largest)
+        return frame
 
     def read(self, records: Sequence[Any]) -> list[Any]:
-        """Records that are not of the type raise a FrameError."""
+        """The records of a frame. If they are not of the type, a FrameError is raised."""
         try:
             if isinstance(records, Records):
                 return self._decoders[records.tier].decode(records.raw)
+            if isinstance(records, list) and set(map(type, records)) == {self._row}:
+                return records
             return msgspec.convert(records, self._rows)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise _unreadable(error) from error
