@@ -14,6 +14,7 @@ HEAD_SECONDS = 20.0  # for them to arrive
 GATHERED_BYTES = 64 << 10  # that are not kept waiting for more
 TAKING_SECONDS = 30.0  # in which a client takes something of what is there for it
 WAITING_SECONDS = 60.0  # that a request waits behind another: meanwhile nobody hears that its client has left
+QUICK = 32  # requests that one connection has answered in one go, before others have their turn
 ASKED = b"/query"  # how addresses end where an answer may be at hand
 FOUND = b"HTTP/1.1 200 OK\r\n"
 WHOLE = "portico.whole"  # the extension of a request's scope that says that its body is there to its end
@@ -96,6 +97,7 @@ class Connection(HttpToolsProtocol):
         self._in_head = True
         self._deadline: asyncio.TimerHandle | None = None
         self._at_hand: AtHand | None = getattr(self.config.app, "at_hand", None)
+        self._quick = QUICK  # requests that may be at hand
         self._held: bytearray | None = None  # the body of a request that the application was not told of yet
         self._answering: Any = None  # the request that the application is at; others may wait behind it
         self._behind: asyncio.TimerHandle | None = None  # of those
@@ -119,6 +121,7 @@ class Connection(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
+        self._quick = QUICK
         super().data_received(data)
         self._let_go()
         if self.pipeline and self._behind is None:
@@ -188,7 +191,13 @@ class Connection(HttpToolsProtocol):
 
     def _may_be_at_hand(self) -> bool:
         """Whether a request is of the plainest kind, and its turn has come."""
-        if self._at_hand is None or not self.url.endswith(ASKED) or b"%" in self.url or not self.url.isascii():
+        if (
+            self._at_hand is None
+            or not self._quick
+            or not self.url.endswith(ASKED)
+            or b"%" in self.url
+            or not self.url.isascii()
+        ):
             return False
         if not self.url.startswith(b"/"):  # it may be no address at all, which is to be told while it is read
             return False
@@ -215,6 +224,7 @@ class Connection(HttpToolsProtocol):
         client = self.client[0] if self.client else ""
         if self._at_hand is None:
             return False
+        self._quick -= 1
         found = self._at_hand(self.url.decode("ascii"), self.scheme or "", client, self.headers, body)
         if found is None:
             return False

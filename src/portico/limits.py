@@ -93,13 +93,14 @@ class Rates:
         tokens = lease.behind + lease.left
         return Allowance(limit, int(tokens), (limit - tokens) * 60 / limit)
 
-    def spend_at_hand(self, key: str) -> bool:
-        """Take one request out of what this process was given of a caller's allowance; False if nothing is left."""
+    def has_at_hand(self, key: str) -> bool:
+        """Whether this process was given anything of a caller's allowance that is left."""
         lease = self._leases.get(key)
-        if lease is None or not self._lasts(lease):
-            return False
-        lease.left -= 1
-        return True
+        return lease is not None and self._lasts(lease)
+
+    def spend_at_hand(self, key: str) -> None:
+        """Take one request out of it."""
+        self._leases[key].left -= 1
 
     def left(self, key: str, *, anonymous: bool) -> Allowance:
         """What a caller has left, as far as this process knows."""

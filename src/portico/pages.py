@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import msgspec
@@ -23,6 +24,7 @@ MAX_ITEMS = 20_000
 AT_ONCE = 10_000  # tests of single items that hold up nobody; more of them are made in a thread
 
 Sized: TypeAlias = tuple[Item, int]  # with its size as JSON
+Made: TypeAlias = tuple[Page, int]  # the same
 
 
 class Shelf:
@@ -49,6 +51,24 @@ class Shelf:
             self._pages.put(query, page, size)
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A query that an index can answer, for a collection as it is."""
+
+    asked: Query
+    collection: Collection
+    index: Index
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether it holds up nobody."""
+        tests = self.index.size(self.collection.name) * (1 + len(conditions(self.asked.where)))
+        return tests <= AT_ONCE
+
+    def found(self) -> Arranged | None:
+        return self.index.arranged(self.collection, self.asked.where, self.asked.order, self.asked.limit + 1)
+
+
 class Pages:
     """Kept until an item or the shape of a collection changes, whoever changes it."""
 
@@ -60,10 +80,23 @@ class Pages:
         self._stamp = -1  # when the shelf was last known to show the store as it is
         self._looking = asyncio.Lock()
 
-    def known(self, query: Query) -> Page | None:
-        """A page that needs no look at the store; None also where nobody can tell."""
+    def at_once(self, query: Query) -> Page | None:
+        """A page that nobody has to be waited for: it is kept, or made of what is in memory. None if it takes more."""
         stamp = self._store.stamp()
-        return self._shelf.get(query) if stamp is not None and stamp <= self._stamp else None
+        if stamp is None or stamp > self._stamp:
+            return None
+        shelf = self._shelf
+        page = shelf.get(query)
+        if page is not None:
+            return page
+        plan = self._planned(query, shelf)
+        if plan is None or not plan.is_quick:
+            return None
+        found = plan.found()
+        shown = self._kept_items(found) if found else None
+        if found is None or shown is None or None in shown.values():
+            return None
+        return self._put(query, shelf, self._page(plan, found, [each for each in shown.values() if each]))
 
     async def find(self, query: Query) -> Page:
         # The stamp comes first: what is written after it makes the next one look again.
@@ -79,11 +112,9 @@ class Pages:
             return page
         made = await self._arranged(query, shelf, stamp)
         if made:
-            page, size = made
-            shelf.put(query, page, size)
-        else:
-            page = await self._store.find(query)
-            shelf.put(query, page)
+            return self._put(query, shelf, made)
+        page = await self._store.find(query)
+        shelf.put(query, page)
         return page
 
     async def _look(self, stamp: int) -> None:
@@ -98,50 +129,61 @@ class Pages:
                 self._shelf = Shelf(head, schema)
             self._stamp = newest
 
-    async def _arranged(self, query: Query, shelf: Shelf, stamp: int) -> tuple[Page, int] | None:
-        """The page that the index makes of items in memory, with its size; None if the store is to be asked."""
+    async def _arranged(self, query: Query, shelf: Shelf, stamp: int) -> Made | None:
+        """The page that the index makes of items in memory; None if the store is to be asked."""
+        plan = self._planned(query, shelf)
+        if plan is None:
+            return None
+        found = plan.found() if plan.is_quick else await asyncio.to_thread(plan.found)
+        shown = await self._items(found, plan.collection, stamp) if found else None
+        return None if found is None or shown is None else self._page(plan, found, shown)
+
+    def _planned(self, query: Query, shelf: Shelf) -> Plan | None:
+        """How the index is to be asked; None if it does not show what there is, or could not tell."""
         index, collection = self._index, shelf.schema.get(query.collection)
         if index is None or collection is None or query.cursor or query.aggregate or query.limit > MAX_PAGE_ITEMS:
             return None
         if not index.is_ready or index.seq < shelf.head:
             return None
         try:
-            asked = checked(query, collection)
+            return Plan(checked(query, collection), collection, index)
         except SiteError:  # the store may know more
             return None
-        found = await self._found(index, asked, collection)
-        shown = await self._items(found, asked, collection, stamp) if found else None
-        if found is None or shown is None:
-            return None
+
+    def _page(self, plan: Plan, found: Arranged, shown: list[Sized]) -> Made:
+        asked, collection = plan.asked, plan.collection
+        if len(found.runs) > 1:
+            sizes = {item.id: size for item, size in shown}
+            ordered = in_order((item for item, _ in shown), asked.order, collection)
+            shown = [(item, sizes[item.id]) for item in ordered[: asked.limit + 1]]
         items = [item for item, _ in shown[: asked.limit]]
         if asked.fields:
             items = [project(item, asked.fields, collection) for item in items]
         more = len(shown) > asked.limit
         cursor = self._store.cursor(asked, shown[asked.limit - 1][0]) if more else ""
         page = Page(tuple(items), total=found.total if asked.count else None, cursor=cursor)
-        return page, sum(size for _, size in shown)
+        return page, sum([size for _, size in shown])
 
-    async def _found(self, index: Index, asked: Query, collection: Collection) -> Arranged | None:
-        given = collection, asked.where, asked.order, asked.limit + 1
-        tests = index.size(collection.name) * (1 + len(conditions(asked.where)))
-        return index.arranged(*given) if tests <= AT_ONCE else await asyncio.to_thread(index.arranged, *given)
+    def _put(self, query: Query, shelf: Shelf, made: Made) -> Page:
+        page, size = made
+        shelf.put(query, page, size)
+        return page
 
-    async def _items(self, found: Arranged, asked: Query, collection: Collection, stamp: int) -> list[Sized] | None:
-        """What stands at these places, with sizes, in the order of the whole; None if somebody wrote meanwhile."""
-        places = [place for run in found.runs for place in run]
-        kept = dict(zip(places, self._kept.several(places), strict=True))
+    async def _items(self, found: Arranged, collection: Collection, stamp: int) -> list[Sized] | None:
+        """What stands at the places, with sizes; None if somebody wrote meanwhile."""
+        kept = self._kept_items(found)
         missing = [place for place, item in kept.items() if item is None]
         if missing:
             read = await self._store.get_many(collection.name, [id for _, _, id in missing])
             if self._store.stamp() != stamp or len(read) < len(missing):
                 return None
             kept.update({place: self._keep(place, read[place[2]]) for place in missing})
-        shown = [each for each in kept.values() if each]
-        if len(found.runs) <= 1:
-            return shown
-        sizes = {item.id: size for item, size in shown}
-        ordered = in_order((item for item, _ in shown), asked.order, collection)
-        return [(item, sizes[item.id]) for item in ordered[: asked.limit + 1]]
+        return [each for each in kept.values() if each]
+
+    def _kept_items(self, found: Arranged) -> dict[Place, Sized | None]:
+        """What of it is in memory, by its place."""
+        places = [place for run in found.runs for place in run]
+        return dict(zip(places, self._kept.several(places), strict=True))
 
     def _keep(self, place: Place, item: Item) -> Sized:
         size = len(msgspec.json.encode(item.data))

@@ -73,9 +73,9 @@ class Finder:
         self.embedder = embedder
         self._pages = Pages(store, index)
 
-    def known(self, query: Query) -> Page | None:
-        """The page of a query without text, if it is in memory and the store has not been written to since."""
-        return None if query.text or query.near else self._pages.known(query)
+    def at_once(self, query: Query) -> Page | None:
+        """The page of a query without text, if nobody has to be waited for to tell it as it is now."""
+        return None if query.text or query.near else self._pages.at_once(query)
 
     async def find(self, query: Query, seen: int = 0) -> Page:
         """A page of items. `seen` is a change the caller knows of and must find reflected."""

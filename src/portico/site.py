@@ -349,16 +349,14 @@ class Site:
         self._observe(Queried(query.collection, _since(started), shown, caller.id))
         return page
 
-    def shows_still(self, page: Page, query: Query, caller: Caller) -> bool:
-        """Whether a query has the page that it had, for a caller who may ask now; it costs what the query costs.
+    def page_at_once(self, query: Query, caller: Caller) -> Page | None:
+        """The page of a query, if neither it nor leave to ask has to be waited for. It is not paid for: see `hand`."""
+        return self.finder.at_once(query) if self.gate.would_admit_at_once(query, caller) else None
 
-        False if that is not known without waiting, and then nothing was asked.
-        """
-        started = time.perf_counter()
-        if self.finder.known(query) is not page or not self.gate.admits_at_once(query, caller):
-            return False
+    def hand(self, page: Page, query: Query, caller: Caller, started: float) -> None:
+        """Have a caller pay for a page that it is given at once; `started` by time.perf_counter."""
+        self.gate.take_at_once(caller)
         self._observe(Queried(query.collection, _since(started), len(page.items) + len(page.rows), caller.id))
-        return True
 
     async def pages(self, query: Query, caller: Caller) -> AsyncGenerator[Page]:
         """Page after page of what a query finds, to its end. All of them together cost what one costs."""

@@ -112,13 +112,19 @@ class Gate:
             self._observe(Refused(type(request).__name__, caller.id, type(error).__name__))
             raise
 
-    def admits_at_once(self, query: Query, caller: Caller) -> bool:
-        """Admit a query if nobody has to be asked for it. If not, nothing was taken from the caller."""
+    def would_admit_at_once(self, query: Query, caller: Caller) -> bool:
+        """Whether a query is admitted without asking anybody. Nothing is taken from the caller: see `take_at_once`."""
+        if not self._rates.has_at_hand(caller.rate_key):
+            return False
         try:
             self._checked(query, caller)
         except SiteError:
             return False
-        return self._rates.spend_at_hand(caller.rate_key)
+        return True
+
+    def take_at_once(self, caller: Caller) -> None:
+        """Take one request out of the allowance of a caller who was found to have it, without waiting since."""
+        self._rates.spend_at_hand(caller.rate_key)
 
     async def clear(self, permit: Permit) -> Permit:
         """A Permit to run a call whose parameters were found to fit, or the reason why not now."""

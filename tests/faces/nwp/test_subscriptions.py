@@ -506,7 +506,7 @@ async def followed(agent: Agent, stream: str, seen: list[tuple[int, str, str, An
                 await listener.frame()
                 await read(listener, seen, cuts[0] if cuts else 1000)
             del cuts[:1]
-    except (EOFError, httpx.HTTPError):
+    except (EOFError, httpx.HTTPError, RuntimeError):  # the last is of a client that was closed between two requests
         return
 
 

@@ -50,9 +50,9 @@ class Anchors:
 
     async def publish(self, node: Node) -> None:
         """Note the schemas of a node's collections, before somebody is told of them."""
-        new = [each for each in node.collections.items() if (each[0], each[1].id) not in self._published]
-        if not new:
+        if self.is_published(node):
             return
+        new = [each for each in node.collections.items() if (each[0], each[1].id) not in self._published]
         now = {each.name: each.anchor_id for each in self._site.catalog.public}
         for name, anchor in new:
             await self._note(name, anchor, [each for each, id in now.items() if id == anchor.id])
@@ -69,25 +69,31 @@ class Anchors:
         names = dict.fromkeys((*(before.collections if before else ()), *sharing, name))
         await self._keep(_of_all(anchor.id), _Published(tuple(names), schema))
 
+    def is_published(self, node: Node) -> bool:
+        return all((name, anchor.id) in self._published for name, anchor in node.collections.items())
+
+    def current(self, node: Node, reference: str | None) -> Meant | None:
+        """What a reference means that is to a schema as it is now, or to none."""
+        for name, anchor in node.collections.items():
+            if not reference or anchor.id == reference:
+                return Meant(name, anchor)
+        return None
+
     async def meant(self, node: Node, reference: str | None, *, is_patient: bool) -> Meant:
         """What a reference means on a node. An older schema will do if the reader is patient."""
-        default = next(iter(node.collections.items()))
-        if not reference:
-            return Meant(*default)
-        for name, anchor in node.collections.items():
-            if anchor.id == reference:
-                return Meant(name, anchor)
-        known = await self._known(node, reference)
+        found = self.current(node, reference)
+        if found:
+            return found
+        said = reference or ""
+        known = await self._known(node, said)
         if known is None:
             raise AnchorUnknown(
-                "This node never published that schema", anchor_ref=reference[:MAX_REF], hint="Read `.schema` again."
+                "This node never published that schema", anchor_ref=said[:MAX_REF], hint="Read `.schema` again."
             )
         name = next(each for each in node.collections if each in known.collections)
         now = node.collections[name]
         if not is_patient:
-            raise AnchorStale(
-                "The schema has changed", anchor_ref=reference, current=now.id, hint="Read `.schema` again."
-            )
+            raise AnchorStale("The schema has changed", anchor_ref=said, current=now.id, hint="Read `.schema` again.")
         return Meant(name, now, is_stale=True)
 
     async def schema(self, node: Node, wanted: str) -> Anchor:

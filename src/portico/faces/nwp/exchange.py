@@ -22,7 +22,7 @@ from portico.config import Config
 from portico.errors import InvalidCursor, SiteError, Unavailable
 from portico.faces.nwp.anchors import Anchors, Meant
 from portico.faces.nwp.failures import DepthExceeded, StreamLimit, StreamUnsupported, UnknownNode, code_of
-from portico.faces.nwp.frames import CapsFrame, QueryFrame, StreamFrame, Tier, encode_value
+from portico.faces.nwp.frames import AnchorFrame, CapsFrame, QueryFrame, StreamFrame, Tier, encode_value
 from portico.faces.nwp.graph import Graph
 from portico.faces.nwp.nodes import MAX_DEPTH, QUERY, STREAM, Node, Nodes
 from portico.faces.nwp.queries import AGGREGATE_REF, Reading, record, records
@@ -159,17 +159,31 @@ class Exchange:
         if told and page is told.page:
             return told.answer
         answer = await self._made(frame, asking, meant, query, page)
-        if answer.is_cached and not answer.frame.graph and self._is_plain(frame, asking):
-            understood, until = Understood(frame, asking.node, meant, query), time.monotonic() + SAME_SECONDS
-            self._told.put(_key(frame, asking), Told(understood, page, answer, until))
+        self._remember(Understood(frame, asking.node, meant, query), asking, page, answer)
         return answer
 
     def answer_at_hand(self, frame: QueryFrame, asking: Asking) -> Answer | None:
-        """What was answered before, if that is the answer still and the caller may have it; None if it takes longer."""
-        told = self._told_before(frame, asking.with_frame(frame))
-        if told and self.site.shows_still(told.page, told.understood.query, asking.caller):
-            return told.answer
-        return None
+        """The answer to a question, if it takes no waiting and the caller may have it; None if it takes longer."""
+        started = time.perf_counter()
+        asking = asking.with_frame(frame)
+        if not self._is_plain(frame, asking):
+            return None
+        told = self._told_before(frame, asking)
+        understood = told.understood if told else self._understood_at_once(frame, asking)
+        page = self.site.page_at_once(understood.query, asking.caller) if understood else None
+        if understood is None or page is None:
+            return None
+        answer = told.answer if told and page is told.page else self._made_at_once(understood, asking, page)
+        if answer:
+            self.site.hand(page, understood.query, asking.caller, started)
+        return answer
+
+    def _remember(self, understood: Understood, asking: Asking, page: Page, answer: Answer) -> None:
+        """Keep an answer that was asked for before: it will be asked for again."""
+        frame = understood.frame
+        if answer.is_cached and not answer.frame.graph and not frame.request_id and self._is_plain(frame, asking):
+            until = time.monotonic() + SAME_SECONDS
+            self._told.put(_key(frame, asking), Told(understood, page, answer, until))
 
     def _told_before(self, frame: QueryFrame, asking: Asking) -> Told | None:
         told = self._told.get(_key(frame, asking)) if self._is_plain(frame, asking) else None
@@ -179,9 +193,9 @@ class Exchange:
         """Whether an answer depends on the question and the page alone, and whoever asks need not show anything."""
         return (
             asking.is_kept
-            and frame.request_id is None
             and not asking.is_named
             and not frame.cursor
+            and not frame.stream
             and asking.budget is None
             and not asking.tokenizers
             and asking.depth is None
@@ -198,18 +212,44 @@ class Exchange:
         page, written, is_cached = await self._fitting(query, page, asking, carried)
         taken = ENVELOPE + carried + len(written.data) + _excess(page.cursor)
         spare = asking.largest - taken if asking.largest else None
+        graph = await walk.entries(spare, written.cost.tokens) if walk else None
+        understood = Understood(frame, asking.node, meant, query)
+        return self._capsule(understood, asking, page, written, graph=graph, inline=inline, is_cached=is_cached)
+
+    def _made_at_once(self, understood: Understood, asking: Asking, page: Page) -> Answer | None:
+        """The same of one that is plain; None if less of it has to be sent."""
+        room = asking.largest - ENVELOPE - _excess(page.cursor) if asking.largest else None
+        written, is_cached = self._rendering(understood.query, page, asking.tier, room)
+        if room is not None and len(written.data) > room:
+            return None
+        answer = self._capsule(understood, asking, page, written, is_cached=is_cached)
+        self._remember(understood, asking, page, answer)
+        return answer
+
+    def _capsule(
+        self,
+        understood: Understood,
+        asking: Asking,
+        page: Page,
+        written: Written,
+        *,
+        is_cached: bool,
+        inline: AnchorFrame | None = None,
+        graph: list[dict[str, Any]] | None = None,
+    ) -> Answer:
+        anchor = understood.meant.anchor.id
         answer = CapsFrame(
-            anchor_ref=AGGREGATE_REF if query.aggregate else meant.anchor.id,
+            anchor_ref=AGGREGATE_REF if understood.query.aggregate else anchor,
             count=written.count,
             data=msgspec.Raw(written.data),
-            next_cursor=self._sealed(page.cursor, meant.anchor.id, asking.caller),
+            next_cursor=self._sealed(page.cursor, anchor, asking.caller),
             token_est=written.cost.tokens,
             tokenizer_used=written.cost.tokenizer or None,
             cached=is_cached or None,
             inline_anchor=inline,
-            request_id=asking.id if frame.request_id or asking.is_named else None,
+            request_id=asking.id if understood.frame.request_id or asking.is_named else None,
             trimmed=_told(written.trimmed),
-            graph=await walk.entries(spare, written.cost.tokens) if walk else None,
+            graph=graph,
         )
         return Answer(answer, written.cost, is_cached)
 
@@ -227,6 +267,20 @@ class Exchange:
             cursor = self._unsealed(frame.cursor, read.meant.anchor.id, asking.caller)
             return read.meant, replace(read.query, cursor=cursor)
 
+    def _understood_at_once(self, frame: QueryFrame, asking: Asking) -> Understood | None:
+        """The same of a plain frame, if nobody has to be asked for it. What is wrong with it is told who waits."""
+        try:
+            self._check(asking, is_stream=False)
+            read = self._read.get(id(frame))
+            if read is None or not read.holds(frame, asking.node):
+                meant = self.anchors.current(asking.node, frame.anchor_ref)
+                if meant is None or not self.anchors.is_published(asking.node):
+                    return None
+                read = self._read.put(id(frame), self._understanding(frame, asking.node, meant))
+        except SiteError:
+            return None
+        return read
+
     def _check(self, asking: Asking, *, is_stream: bool) -> None:
         self.warrants.check(asking, QUERY)
         if is_stream:
@@ -238,9 +292,12 @@ class Exchange:
         if is_stream and not self.nodes.may(asking.node, "stream_query"):
             raise StreamUnsupported("This node does not stream")
 
-    async def _made_of(self, frame: QueryFrame, node: Node) -> "Understood":
+    async def _made_of(self, frame: QueryFrame, node: Node) -> Understood:
         await self.anchors.publish(node)
         meant = await self.anchors.meant(node, frame.anchor_ref, is_patient=frame.auto_anchor is not False)
+        return self._understanding(frame, node, meant)
+
+    def _understanding(self, frame: QueryFrame, node: Node, meant: Meant) -> Understood:
         return Understood(frame, node, meant, self.reading(node, meant.collection).query(frame))
 
     def reading(self, node: Node, collection: str) -> Reading:
@@ -297,13 +354,17 @@ class Exchange:
         """The records of a page as they are sent. A page that is asked for again and again is written once."""
         if asking.budget or counter:
             return await _write_counted(records(page, query), asking, counter, room, _groups(query)), False
-        key = (id(page), asking.tier)
+        return self._rendering(query, page, asking.tier, room)
+
+    def _rendering(self, query: Query, page: Page, tier: Tier, room: int | None) -> tuple[Written, bool]:
+        """The same where tokens are only estimated, and whether it was sent before."""
+        key = (id(page), tier)
         found = self._rendered.get(key)
         if found and found[0] is page and (room is None or found[1].sizes or len(found[1].data) <= room):
             return found[1], True
-        written = self._pieced(page, asking.tier) if _shows_items(query) else None
+        written = self._pieced(page, tier) if _shows_items(query) else None
         if written is None or (room is not None and len(written.data) > room):
-            written = _write(records(page, query), asking.tier, None, None, room)
+            written = _write(records(page, query), tier, None, None, room)
         if len(written.data) <= RENDERED_BYTES:
             self._rendered.put(key, (page, written))
         return written, False

@@ -1,4 +1,4 @@
-"""Questions that are asked again and again in the same words, by callers without a name: read once, and sent once made.
+"""Questions of callers without a name. What they have in common is read once, and so are those that come again.
 
 What decides whether there is an answer, and whether it is still the same, is asked every time.
 """
@@ -6,7 +6,7 @@ What decides whether there is an answer, and whether it is still the same, is as
 import asyncio
 import itertools
 import secrets
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -17,6 +17,7 @@ from portico.connections import WHOLE
 from portico.faces.nwp.exchange import Answer, Asking
 from portico.faces.nwp.forms import Form
 from portico.faces.nwp.frames import QueryFrame
+from portico.faces.nwp.nodes import Node
 from portico.faces.wire import BODY_SECONDS
 
 SHORT: Final = 2048  # bytes of a question that is kept
@@ -46,6 +47,16 @@ class Familiar:
 
     def renew(self, answer: Answer, head: Head, body: bytes) -> None:
         self.answer, self.head, self.body, self.lines = answer, head, body, b""
+
+
+@dataclass(frozen=True, slots=True)
+class Company:
+    """What questions have in common that differ in their bodies alone: who asks whom, and in which way."""
+
+    node: Node
+    caller: Caller
+    base: str
+    headers: Mapping[str, str]
 
 
 def written(head: Head) -> bytes:
@@ -89,6 +100,11 @@ def key_of(scope: Scope, body: bytes | None) -> Hashable | None:
 
 def key_for(path: str, scheme: str, client: str, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> Hashable:
     return path, scheme, client, body, *headers
+
+
+def company_of(path: str, scheme: str, client: str, headers: Iterable[tuple[bytes, bytes]]) -> Hashable:
+    """What tells the company of a question from others."""
+    return path, scheme, client, *[each for each in headers if each[0] != b"content-length"]
 
 
 def is_anybodys(scope: Scope) -> bool:

@@ -36,9 +36,11 @@ from portico.faces.nwp.failures import (
     failure,
 )
 from portico.faces.nwp.familiar import (
+    Company,
     Familiar,
     Head,
     Ids,
+    company_of,
     first_of,
     is_anybodys,
     key_for,
@@ -154,6 +156,7 @@ class Overlay:
         self._config = config
         self._ids = Ids()
         self._familiar: Recent[Familiar] = Recent(READ)
+        self._company: Recent[Company] = Recent(READ)
         self._bases: Recent[str] = Recent(BASES)
         self._frames: Recent[tuple[Frame, Form]] = Recent(READ)
         self._handlers: Mapping[str, Handler] = {
@@ -198,7 +201,7 @@ class Overlay:
             receive = again if body is None else receive
             key = key_of(scope, body)
             known = self._familiar.get(key) if key else None
-            if known and self._exchange.nodes.all.get(known.asking.node.name) is known.asking.node:
+            if known and self._is_current(known.asking.node):
                 await self._answer_again(known, scope, receive, send)
                 return
         await self._answer(self._arrived(scope, receive, send, key, body))
@@ -209,8 +212,12 @@ class Overlay:
         """Head and body for a question that is familiar and has its answer still; None if it takes longer to tell."""
         if self._config.server.origins:  # answers then tell pages elsewhere that they may read them
             return None
-        known = self._familiar.get(key_for(path, scheme, client, headers, body))
-        if known is None or self._exchange.nodes.all.get(known.asking.node.name) is not known.asking.node:
+        key = key_for(path, scheme, client, headers, body)
+        known = self._familiar.get(key)
+        if known is None:
+            company = self._company.get(company_of(path, scheme, client, headers))
+            return self._new_at_hand(key, company, body) if company and self._is_short(body) else None
+        if not self._is_current(known.asking.node):
             return None
         answer = self._exchange.answer_at_hand(known.frame, known.asking)
         if answer is None:
@@ -220,6 +227,35 @@ class Overlay:
         known.lines = known.lines or written(known.head)
         own = written([*self._metered(known.caller), (b"x-nwp-request-id", self._ids.next().encode())])
         return known.lines + own, known.body
+
+    def _new_at_hand(self, key: Hashable, company: Company, body: bytes) -> tuple[bytes, bytes] | None:
+        """The same for a question that is new, in company that is not."""
+        if not self._is_current(company.node):
+            return None
+        try:
+            frame, form = self._frame_of(body, QueryFrame)
+        except SiteError:
+            return None
+        form, id = self._wanted(company.headers, form), _uuid(frame.request_id) or self._ids.next()
+        asking = Asking(company.caller, company.node, company.base, id, form.tier, form.largest, is_kept=form.is_kept)
+        answer = self._exchange.answer_at_hand(frame, asking)
+        if answer is None:
+            return None
+        head, body = self._capsule(answer, asking, form)
+        self._familiarise(key, Familiar(frame, asking, form, answer, head, body))
+        return written([*head, *self._metered(company.caller), (b"x-nwp-request-id", id.encode())]), body
+
+    def _familiarise(self, key: Hashable, known: Familiar) -> None:
+        """Keep a question that has come again. Only what the exchange keeps, too, is short."""
+        answer = known.answer
+        if answer.is_cached and not answer.frame.graph and known.frame.request_id is None and known.form.is_kept:
+            self._familiar.put(key, known)
+
+    def _is_current(self, node: Node) -> bool:
+        return self._exchange.nodes.all.get(node.name) is node
+
+    def _is_short(self, body: bytes) -> bool:
+        return len(body) <= min(SHORT, self._site.limits.payload_bytes)
 
     async def _answer_again(self, known: Familiar, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a question that is familiar. Whether its caller may ask on is asked by the way."""
@@ -322,7 +358,10 @@ class Overlay:
     async def _parsed(self, arrived: Arrived, kind: type[T]) -> tuple[T, Form]:
         for name in NUMBERS:
             _natural(arrived.headers, name)
-        body = arrived.body or b""
+        frame, form = self._frame_of(arrived.body or b"", kind)
+        return frame, self._wanted(arrived.headers, form)
+
+    def _frame_of(self, body: bytes, kind: type[T]) -> tuple[T, Form]:
         # The same question is the same bytes, and then the same frame: what follows from it is known by it. Of others
         # nothing is kept: an operation may change what it is given.
         is_kept = kind is QueryFrame and len(body) <= SHORT
@@ -332,15 +371,15 @@ class Overlay:
             found = frame, replace(form, is_kept=is_kept)
             if is_kept:
                 self._frames.put(body, found)
-        return cast("T", found[0]), self._wanted(arrived, found[1])
+        return cast("T", found[0]), found[1]
 
-    def _wanted(self, arrived: Arrived, form: Form) -> Form:
+    def _wanted(self, headers: Headers, form: Form) -> Form:
         """The form of the answer: that of the request, unless the caller asks for another."""
-        tier = _TIERS.get(arrived.headers.get("x-nwp-encoding", "").lower(), form.tier)
-        accept = arrived.headers.get("accept", "").lower()
+        tier = _TIERS.get(headers.get("x-nwp-encoding", "").lower(), form.tier)
+        accept = headers.get("accept", "").lower()
         if JSON in accept and not any(kind in accept for kind in FRAMED_KINDS):
             return replace(BARE, is_kept=form.is_kept)
-        return Form(tier, form.is_framed or _wants_frame(accept, arrived.headers), form.is_kept)
+        return Form(tier, form.is_framed or _wants_frame(accept, headers), form.is_kept)
 
     def _asking(self, arrived: Arrived, node: Node, caller: Caller, form: Form = BARE) -> Asking:
         headers = arrived.headers
@@ -368,12 +407,13 @@ class Overlay:
             await self._send_stream(arrived, frame, asking, form)
         else:
             answer = await self._exchange.query(frame, asking)
-            await self._send_capsule(arrived, answer, asking, form)
-            # Only what the exchange keeps, too, is short.
-            is_short = answer.is_cached and not answer.frame.graph and frame.request_id is None
-            if arrived.key and is_short and form.is_kept and caller.is_anonymous and is_anybodys(arrived.scope):
-                known = Familiar(frame, asking, form, answer, *self._capsule(answer, asking, form))
-                self._familiar.put(arrived.key, known)
+            head, body = self._capsule(answer, asking, form)
+            await self._send_written(arrived, head, body, asking)
+            if arrived.key and caller.is_anonymous and is_anybodys(arrived.scope):
+                self._familiarise(arrived.key, Familiar(frame, asking, form, answer, head, body))
+                scope = arrived.scope
+                company = company_of(scope["path"], scope["scheme"], arrived.address, scope["headers"])
+                self._company.put(company, Company(node, caller, arrived.base, arrived.headers))
 
     async def _stream(self, arrived: Arrived, node: Node, caller: Caller, frame: QueryFrame, form: Form) -> None:
         await self._send_stream(arrived, frame, self._asking(arrived, node, caller, form), form)
@@ -521,7 +561,9 @@ class Overlay:
     # Sending
 
     async def _send_capsule(self, arrived: Arrived, answer: Answer, asking: Asking, form: Form) -> None:
-        head, body = self._capsule(answer, asking, form)
+        await self._send_written(arrived, *self._capsule(answer, asking, form), asking)
+
+    async def _send_written(self, arrived: Arrived, head: Head, body: bytes, asking: Asking) -> None:
         said = self._metered(asking.caller)
         headers = [*head, *said, (b"x-nwp-request-id", asking.id.encode())]
         await arrived.send({"type": "http.response.start", "status": 200, "headers": headers})

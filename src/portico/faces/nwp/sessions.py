@@ -383,12 +383,14 @@ class Session(asyncio.Protocol):
                 self._ask(_unwanted(frame), {})
 
     def _ask(self, asked: Request | SiteError, tag: Tag) -> None:
-        if "request_id" in tag:
-            self._run(self._answer(asked, tag), tag)
-            return
-        if self._orderly is None and isinstance(asked, QueryFrame) and (written := self._at_hand(asked)):
+        is_named = "request_id" in tag
+        may_be_next = is_named or self._orderly is None
+        if may_be_next and isinstance(asked, QueryFrame) and (written := self._at_hand(asked, tag)):
             self._quick -= 1
             self._write(written)
+            return
+        if is_named:
+            self._run(self._answer(asked, tag), tag)
             return
         self._waiting.append((asked, tag))
         if self._orderly is None:
@@ -415,12 +417,12 @@ class Session(asyncio.Protocol):
 
     # Answering
 
-    def _at_hand(self, frame: QueryFrame) -> bytes | None:
-        """The answer that a question had before, if it is the answer still and nobody has to be waited for."""
+    def _at_hand(self, frame: QueryFrame, tag: Tag) -> bytes | None:
+        """The answer to a question, if nobody has to be waited for."""
         node = self._answering.current(frame.anchor_ref) if frame.anchor_ref else None
         if node is None or self._known is None or self._has_shown or not self._writable.is_set() or not self._quick:
             return None
-        answer = self._answering.exchange.answer_at_hand(frame, self._asking_of(frame, self._known, node, {}))
+        answer = self._answering.exchange.answer_at_hand(frame, self._asking_of(frame, self._known, node, tag))
         return self._written(answer.frame) if answer else None
 
     async def _answer_in_order(self) -> None:
