@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import IntEnum, StrEnum
+from functools import lru_cache
 from math import isfinite
 from typing import Any, cast
 
@@ -199,6 +200,7 @@ def _iso_duration(length: Decimal) -> str:
     return f"PT{''.join(parts) or '0S'}"
 
 
+@lru_cache(maxsize=1024)
 def segments(path: str) -> tuple[str, ...]:
     """The steps of a path such as `offers.price`; refuses what could not be a field."""
     parts = tuple(path.split("."))

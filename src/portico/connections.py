@@ -1,6 +1,7 @@
 """Connections as they come in from the network: a request's head has a bounded size, and arrives in time.
 
-A question whose answer is at hand is answered here: the way through an application takes longer than its answer.
+A question whose answer is at hand is answered here: the way through an application takes longer than its answer. If
+it comes again to the letter, it is not even read again.
 """
 
 import asyncio
@@ -15,11 +16,14 @@ GATHERED_BYTES = 64 << 10  # that are not kept waiting for more
 TAKING_SECONDS = 30.0  # in which a client takes something of what is there for it
 WAITING_SECONDS = 60.0  # that a request waits behind another: meanwhile nobody hears that its client has left
 QUICK = 32  # requests that one connection has answered in one go, before others have their turn
+KNOWN = 4  # requests that a connection would know again
+KNOWN_BYTES = 2048  # of one
 ASKED = b"/query"  # how addresses end where an answer may be at hand
 FOUND = b"HTTP/1.1 200 OK\r\n"
 WHOLE = "portico.whole"  # the extension of a request's scope that says that its body is there to its end
 
 Header: TypeAlias = tuple[bytes, bytes]
+Asked: TypeAlias = tuple[str, list[Header], bytes]  # path, headers and body of a request whose answer was at hand
 # Of a path, a scheme, the address of a client, headers and a body: head and body of the answer, if it is at hand.
 AtHand: TypeAlias = Callable[[str, str, str, Iterable[Header], bytes], tuple[bytes, bytes] | None]
 
@@ -98,6 +102,10 @@ class Connection(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._at_hand: AtHand | None = getattr(self.config.app, "at_hand", None)
         self._quick = QUICK  # requests that may be at hand
+        self._is_between = True  # whether what comes next begins a request
+        self._begun = 0  # requests so far
+        self._asked: Asked | None = None  # the last in what came last, if its answer was at hand
+        self._known: dict[bytes, Asked] = {}  # by all that came
         self._held: bytearray | None = None  # the body of a request that the application was not told of yet
         self._answering: Any = None  # the request that the application is at; others may wait behind it
         self._behind: asyncio.TimerHandle | None = None  # of those
@@ -122,8 +130,16 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._quick = QUICK
+        known = self._known.get(data)
+        if known and self._is_between and self._is_free():
+            self._unset_keepalive_if_required()
+            if self._answered(*known):
+                return
+        was_between, before, self._asked = self._is_between, self._begun, None
         super().data_received(data)
         self._let_go()
+        if was_between and self._is_between and self._begun == before + 1:
+            self._remember(data)
         if self.pipeline and self._behind is None:
             self._queue()
         self._head = self._head + len(data) if self._in_head else 0
@@ -150,6 +166,8 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_head = True
+        self._is_between = False
+        self._begun += 1
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # RFC 9110 6.5.1: what follows a body is no header, and whoever checked the head has not seen it.
@@ -178,9 +196,12 @@ class Connection(HttpToolsProtocol):
             self._held += body
 
     def on_message_complete(self) -> None:
-        if self._held is not None and self._answered(bytes(self._held)):
-            self._held = None
-            return
+        self._is_between = True
+        if self._held is not None:
+            asked = self.url.decode("ascii"), self.headers, bytes(self._held)
+            if self._answered(*asked):
+                self._held, self._asked = None, asked
+                return
         self._let_go()
         super().on_message_complete()
         self.scope["extensions"] = {WHOLE: {}}
@@ -210,28 +231,33 @@ class Connection(HttpToolsProtocol):
             and not self.expect_100_continue
             and not self.root_path
         )
-        has_room = self.limit_concurrency is None or len(self.connections) < self.limit_concurrency
-        return (
-            is_plain
-            and not self._is_answering
-            and has_room
-            and not self.flow.write_paused
-            and not self.transport.is_closing()
-        )
+        return is_plain and self._is_free()
 
-    def _answered(self, body: bytes) -> bool:
+    def _is_free(self) -> bool:
+        """Whether there is nothing to be done before the next request."""
+        has_room = self.limit_concurrency is None or len(self.connections) < self.limit_concurrency
+        return not self._is_answering and has_room and not self.flow.write_paused and not self.transport.is_closing()
+
+    def _answered(self, path: str, headers: list[Header], body: bytes) -> bool:
         """Answer a request if that takes no waiting."""
         client = self.client[0] if self.client else ""
         if self._at_hand is None:
             return False
         self._quick -= 1
-        found = self._at_hand(self.url.decode("ascii"), self.scheme or "", client, self.headers, body)
+        found = self._at_hand(path, self.scheme or "", client, headers, body)
         if found is None:
             return False
         said = b"".join([b"%b: %b\r\n" % pair for pair in self.server_state.default_headers])
         cast("Gathered", self.transport).send(b"".join((FOUND, said, found[0], b"\r\n", found[1])))
         self.on_response_complete()
         return True
+
+    def _remember(self, data: bytes) -> None:
+        """What came was one request and nothing else: when it comes again it is that request."""
+        if self._asked and len(data) <= KNOWN_BYTES:
+            if len(self._known) >= KNOWN:
+                del self._known[next(iter(self._known))]
+            self._known[data] = self._asked
 
     def _let_go(self) -> None:
         """Tell the application of a request that was held back."""

@@ -128,6 +128,9 @@ OPERATORS: dict[str, Operator] = {
 NEGATIONS = {"ne": "eq", "nin": "in"}
 
 
+_HASHABLE = frozenset({str, int, float, bool, type(None)})  # in a tuple 1 and true would be the same
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Condition:
     """One test of one field. Equal to another only if their values are the same JSON: 1 is not true."""
@@ -142,8 +145,9 @@ class Condition:
     def __hash__(self) -> int:
         return hash(self._key())
 
-    def _key(self) -> tuple[str, str, str]:
-        return self.field, self.op, repr(self.value)
+    def _key(self) -> tuple[Any, ...]:
+        kind = cast("type[Any]", type(self.value))
+        return self.field, self.op, kind, self.value if kind in _HASHABLE else repr(self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,32 +252,31 @@ def _parse(raw: Any, depth: int, bare: bool, budget: list[int]) -> Filter:
     _spend(budget, 0)
     if depth >= MAX_DEPTH:
         raise InvalidQuery(f"The filter is nested more than {MAX_DEPTH} levels deep", limit=MAX_DEPTH)
-    parts = [
-        part
-        for key, value in cast("Mapping[str, Any]", raw).items()
-        for part in _parse_entry(key, value, depth, bare, budget)
-    ]
+    parts: list[Filter] = []
+    for key, value in cast("Mapping[Any, Any]", raw).items():
+        if not isinstance(key, str):
+            raise InvalidQuery(f"{key!r} is not a field name", got=type(key).__name__)
+        if key.startswith("$"):
+            parts.append(_parse_joint(key, value, depth, bare, budget))
+        else:
+            parts += _parse_conditions(key, value, bare, budget)
     return parts[0] if len(parts) == 1 else And(tuple(parts))
 
 
-def _parse_entry(key: Any, value: Any, depth: int, bare: bool, budget: list[int]) -> Iterator[Filter]:
-    if not isinstance(key, str):
-        raise InvalidQuery(f"{key!r} is not a field name", got=type(key).__name__)
+def _parse_joint(key: str, value: Any, depth: int, bare: bool, budget: list[int]) -> Filter:
     match key:
         case "$and" | "$or":
             if not isinstance(value, list):
                 raise InvalidQuery(f"{key} takes a list of filters", operator=key)
             parts = tuple(_parse(part, depth + 1, bare, budget) for part in cast("list[Any]", value))
-            yield And(parts) if key == "$and" else Or(parts)
+            return And(parts) if key == "$and" else Or(parts)
         case "$not":
-            yield Not(_parse(value, depth + 1, bare, budget))
-        case _ if key.startswith("$"):
-            raise InvalidQuery(f"{key!r} is not a filter operator", operator=key, hint=_known_operators())
+            return Not(_parse(value, depth + 1, bare, budget))
         case _:
-            yield from _parse_conditions(key, value, bare, budget)
+            raise InvalidQuery(f"{key!r} is not a filter operator", operator=key, hint=_known_operators())
 
 
-def _parse_conditions(name: str, raw: Any, bare: bool, budget: list[int]) -> Iterator[Filter]:
+def _parse_conditions(name: str, raw: Any, bare: bool, budget: list[int]) -> list[Condition]:
     segments(name)
     tests: Mapping[str, Any] | None = cast("Mapping[str, Any]", raw) if isinstance(raw, Mapping) else None
     if tests is None or not any(key.startswith("$") for key in tests):
@@ -284,11 +287,13 @@ def _parse_conditions(name: str, raw: Any, bare: bool, budget: list[int]) -> Ite
                 hint=f'Write {{"{name}": {{"$eq": …}}}}.',
             )
         tests = {"$eq": cast("Any", raw)}
+    found: list[Condition] = []
     for key, value in tests.items():
         if not key.startswith("$"):
             raise InvalidQuery(f"{key!r} is not a filter operator", operator=key, hint=_known_operators())
         _spend(budget, 1)
-        yield condition(name, key.removeprefix("$"), value)
+        found.append(condition(name, key[1:], value))
+    return found
 
 
 def _spend(budget: list[int], part: int) -> None:
@@ -590,8 +595,10 @@ def _check_filter_fields(where: Filter, collection: Collection) -> None:
 
 def conditions(where: Filter) -> list[Condition]:
     """All conditions of a filter, from left to right."""
+    if isinstance(where, Condition):
+        return [where]
     found: list[Condition] = []
-    waiting = [where]
+    waiting: list[Filter] = [where]
     while waiting:
         part = waiting.pop()
         if isinstance(part, Condition):
@@ -606,12 +613,12 @@ def conditions(where: Filter) -> list[Condition]:
 def check_bounds(where: Filter) -> None:
     """Refuse a filter that costs more to test than one question may."""
     found = conditions(where)
-    values: list[Any] = [one for each in found for one in _values(each)]
-    long = any(isinstance(one, str) and len(one) > MAX_VALUE for one in values)
+    values = [one for each in found for one in _values(each)]
     steps = sum(compiled(each.value).programsize for each in found if each.op == "regex")
     if steps > MAX_PROGRAM:
         raise UnsafeRegex("The patterns of the filter are too much together", limit=MAX_PROGRAM, hint="Use fewer.")
-    if len(found) > MAX_CONDITIONS or len(values) > MAX_VALUES or _nodes(where) > MAX_NODES or long:
+    is_long = any(isinstance(one, str) and len(one) > MAX_VALUE for one in values)
+    if len(found) > MAX_CONDITIONS or len(values) > MAX_VALUES or _nodes(where) > MAX_NODES or is_long:
         raise QueryTooLarge(
             f"A filter has at most {MAX_CONDITIONS} conditions, {MAX_VALUES} values and "
             f"{MAX_VALUE} characters in a value",
@@ -722,10 +729,7 @@ def read_cursor(query: Query, secret: bytes) -> list[Any]:
 
 
 def _sign(query: Query, payload: bytes, secret: bytes) -> bytes:
-    # A walk back goes on from where a walk forth stood: each takes the other's cursors.
-    order = turned(query.order) if query.order[-1:] == (BACK,) else query.order
-    asked = replace(query, cursor="", limit=0, count=False, order=order)
-    return hmac.digest(secret, canonical(asked) + b"\0" + payload, "sha256")[:16]
+    return hashlib.blake2b(_asked(query) + b"\0" + payload, key=secret, digest_size=16, person=b"cursor").digest()
 
 
 def turned(order: tuple[Order, ...]) -> tuple[Order, ...]:
@@ -733,9 +737,26 @@ def turned(order: tuple[Order, ...]) -> tuple[Order, ...]:
     return tuple(Order(key.field, not key.descending, not key.absent_first) for key in order)
 
 
-def canonical(query: Query) -> bytes:
+def _asked(query: Query) -> bytes:
     """The same bytes for the same question, in every process: it is made of texts, numbers and tuples alone."""
-    return hashlib.sha256(repr(query).encode("utf-8", "surrogatepass")).digest()
+    # A walk back goes on from where a walk forth stood: each takes the other's cursors.
+    order = turned(query.order) if query.order[-1:] == (BACK,) else query.order
+    keys = [(key.field, key.descending, key.absent_first) for key in order]
+    said = query.collection, query.text, query.near, _spelt(query.where), keys, query.fields, query.aggregate
+    return repr(said).encode("utf-8", "surrogatepass")
+
+
+def _spelt(where: Filter) -> tuple[Any, ...]:
+    """A filter as tuples, which are quicker to write down."""
+    match where:
+        case Condition(name, op, value):
+            return name, op, value
+        case Not(part):
+            return "not", _spelt(part)
+        case And(parts):
+            return "and", *map(_spelt, parts)
+        case Or(parts):
+            return "or", *map(_spelt, parts)
 
 
 # Projection.

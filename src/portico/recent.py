@@ -26,11 +26,15 @@ class Recent(Generic[V]):
     def several(self, keys: Sequence[Hashable]) -> list[V | None]:
         """What there is for each of these."""
         values, later = self._values, self._values.move_to_end
-        found = [values.get(key) for key in keys]
-        for key, there in zip(keys, found, strict=True):
-            if there is not None:
+        found: list[V | None] = []
+        for key in keys:
+            there = values.get(key)
+            if there is None:
+                found.append(None)
+            else:
                 later(key)
-        return [there and there[0] for there in found]
+                found.append(there[0])
+        return found
 
     def put(self, key: Hashable, value: V, size: int = 0) -> V:
         before = self._values.pop(key, None)

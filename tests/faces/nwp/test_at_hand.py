@@ -127,6 +127,86 @@ async def test_an_answer_at_hand_is_the_one_that_the_application_gives(inn: Inn,
     assert len({each.headers["x-nwp-request-id"] for each in told}) == 40
 
 
+NEW = (
+    b'{"filter": {"price": {"$lt": 41}}, "order": [{"field": "price"}], "limit": 5}',
+    b'{"filter": {"price": {"$gte": 30}, "beds": {"$in": [1, 2]}}, "limit": 1}',
+    b'{"filter": {"$or": [{"name": {"$eq": "The attic"}}, {"price": {"$between": [1, 26]}}]}}',
+    b'{"fields": ["name"], "order": [{"field": "name", "dir": "DESC"}], "limit": 2}',
+    b'{"filter": {"price": {"$lt": 41}}, "request_id": "0b6c5a1e-7f52-4c59-8f6f-3b8f4f8a2d11"}',
+    b'{"aggregate": {"operations": [{"func": "COUNT", "alias": "n"}]}}',
+    b'{"filter": {"name": {"$regex": "^The"}}, "limit": 1}',
+)
+
+
+async def test_a_new_question_is_answered_as_the_application_answers_it(inn: Inn, answered: list[str]) -> None:
+    async with inn(limits={"anonymous_per_minute": 100_000}) as parts, connected(parts) as peer:
+        await peer.familiarise()
+        for _ in range(40):  # an allowance is given out in growing parts
+            await peer.ask()
+        answered.clear()
+        told = [await peer.ask(post(each)) for each in NEW]
+        usual: list[Told] = []
+        for each in NEW:
+            async with connected(parts) as other:
+                usual.append(await other.ask(post(each, version="1.0")))
+
+    def said(each: Told) -> dict[str, Any]:
+        return {name: value for name, value in json.loads(each.body).items() if name not in {"cached", "next_cursor"}}
+
+    assert len(answered) >= 4
+    assert [each.status for each in told] == [200] * len(NEW)
+    assert [said(each) for each in told] == [said(each) for each in usual]
+    assert told[4].headers["x-nwp-request-id"] == "0b6c5a1e-7f52-4c59-8f6f-3b8f4f8a2d11"
+
+
+async def test_a_cursor_of_an_answer_at_hand_leads_on(inn: Inn, answered: list[str]) -> None:
+    async with inn(limits={"anonymous_per_minute": 100_000}) as parts, connected(parts) as peer:
+        await peer.familiarise()
+        seen: list[str] = []
+        for limit in (1, 2):
+            told = await peer.ask(post(b'{"order": [{"field": "price"}], "filter": {}, "limit": %d}' % limit))
+            cursor = json.loads(told.body)["next_cursor"]
+            asked = {"order": [{"field": "price"}], "filter": {}, "limit": 1, "cursor": cursor}
+            seen += (await peer.ask(post(json.dumps(asked).encode()))).ids
+
+    assert answered
+    assert seen == ["garden", "attic"]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b'{"filter": {"price": {"$near": 1}}}', "NWP-QUERY-FILTER-INVALID"),
+        (b'{"filter": {"nothing": {"$eq": 1}}}', "NWP-QUERY-FIELD-UNKNOWN"),
+        (b'{"anchor_ref": "sha256:0000"}', "NCP-ANCHOR-NOT-FOUND"),
+    ],
+)
+async def test_what_is_wrong_with_a_new_question_is_told_and_counted(parts: Parts, body: bytes, code: str) -> None:
+    async with connected(parts) as peer:
+        usual = await peer.familiarise()
+        told = await peer.ask(post(body))
+
+    assert json.loads(told.body)["error"] == code
+    assert int(told.headers["x-nwp-rate-remaining"]) < int(usual.headers["x-nwp-rate-remaining"])
+
+
+async def test_a_request_that_came_before_is_known_again_only_as_a_whole(inn: Inn) -> None:
+    async with inn(limits={"anonymous_per_minute": 100_000}) as parts, connected(parts) as peer:
+        usual = await peer.familiarise()
+        for _ in range(10):
+            assert (await peer.ask()).lasting == usual.lasting
+        # The rest of a longer body has the bytes of a whole request.
+        longer = post(post().rjust(len(post()) + 1, b" "))
+        cut = longer.index(b"\r\n\r\n") + 5
+        peer.say(longer[:cut])
+        await asyncio.sleep(0.02)
+        peer.say(longer[cut:])
+        told = await peer.hear()
+
+    assert longer[cut:] == post()
+    assert told.status == 400
+
+
 async def test_a_change_is_in_the_very_next_answer(parts: Parts) -> None:
     async with connected(parts) as peer:
         await peer.familiarise()
@@ -260,7 +340,9 @@ async def test_pages_elsewhere_hear_that_they_may_read_it(inn: Inn, asked: list[
 async def test_who_does_not_read_is_not_written_to_without_end(
     parts: Parts, asked: list[str], answered: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Rates, "spend_at_hand", lambda *_: True)  # nothing holds answers back but who reads them
+    # Nothing holds answers back but who reads them.
+    monkeypatch.setattr(Rates, "has_at_hand", lambda *_: True)
+    monkeypatch.setattr(Rates, "spend_at_hand", lambda *_: None)
     await parts.store.write("rooms", [Merge("attic", {"price": 1, "description": "x" * 60_000})])
     async with connected(parts) as peer, asyncio.timeout(60):
         await peer.familiarise()

@@ -150,7 +150,7 @@ class Exchange:
 
     async def query(self, frame: QueryFrame, asking: Asking) -> Answer:
         asking = asking.with_frame(frame)
-        told = self._told_before(frame, asking)
+        told = self._told_before(frame, asking) if self._is_plain(frame, asking) else None
         if told:
             meant, query = told.understood.meant, told.understood.query
         else:
@@ -186,7 +186,7 @@ class Exchange:
             self._told.put(_key(frame, asking), Told(understood, page, answer, until))
 
     def _told_before(self, frame: QueryFrame, asking: Asking) -> Told | None:
-        told = self._told.get(_key(frame, asking)) if self._is_plain(frame, asking) else None
+        told = self._told.get(_key(frame, asking))
         return told if told and told.holds(frame, asking.node) else None
 
     def _is_plain(self, frame: QueryFrame, asking: Asking) -> bool:

@@ -242,14 +242,15 @@ class Overlay:
         if answer is None:
             return None
         head, body = self._capsule(answer, asking, form)
-        self._familiarise(key, Familiar(frame, asking, form, answer, head, body))
+        self._familiarise(key, frame, asking, form, answer, head, body)
         return written([*head, *self._metered(company.caller), (b"x-nwp-request-id", id.encode())]), body
 
-    def _familiarise(self, key: Hashable, known: Familiar) -> None:
+    def _familiarise(
+        self, key: Hashable, frame: QueryFrame, asking: Asking, form: Form, answer: Answer, head: Head, body: bytes
+    ) -> None:
         """Keep a question that has come again. Only what the exchange keeps, too, is short."""
-        answer = known.answer
-        if answer.is_cached and not answer.frame.graph and known.frame.request_id is None and known.form.is_kept:
-            self._familiar.put(key, known)
+        if answer.is_cached and not answer.frame.graph and frame.request_id is None and form.is_kept:
+            self._familiar.put(key, Familiar(frame, asking, form, answer, head, body))
 
     def _is_current(self, node: Node) -> bool:
         return self._exchange.nodes.all.get(node.name) is node
@@ -410,7 +411,7 @@ class Overlay:
             head, body = self._capsule(answer, asking, form)
             await self._send_written(arrived, head, body, asking)
             if arrived.key and caller.is_anonymous and is_anybodys(arrived.scope):
-                self._familiarise(arrived.key, Familiar(frame, asking, form, answer, head, body))
+                self._familiarise(arrived.key, frame, asking, form, answer, head, body)
                 scope = arrived.scope
                 company = company_of(scope["path"], scope["scheme"], arrived.address, scope["headers"])
                 self._company.put(company, Company(node, caller, arrived.base, arrived.headers))

@@ -189,24 +189,22 @@ def check_plain(value: Any) -> None:
         seen += len(parts)
         if seen > MAX_PARTS:
             raise QueryTooLarge(f"A filter or an aggregate has at most {MAX_PARTS} parts", limit=MAX_PARTS)
-        waiting.extend((each, levels - 1) for each in parts if type(each) not in _PLAIN)
+        waiting += [(each, levels - 1) for each in parts if type(each) not in _PLAIN]
 
 
 def _parts(value: Any) -> Several[Any]:
     """What a value is made of; nothing of one that stands for itself."""
-    match value:
-        case None | bool() | str() | int():
-            return ()
-        case float() if value - value == 0:
-            return ()
-        case list():
-            return cast("list[Any]", value)
-        case dict():
-            if not all(isinstance(name, str) for name in cast("dict[Any, Any]", value)):
-                raise InvalidQuery("A name of a member is not a text")
-            return cast("dict[str, Any]", value).values()
-        case _:
-            raise InvalidQuery(f"A value cannot be used: {type(value).__name__}")
+    kind = cast("type[Any]", type(value))
+    if kind is dict:
+        members = cast("dict[Any, Any]", value)
+        if any(not isinstance(name, str) for name in members):
+            raise InvalidQuery("A name of a member is not a text")
+        return members.values()
+    if kind is list:
+        return cast("list[Any]", value)
+    if kind in _PLAIN or (kind is float and isfinite(value)):
+        return ()
+    raise InvalidQuery(f"A value cannot be used: {kind.__name__}")
 
 
 # Pages to records
