@@ -36,6 +36,8 @@ class FieldType(StrEnum):
     ARRAY = "array"
     ANY = "any"  # different kinds in different items
 
+    __hash__ = str.__hash__  # that of an Enum is written in Python, and fields are looked up all the time
+
     @property
     def is_scalar(self) -> bool:
         """Whether the field has a typed column of its own."""
@@ -52,7 +54,7 @@ _SCALARS = frozenset(
         FieldType.DURATION,
     }
 )
-_NUMERIC = frozenset({FieldType.INTEGER, FieldType.NUMBER})
+NUMERIC = frozenset({FieldType.INTEGER, FieldType.NUMBER})
 _NWP_TYPES = {
     FieldType.STRING: "string",
     FieldType.INTEGER: "int64",
@@ -264,7 +266,7 @@ def widen(known: FieldType, seen: FieldType) -> FieldType:
     if known == seen:
         return known
     both = {known, seen}
-    if both <= _NUMERIC:
+    if both <= NUMERIC:
         return FieldType.NUMBER
     if both <= {FieldType.STRING, FieldType.TIMESTAMP, FieldType.DURATION}:
         return FieldType.STRING

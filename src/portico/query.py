@@ -23,6 +23,7 @@ from portico.catalog import (
     ID,
     MAX_FLOAT32,
     MAX_NUMBER,
+    NUMERIC,
     Collection,
     Field,
     FieldType,
@@ -489,7 +490,7 @@ UNMATCHABLE = Unmatchable()
 def _operand(known: Field, wanted: Any) -> Any:
     if wanted is None:
         return None
-    if known.type in {FieldType.INTEGER, FieldType.NUMBER} and isinstance(wanted, str):
+    if known.type in NUMERIC and isinstance(wanted, str):
         return UNMATCHABLE
     value = comparable(known.type, wanted)
     return UNMATCHABLE if value is None else value

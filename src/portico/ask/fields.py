@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from portico.ask.kinds import ALSO, CALLED, WIDE
-from portico.catalog import Collection, FieldType, instant, seconds, singular
+from portico.catalog import NUMERIC, Collection, FieldType, instant, seconds, singular
 from portico.index import Held
 from portico.index.text import fold, stemmer, words
 from portico.query import MAX_LIST, Condition, Filter, Or
@@ -192,7 +192,7 @@ class Fields:
     def counts(self, noun: str) -> bool:
         """Whether a field of numbers has this word in its name, and is no price: those have many names."""
         kinds = {path: self.collection.field(path).type for path in self.named(noun) if path not in ROLES["price"]}
-        return any(kind in {FieldType.INTEGER, FieldType.NUMBER} for kind in kinds.values())
+        return any(kind in NUMERIC for kind in kinds.values())
 
     def field(self, name: str) -> str | None:
         """The path a caller means by a name: itself, the end of one, or its role."""

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from portico.catalog import ID, Collection, Field, FieldType, storable
+from portico.catalog import ID, NUMERIC, Collection, Field, FieldType, storable
 from portico.query import (
     NEGATIONS,
     TEXT_BEHIND,
@@ -442,7 +442,7 @@ def _holds_for_nothing(op: str, wanted: Any) -> bool:
 
 
 def _storage(kind: FieldType) -> str:
-    if kind in {FieldType.INTEGER, FieldType.NUMBER}:
+    if kind in NUMERIC:
         return "number"
     return kind if kind.is_scalar else "json"
 

@@ -10,7 +10,7 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any, Protocol, cast
 
-from portico.catalog import ID, Collection, Field, FieldType, segments, storable
+from portico.catalog import ID, NUMERIC, Collection, Field, FieldType, segments, storable
 from portico.errors import InvalidAggregate
 from portico.items import Item
 from portico.query import (
@@ -229,8 +229,7 @@ class Statement:
     def kinds(self, order: Sequence[Order]) -> str:
         """How the sorted fields are stored: a position among them means nothing once that has changed."""
         known = (self.collection.field(key.field) for key in order)
-        numbers = {FieldType.INTEGER, FieldType.NUMBER}
-        return " ".join("number" if f.type in numbers else f.type for f in known)
+        return " ".join("number" if f.type in NUMERIC else f.type for f in known)
 
     def cursor(self, query: Query, last: Item, secret: bytes) -> str:
         """The cursor of a page that ends with this item, in an order of typed fields."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from portico.catalog import Collection, Field, FieldType
+from portico.catalog import NUMERIC, Collection, Field, FieldType
 from portico.errors import Conflict, FeedExpired, InvalidCursor, UnknownCollection
 from portico.items import Change, ChangeKind, Item, version_of
 from portico.query import Query, read_cursor
@@ -155,10 +155,9 @@ def relearned(wanted: Collection, names: Iterable[str], data: Mapping[str, Any])
 
 
 def same_storage(before: Field | None, now: Field) -> bool:
-    numbers = {FieldType.INTEGER, FieldType.NUMBER}
     if before is None or before.where != now.where:
         return False
-    return before.type == now.type or {before.type, now.type} == numbers
+    return before.type == now.type or {before.type, now.type} <= NUMERIC
 
 
 def reshaped(

@@ -45,6 +45,8 @@ class Tier(IntEnum):
     JSON = 0
     MSGPACK = 1
 
+    __hash__ = int.__hash__  # that of an Enum is written in Python, and records are kept by their tier
+
     @property
     def token(self) -> str:
         """Its name in a handshake."""
