@@ -32,7 +32,7 @@ from portico.items import Change
 from portico.server import Parts, opened_store_only
 from portico.site import Site
 from portico.store import Merge, Promise, Put, Remove, Store, Write
-from portico.subscriptions import MARKS, MOST_BEHIND, Event, Following, Mark, Quiet, Subscribe, extended
+from portico.subscriptions import MARKS, MOST_BEHIND, Alive, Event, Following, Mark, Quiet, Subscribe, extended
 
 ANN = Caller("key:ann", "Ann", frozenset({"read:*"}))
 BOB = Caller("key:bob", "Bob", frozenset({"read:*"}))
@@ -338,7 +338,7 @@ async def test_a_second_reader_takes_the_place_of_the_first(inn: Parts, after: i
 
     await inn.store.write("rooms", [Put("hall", {})])
     assert await told(second, 1) == [(1, "create", "hall")]
-    assert await inn.site.is_following("s", ANN) == 1
+    assert (await inn.site.is_following("s", ANN)).last == 1
 
 
 async def test_of_many_who_begin_at_once_one_stays_and_can_be_taken_up(inn: Parts) -> None:
@@ -415,7 +415,7 @@ async def test_a_subscription_says_its_newest_number_also_when_nobody_reads_it(i
     await (await inn.site.follow(Subscribe("s", "rooms", LARGE), ANN)).events.aclose()
     await inn.store.write("rooms", [Put(f"r{n}", {"beds": n}) for n in range(10)])
 
-    assert [await inn.site.is_following("s", ANN) for _ in range(2)] == [4, 4]
+    assert [await inn.site.is_following("s", ANN) for _ in range(2)] == [Alive(4, LARGE), Alive(4, LARGE)]
     with pytest.raises(NotFound):
         await inn.site.is_following("other", ANN)
 

@@ -47,7 +47,7 @@ from portico.safety.gate import Gate, Permit
 from portico.safety.guard import Guard, Taken
 from portico.search import Finder
 from portico.store import Kept
-from portico.subscriptions import Following, Subscribe, Subscriptions
+from portico.subscriptions import Alive, Following, Subscribe, Subscriptions
 from portico.supervision import LOOP, supervision
 from portico.tasks import Handle, Tasks, error_of
 from portico.tokens import seal, unseal
@@ -442,10 +442,10 @@ class Site:
         await self.gate.spend(caller)
         await self._subscriptions.unfollow(id, caller)
 
-    async def is_following(self, id: str, caller: Caller) -> int:
-        """The newest number of a subscription of this caller, which stays alive by being asked for."""
+    async def is_following(self, id: str, caller: Caller) -> Alive:
+        """How a subscription of this caller stands, which stays alive by being asked for."""
         await self.gate.spend(caller)
-        return await self._subscriptions.newest(id, caller)
+        return await self._subscriptions.alive(id, caller)
 
     async def close_subscriptions(self) -> None:
         """End all who follow: the server stops."""

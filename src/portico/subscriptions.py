@@ -307,6 +307,14 @@ class Following:
     events: Reader
 
 
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """How a subscription stands that nobody need be reading."""
+
+    last: int  # the newest number there is
+    filter: Mapping[str, Any]
+
+
 class Subscriptions:
     """Opens, takes up and ends subscriptions. Each belongs to the caller that began it: nobody else can name it."""
 
@@ -338,17 +346,17 @@ class Subscriptions:
             await reader.quit()
         await shelf.clear()
 
-    async def newest(self, id: str, caller: Caller) -> int:
-        """The newest number of a subscription; to ask for it is a sign of life."""
+    async def alive(self, id: str, caller: Caller) -> Alive:
+        """How a subscription stands; to ask for it is a sign of life."""
         shelf = await self._known(id, caller)
         reader = self._open.get(shelf.scope)
         if reader:
-            return reader.shelf.newest
+            return Alive(reader.shelf.newest, shelf.terms.filter)
         await self._count(shelf)
         # To count takes a while. What was given up or taken up elsewhere meanwhile must not be undone.
         if await _terms(self._store, shelf.scope) == shelf.terms:
             await shelf.keep()
-        return shelf.newest
+        return Alive(shelf.newest, shelf.terms.filter)
 
     async def close(self) -> None:
         """End all readers, for the server stops. What they know is saved while there is a store."""

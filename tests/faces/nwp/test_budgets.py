@@ -114,7 +114,8 @@ async def test_the_first_tokenizer_that_is_known_counts(parts: Parts, client: ht
     assert await used("cl100k_base", tokenizer="o200k_base") == "o200k_base"
     assert await used("cl100k_base", tokenizer="claude-next") == "cl100k_base"
     assert await used("claude-next", tokenizer="openai/gpt-4o") == "o200k_base"
-    assert await used("claude-next", tokenizer="gemini-9") is None
+    assert await used("claude-next", tokenizer="gemini-9") == "fallback"
+    assert await used(None) is None
     assert await used(None, ident=shown) == "cl100k_base"
     assert await used("claude-next", ident=shown) == "cl100k_base"
     assert await used("o200k_base", ident=shown) == "o200k_base"
@@ -245,7 +246,7 @@ async def test_what_is_very_long_is_estimated_whatever_the_tokenizer(
 
     for budget in ("0", "100000"):
         page = await capsule(client, {"limit": 12}, tokenizer="cl100k_base", budget=budget)
-        assert ("tokenizer_used" in page, page["token_est"]) == (False, estimate(page["data"]))
+        assert (page["tokenizer_used"], page["token_est"]) == ("fallback", estimate(page["data"]))
     assert (await capsule(client, {"limit": 1}, tokenizer="cl100k_base"))["tokenizer_used"] == "cl100k_base"
     small = await capsule(client, {"limit": 12}, tokenizer="cl100k_base", budget="100")
     assert small["tokenizer_used"] == "cl100k_base"

@@ -530,7 +530,8 @@ async def test_what_an_answer_costs_is_counted_by_the_tokenizer_that_was_named(c
     for each in (plain, unknown):
         assert each.headers["x-nwp-tokens"] == str(-(-size // 4)) == str(each.json()["token_est"])
         assert "x-nwp-tokens-native" not in each.headers
-        assert "x-nwp-tokenizer-used" not in each.headers
+    assert "x-nwp-tokenizer-used" not in plain.headers
+    assert unknown.headers["x-nwp-tokenizer-used"] == unknown.json()["tokenizer_used"] == "fallback"
     assert counted.headers["x-nwp-tokenizer-used"] == counted.json()["tokenizer_used"] == "cl100k_base"
     assert counted.headers["x-nwp-tokens"] == counted.headers["x-nwp-tokens-native"] == str(counted.json()["token_est"])
 

@@ -438,6 +438,27 @@ async def test_a_subscription_that_runs_is_taken_up_in_its_place(native_inn: Ope
     assert (change.seq, change.entity_id) == (1, "barn")
 
 
+async def test_who_follows_is_told_that_the_subscription_is_read_elsewhere_now(native_inn: Open) -> None:
+    async with (
+        await Native.open(native_inn.ports.native) as first,
+        await Native.open(native_inn.ports.native) as second,
+    ):
+        subscribe = SubscribeFrame(action="subscribe", stream_id="feed-9", anchor_ref=await anchor_of(first))
+        await first.ask(subscribe)
+        taken = await second.ask(msgspec.structs.replace(subscribe, resume_from_seq=0))
+        interrupted = await first.receive()
+        await native_inn.parts.store.write("rooms", [Put("loft", {"name": "The loft"})])
+        change = await second.receive()
+        await second.ask(SubscribeFrame(action="unsubscribe", stream_id="feed-9"))
+        rooms = await first.ask(asked(limit=1))
+        await native_inn.parts.store.write("rooms", [Remove("loft")])
+
+    assert taken.data[0]["resumed"]
+    assert (interrupted.error, interrupted.details) == ("NWP-SUBSCRIBE-INTERRUPTED", {"stream_id": "feed-9"})
+    assert change.entity_id == "loft"
+    assert rooms.count == 1
+
+
 @requirement("nwp:native:subscribe", "nwp:frames:diff", "nwp:frames:stream-limit")
 async def test_a_subscription_tells_of_changes_until_it_is_ended(native_inn: Open) -> None:
     async with await Native.open(native_inn.ports.native, max_concurrent_streams=1) as agent:

@@ -33,6 +33,7 @@ from portico.recent import Recent
 from portico.site import Site
 
 CURSOR_SECONDS: Final = 3600.0
+FALLBACK: Final = "fallback"  # what was counted with for who names a tokenizer that is not known: bytes, by four
 ENVELOPE: Final = 1024  # bytes of an answer besides its records, at most, but for what it carries along
 CURSOR_BYTES: Final = 400  # of a cursor that an envelope has room for; one that sorts by long texts is longer
 STREAM_BYTES: Final = 32_000  # of the records in one part of a stream: clients read it in one go
@@ -213,6 +214,8 @@ class Exchange:
         taken = ENVELOPE + carried + len(written.data) + _excess(page.cursor)
         spare = asking.largest - taken if asking.largest else None
         graph = await walk.entries(spare, written.cost.tokens) if walk else None
+        if asking.tokenizers and not written.cost.tokenizer:
+            written = replace(written, cost=replace(written.cost, tokenizer=FALLBACK))
         understood = Understood(frame, asking.node, meant, query)
         return self._capsule(understood, asking, page, written, graph=graph, inline=inline, is_cached=is_cached)
 

@@ -119,7 +119,8 @@ class Feeds:
             self._check_told(frame, asking, is_stream=stream is not None)
         try:
             if frame.action == "ping":
-                return acknowledged(id, "alive", await self._site.is_following(id, caller))
+                found = await self._site.is_following(id, caller)
+                return acknowledged(id, "alive", found.last, effective_filter=dict(found.filter))
             if stream:
                 await self._site.gate.spend(caller)
                 stream.set()
