@@ -6,6 +6,7 @@ import importlib
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -54,6 +55,8 @@ PING_SECONDS = 20.0  # between signs of life on a WebSocket
 GARBAGE = 20_000  # objects made and not yet freed, before some are looked through
 CLIENT_LEFT = 499  # nobody sees it: the client closed the connection
 FIRST_SECONDS = 10.0  # of a server, in which only what is asked for is made
+BUSY_SECONDS = 120.0  # beyond these, in which a busy one makes nothing else either
+BUSY = 0.3  # of a processor
 
 
 class Application:
@@ -86,8 +89,9 @@ class Application:
         self._making = asyncio.create_task(self._make_all())
 
     async def _make_all(self) -> None:
-        # Loading them takes seconds of a processor: the first answers of a server need them more, a stop waits for it.
+        # Loading them takes seconds of a processor: whoever waits for an answer needs them more, a stop waits for it.
         await asyncio.sleep(FIRST_SECONDS)
+        await _until_quiet(BUSY_SECONDS)
         for each in self._late:
             each.begin()
 
@@ -100,6 +104,16 @@ class Application:
             await self._notices.close()
         self._callbacks.close()
         await asyncio.gather(*(each.close() for each in self._late))
+
+
+async def _until_quiet(most: float) -> None:
+    """Wait until this process has little to do, and so many seconds at most."""
+    until = time.monotonic() + most
+    while time.monotonic() < until:
+        used = time.process_time()
+        await asyncio.sleep(1.0)
+        if time.process_time() - used < BUSY:
+            return
 
 
 def application(parts: Parts) -> Application:

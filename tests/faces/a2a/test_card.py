@@ -131,6 +131,12 @@ async def test_what_nobody_has_asked_for_is_made_a_while_after_the_start(
     assert begun == []
 
     monkeypatch.setattr("portico.http.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("portico.http.BUSY", -1.0)  # it always is
+    async with beginning(parts):
+        await asyncio.sleep(0.02)
+    assert begun == []
+
+    monkeypatch.setattr("portico.http.BUSY_SECONDS", 0.0)
     async with beginning(parts), asyncio.timeout(60):
         while len(begun) < 2:
             await asyncio.sleep(0.01)
