@@ -154,6 +154,23 @@ async def test_changes_come_in_their_order_each_way_until_it_is_given_up(native_
         assert rest == []
 
 
+async def test_who_takes_a_subscription_up_has_it_alone_each_way(native_inn: Open) -> None:
+    for way in WAYS:
+        async with asked(way, native_inn) as one, asked(way, native_inn) as other, asyncio.timeout(60):
+            first = asyncio.ensure_future(anext(one.subscribe(stream_id=f"mine-{way}")))
+            await until_followed(one, f"mine-{way}")
+            second = asyncio.ensure_future(anext(other.subscribe(stream_id=f"mine-{way}", after=0)))
+            with pytest.raises(NwpError) as interrupted:
+                await first
+            await write(native_inn, Put("hut", {"name": "The hut"}), Remove("hut"))
+
+            assert (interrupted.value.error, interrupted.value.details["reason"]) == (
+                "NWP-SUBSCRIBE-INTERRUPTED",
+                "taken_over",
+            )
+            assert (await second).id == "hut"
+
+
 async def write(inn: Open, *changes: Put | Remove) -> None:
     for change in changes:
         await inn.parts.store.write("rooms", [change])

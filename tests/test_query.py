@@ -1,5 +1,6 @@
 """Reading filters and aggregates; the bounds of a query."""
 
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -7,15 +8,22 @@ import pytest
 from portico.catalog import Collection
 from portico.errors import InvalidQuery, TooLarge, UnknownField, UnsafeRegex
 from portico.query import (
+    Aggregate,
+    Aggregation,
     And,
     Condition,
+    Filter,
+    Near,
     Not,
     Or,
+    Order,
     Query,
-    canonical,
+    make_cursor,
     parse_aggregation,
     parse_filter,
 )
+
+SECRET = b"only the site knows"
 
 
 @pytest.mark.parametrize(
@@ -122,11 +130,39 @@ def test_a_malformed_aggregation_is_refused(text: str) -> None:
         parse_aggregation(text)
 
 
-def test_queries_that_ask_different_things_have_different_canonical_bytes() -> None:
-    wheres = [Condition("a", "eq", value) for value in (1, 1.0, True, "1", None)]
-    wheres += [And((wheres[0],)), Or((wheres[0],)), Not(wheres[0])]
+def test_a_cursor_belongs_to_one_filter() -> None:
+    wheres: list[Filter] = [Condition("a", "eq", value) for value in (1, 1.0, True, "1", None, (1, 2), (True, 2))]
+    wheres += [And((wheres[0],)), Or((wheres[0],)), Not(wheres[0]), And(tuple(wheres[:2])), Or(tuple(wheres[:2]))]
 
-    assert len({canonical(Query("things", where=where)) for where in wheres}) == len(wheres)
+    assert len({make_cursor(Query("things", where=where), (1,), SECRET) for where in wheres}) == len(wheres)
+
+
+def test_a_cursor_belongs_to_all_that_a_query_asks_for() -> None:
+    others: dict[str, Any] = {
+        "collection": "people",
+        "text": "soup",
+        "near": Near((1.0,)),
+        "where": Condition("a", "eq", 1),
+        "order": (Order("a"),),
+        "fields": ("a",),
+        "aggregate": Aggregate((Aggregation("count", "n"),)),
+    }
+    free = {"limit", "cursor", "count"}  # where a page ends may change from one to the next
+    query = Query("things")
+
+    made = [make_cursor(replace(query, **{name: value}), (1,), SECRET) for name, value in others.items()]
+
+    assert {each.name for each in fields(Query)} == others.keys() | free
+    assert len({*made, make_cursor(query, (1,), SECRET)}) == len(others) + 1
+    assert make_cursor(replace(query, limit=3, count=True), (1,), SECRET) == make_cursor(query, (1,), SECRET)
+
+
+def test_conditions_are_the_same_if_their_values_are_the_same_json() -> None:
+    values = (1, 1.0, True, "1", None, (1, "a"), (True, "a"), (1.0, "a"))
+    distinct = {Condition("a", "eq", value) for value in values}
+
+    assert len(distinct) == len(values)
+    assert all(Condition("a", "eq", value) in distinct for value in values)
 
 
 def test_an_unknown_field_is_an_invalid_query() -> None:

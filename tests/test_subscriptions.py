@@ -22,6 +22,7 @@ from portico.errors import (
     InvalidQuery,
     NotFound,
     RateLimited,
+    TakenOver,
     TooLarge,
     Unauthenticated,
     Unavailable,
@@ -32,7 +33,7 @@ from portico.items import Change
 from portico.server import Parts, opened_store_only
 from portico.site import Site
 from portico.store import Merge, Promise, Put, Remove, Store, Write
-from portico.subscriptions import MARKS, MOST_BEHIND, Alive, Event, Following, Mark, Quiet, Subscribe, extended
+from portico.subscriptions import MARKS, MOST_BEHIND, Event, Following, Mark, Quiet, Standing, Subscribe, extended
 
 ANN = Caller("key:ann", "Ann", frozenset({"read:*"}))
 BOB = Caller("key:bob", "Bob", frozenset({"read:*"}))
@@ -315,7 +316,7 @@ async def test_what_makes_no_sense_or_is_not_allowed_is_refused(site: Site) -> N
 async def test_nobody_else_can_take_up_ask_for_or_end_a_subscription(inn: Parts) -> None:
     following = await inn.site.follow(Subscribe("s", "rooms"), ANN)
     await refused(inn.site, 0, BOB)
-    for act in (inn.site.unfollow, inn.site.is_following):
+    for act in (inn.site.unfollow, inn.site.standing):
         with pytest.raises(NotFound):
             await act("s", BOB)
 
@@ -333,12 +334,13 @@ async def test_a_second_reader_takes_the_place_of_the_first(inn: Parts, after: i
     await asyncio.sleep(0)
 
     second = await inn.site.follow(Subscribe("s", "rooms", resume_after=after), ANN)
-    assert await waiting == []
+    with pytest.raises(TakenOver):
+        await waiting
     await first.events.aclose()
 
     await inn.store.write("rooms", [Put("hall", {})])
     assert await told(second, 1) == [(1, "create", "hall")]
-    assert (await inn.site.is_following("s", ANN)).last == 1
+    assert (await inn.site.standing("s", ANN)).last == 1
 
 
 async def test_of_many_who_begin_at_once_one_stays_and_can_be_taken_up(inn: Parts) -> None:
@@ -349,7 +351,7 @@ async def test_of_many_who_begin_at_once_one_stays_and_can_be_taken_up(inn: Part
     results = await asyncio.gather(*reading, return_exceptions=True)
     again = await inn.site.follow(Subscribe("s", "rooms", resume_after=0), ANN)
 
-    assert [type(each) for each in results].count(StopAsyncIteration) == 9
+    assert [type(each) for each in results].count(TakenOver) == 9
     assert await told(again, 1) == [(1, "create", "hall")]
 
 
@@ -360,7 +362,8 @@ async def test_a_reader_ends_when_the_subscription_is_taken_up_or_ended_elsewher
     async with opened_store_only(inn.config) as elsewhere:
         first = await inn.site.follow(Subscribe("s", "rooms"), ANN)
         second = await elsewhere.site.follow(Subscribe("s", "rooms", resume_after=0), ANN)
-        assert await rest(first) == []
+        with pytest.raises(TakenOver):
+            await rest(first)
 
         await inn.site.unfollow("s", ANN)
         assert await rest(second) == []
@@ -375,7 +378,7 @@ async def test_a_caller_has_so_many_open_at_once(site: Site) -> None:
     with pytest.raises(RateLimited):
         await site.follow(wanted("c"), ANN)
     with pytest.raises(NotFound):
-        await site.is_following("c", ANN)
+        await site.standing("c", ANN)
     await site.follow(wanted("c"), BOB)
     await site.follow(wanted("b"), ANN)
 
@@ -415,9 +418,9 @@ async def test_a_subscription_says_its_newest_number_also_when_nobody_reads_it(i
     await (await inn.site.follow(Subscribe("s", "rooms", LARGE), ANN)).events.aclose()
     await inn.store.write("rooms", [Put(f"r{n}", {"beds": n}) for n in range(10)])
 
-    assert [await inn.site.is_following("s", ANN) for _ in range(2)] == [Alive(4, LARGE), Alive(4, LARGE)]
+    assert [await inn.site.standing("s", ANN) for _ in range(2)] == [Standing(4, LARGE), Standing(4, LARGE)]
     with pytest.raises(NotFound):
-        await inn.site.is_following("other", ANN)
+        await inn.site.standing("other", ANN)
 
 
 async def test_a_subscription_that_is_given_up_ends_and_is_gone(inn: Parts) -> None:

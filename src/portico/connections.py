@@ -10,6 +10,8 @@ from typing import Any, TypeAlias, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from portico.recent import Recent
+
 HEAD_BYTES = 64 << 10  # of a request line and its headers; what arrives in one piece may be a little more
 HEAD_SECONDS = 20.0  # for them to arrive
 GATHERED_BYTES = 64 << 10  # that are not kept waiting for more
@@ -23,7 +25,7 @@ FOUND = b"HTTP/1.1 200 OK\r\n"
 WHOLE = "portico.whole"  # the extension of a request's scope that says that its body is there to its end
 
 Header: TypeAlias = tuple[bytes, bytes]
-Asked: TypeAlias = tuple[str, list[Header], bytes]  # path, headers and body of a request whose answer was at hand
+Question: TypeAlias = tuple[str, list[Header], bytes]  # path, headers and body of a request whose answer was at hand
 # Of a path, a scheme, the address of a client, headers and a body: head and body of the answer, if it is at hand.
 AtHand: TypeAlias = Callable[[str, str, str, Iterable[Header], bytes], tuple[bytes, bytes] | None]
 
@@ -104,8 +106,8 @@ class Connection(HttpToolsProtocol):
         self._quick = QUICK  # requests that may be at hand
         self._is_between = True  # whether what comes next begins a request
         self._begun = 0  # requests so far
-        self._asked: Asked | None = None  # the last in what came last, if its answer was at hand
-        self._known: dict[bytes, Asked] = {}  # by all that came
+        self._question: Question | None = None  # the last in what came last, if its answer was at hand
+        self._known: Recent[Question] = Recent(KNOWN)  # by all that came
         self._held: bytearray | None = None  # the body of a request that the application was not told of yet
         self._answering: Any = None  # the request that the application is at; others may wait behind it
         self._behind: asyncio.TimerHandle | None = None  # of those
@@ -130,16 +132,15 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._quick = QUICK
-        known = self._known.get(data)
-        if known and self._is_between and self._is_free():
-            self._unset_keepalive_if_required()
-            if self._answered(*known):
-                return
-        was_between, before, self._asked = self._is_between, self._begun, None
+        was_between, before, self._question = self._is_between, self._begun, None
+        may_be_known = was_between and len(data) <= KNOWN_BYTES
+        if may_be_known and self._is_known(data):
+            return
         super().data_received(data)
         self._let_go()
-        if was_between and self._is_between and self._begun == before + 1:
-            self._remember(data)
+        # What came was one request and nothing else: when it comes again it is that request.
+        if may_be_known and self._question and self._is_between and self._begun == before + 1:
+            self._known.put(data, self._question)
         if self.pipeline and self._behind is None:
             self._queue()
         self._head = self._head + len(data) if self._in_head else 0
@@ -198,9 +199,9 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._is_between = True
         if self._held is not None:
-            asked = self.url.decode("ascii"), self.headers, bytes(self._held)
-            if self._answered(*asked):
-                self._held, self._asked = None, asked
+            question = self.url.decode("ascii"), self.headers, bytes(self._held)
+            if self._answered(*question):
+                self._held, self._question = None, question
                 return
         self._let_go()
         super().on_message_complete()
@@ -238,6 +239,17 @@ class Connection(HttpToolsProtocol):
         has_room = self.limit_concurrency is None or len(self.connections) < self.limit_concurrency
         return not self._is_answering and has_room and not self.flow.write_paused and not self.transport.is_closing()
 
+    def _is_known(self, data: bytes) -> bool:
+        """Whether a request came before to the letter and has its answer at hand, which is then given."""
+        known = self._known.get(data)
+        if known is None or not self._is_free():
+            return False
+        self._unset_keepalive_if_required()
+        if self._answered(*known):
+            return True
+        self._quick = 0  # it was not at hand just now
+        return False
+
     def _answered(self, path: str, headers: list[Header], body: bytes) -> bool:
         """Answer a request if that takes no waiting."""
         client = self.client[0] if self.client else ""
@@ -251,13 +263,6 @@ class Connection(HttpToolsProtocol):
         cast("Gathered", self.transport).send(b"".join((FOUND, said, found[0], b"\r\n", found[1])))
         self.on_response_complete()
         return True
-
-    def _remember(self, data: bytes) -> None:
-        """What came was one request and nothing else: when it comes again it is that request."""
-        if self._asked and len(data) <= KNOWN_BYTES:
-            if len(self._known) >= KNOWN:
-                del self._known[next(iter(self._known))]
-            self._known[data] = self._asked
 
     def _let_go(self) -> None:
         """Tell the application of a request that was held back."""

@@ -40,6 +40,7 @@ SiteError
 │   ├── KeyInUse            an idempotency key is taken
 │   ├── TaskFinished
 │   ├── TaskCancelled       what a task would have given was not wanted any more
+│   ├── TakenOver           somebody else reads on from here
 │   └── FeedExpired         the asked-for changes are no longer kept
 ├── RateLimited
 ├── Unavailable             a part Portico relies on does not answer
@@ -182,6 +183,9 @@ class KeyInUse(Conflict): ...
 
 
 class TaskFinished(Conflict): ...
+
+
+class TakenOver(Conflict): ...
 
 
 class TaskCancelled(Conflict): ...

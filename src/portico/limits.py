@@ -99,7 +99,7 @@ class Rates:
         return lease is not None and self._lasts(lease)
 
     def spend_at_hand(self, key: str) -> None:
-        """Take one request out of it."""
+        """Take one request out of what this process was given, of which something is left."""
         self._leases[key].left -= 1
 
     def left(self, key: str, *, anonymous: bool) -> Allowance:

@@ -24,7 +24,7 @@ MAX_ITEMS = 20_000
 AT_ONCE = 10_000  # tests of single items that hold up nobody; more of them are made in a thread
 
 Sized: TypeAlias = tuple[Item, int]  # with its size as JSON
-Made: TypeAlias = tuple[Page, int]  # the same
+Made: TypeAlias = tuple[Page, int]  # with its size as JSON
 
 
 class Shelf:
@@ -41,14 +41,13 @@ class Shelf:
     def get(self, query: Query) -> Page | None:
         return self._pages.get(query)
 
-    def put(self, query: Query, page: Page, size: int | None = None) -> None:
+    def put(self, query: Query, page: Page, size: int | None = None) -> Page:
         """Keep a page, unless it is too large. Its size as JSON is found out if it is not known."""
         if len(page.items) + len(page.rows) > MAX_PAGE_ITEMS:
-            return
+            return page
         size = len(msgspec.json.encode(page)) if size is None else size
         size += sum(len(repr(each.value)) for each in conditions(query.where))
-        if size <= MAX_PAGE_BYTES:
-            self._pages.put(query, page, size)
+        return self._pages.put(query, page, size) if size <= MAX_PAGE_BYTES else page
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +92,11 @@ class Pages:
         if plan is None or not plan.is_quick:
             return None
         found = plan.found()
-        shown = self._kept_items(found) if found else None
-        if found is None or shown is None or None in shown.values():
+        if found is None:
             return None
-        return self._put(query, shelf, self._page(plan, found, [each for each in shown.values() if each]))
+        kept = self._kept_items(found)
+        shown = [each for each in kept.values() if each]
+        return shelf.put(query, *self._page(plan, found, shown)) if len(shown) == len(kept) else None
 
     async def find(self, query: Query) -> Page:
         # The stamp comes first: what is written after it makes the next one look again.
@@ -111,11 +111,7 @@ class Pages:
         if page is not None:
             return page
         made = await self._arranged(query, shelf, stamp)
-        if made:
-            return self._put(query, shelf, made)
-        page = await self._store.find(query)
-        shelf.put(query, page)
-        return page
+        return shelf.put(query, *made) if made else shelf.put(query, await self._store.find(query))
 
     async def _look(self, stamp: int) -> None:
         """Bring the shelf up to a stamp. Tasks, keys and notes are written too, and change no page."""
@@ -163,11 +159,6 @@ class Pages:
         cursor = self._store.cursor(asked, shown[asked.limit - 1][0]) if more else ""
         page = Page(tuple(items), total=found.total if asked.count else None, cursor=cursor)
         return page, sum([size for _, size in shown])
-
-    def _put(self, query: Query, shelf: Shelf, made: Made) -> Page:
-        page, size = made
-        shelf.put(query, page, size)
-        return page
 
     async def _items(self, found: Arranged, collection: Collection, stamp: int) -> list[Sized] | None:
         """What stands at the places, with sizes; None if somebody wrote meanwhile."""

@@ -129,7 +129,7 @@ OPERATORS: dict[str, Operator] = {
 NEGATIONS = {"ne": "eq", "nin": "in"}
 
 
-_HASHABLE = frozenset({str, int, float, bool, type(None)})  # in a tuple 1 and true would be the same
+_HASHABLE = frozenset({str, int, float, bool, type(None)})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,7 +147,7 @@ class Condition:
         return hash(self._key())
 
     def _key(self) -> tuple[Any, ...]:
-        kind = cast("type[Any]", type(self.value))
+        kind = cast("type[Any]", type(self.value))  # to Python 1 and true are the same, and inside tuples, too
         return self.field, self.op, kind, self.value if kind in _HASHABLE else repr(self.value)
 
 
@@ -698,7 +698,7 @@ def _check_aggregation(each: Aggregation, collection: Collection) -> None:
         raise InvalidAggregate(f"{each.function} needs an alias of 1 to 128 characters", function=each.function)
     if each.field:
         known = _check_column(each.field, collection)
-        numeric = {FieldType.INTEGER, FieldType.NUMBER, FieldType.DURATION, FieldType.ANY}
+        numeric = NUMERIC | {FieldType.DURATION, FieldType.ANY}
         if each.function in {"sum", "avg"} and known.type not in numeric:
             raise InvalidAggregate(f"{each.function} needs a number; {each.field} is a {known.type}", field=each.field)
     elif each.function != "count":

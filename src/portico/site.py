@@ -47,7 +47,7 @@ from portico.safety.gate import Gate, Permit
 from portico.safety.guard import Guard, Taken
 from portico.search import Finder
 from portico.store import Kept
-from portico.subscriptions import Alive, Following, Subscribe, Subscriptions
+from portico.subscriptions import Following, Standing, Subscribe, Subscriptions
 from portico.supervision import LOOP, supervision
 from portico.tasks import Handle, Tasks, error_of
 from portico.tokens import seal, unseal
@@ -349,14 +349,18 @@ class Site:
         self._observe(Queried(query.collection, _since(started), shown, caller.id))
         return page
 
-    def page_at_once(self, query: Query, caller: Caller) -> Page | None:
-        """The page of a query, if neither it nor leave to ask has to be waited for. It is not paid for: see `hand`."""
-        return self.finder.at_once(query) if self.gate.would_admit_at_once(query, caller) else None
-
-    def hand(self, page: Page, query: Query, caller: Caller, started: float) -> None:
-        """Have a caller pay for a page that it is given at once; `started` by time.perf_counter."""
-        self.gate.take_at_once(caller)
-        self._observe(Queried(query.collection, _since(started), len(page.items) + len(page.rows), caller.id))
+    def query_at_once(self, query: Query, caller: Caller, answer: Callable[[Page], T | None]) -> T | None:
+        """What `answer` makes of a query's page, if nobody has to be waited for. Only that costs what a query costs."""
+        started = time.perf_counter()
+        page = self.finder.at_once(query) if self.gate.would_admit_at_once(query, caller) else None
+        if page is None:
+            return None
+        took = _since(started)
+        made = answer(page)
+        if made is not None:
+            self.gate.take_at_once(caller)
+            self._observe(Queried(query.collection, took, len(page.items) + len(page.rows), caller.id))
+        return made
 
     async def pages(self, query: Query, caller: Caller) -> AsyncGenerator[Page]:
         """Page after page of what a query finds, to its end. All of them together cost what one costs."""
@@ -442,10 +446,10 @@ class Site:
         await self.gate.spend(caller)
         await self._subscriptions.unfollow(id, caller)
 
-    async def is_following(self, id: str, caller: Caller) -> Alive:
+    async def standing(self, id: str, caller: Caller) -> Standing:
         """How a subscription of this caller stands, which stays alive by being asked for."""
         await self.gate.spend(caller)
-        return await self._subscriptions.alive(id, caller)
+        return await self._subscriptions.standing(id, caller)
 
     async def close_subscriptions(self) -> None:
         """End all who follow: the server stops."""

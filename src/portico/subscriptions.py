@@ -25,6 +25,7 @@ from portico.errors import (
     NotFound,
     RateLimited,
     SiteError,
+    TakenOver,
     TooLarge,
     Unavailable,
     UnknownCollection,
@@ -195,8 +196,8 @@ class Shelf:
 class Reader:
     """The events of a subscription as one reader takes them. Closing it ends the reading, not the subscription.
 
-    It ends when another reader takes its place or the subscription is given up, and raises Unavailable when the server
-    stops. What nobody takes is not read.
+    It ends when the subscription is given up, and raises TakenOver when another reader takes its place, or Unavailable
+    when the server stops. What nobody takes is not read.
     """
 
     def __init__(
@@ -258,8 +259,11 @@ class Reader:
     async def _look(self) -> None:
         """See whether this is still the subscription's reader, and save what it knows."""
         terms, kept = self.shelf.terms, await _terms(self.shelf.store, self.shelf.scope)
-        if kept is None or (kept.birth, kept.process) != (terms.birth, terms.process):
+        if kept is None:
             self.end()
+            return
+        if (kept.birth, kept.process) != (terms.birth, terms.process):
+            self.end(_taken_over())
             return
         self._look_at = _clock() + self._look_every
         await (self.keep() if _clock() >= self._keep_at else self.shelf.save())
@@ -281,9 +285,9 @@ class Reader:
         if self._patience:
             self._patience.reschedule(_clock())
 
-    async def quit(self) -> None:
+    async def quit(self, error: SiteError | None = None) -> None:
         """End, and be sure that this reader says nothing more of the subscription."""
-        self.end()
+        self.end(error)
         async with self._writing:
             pass
 
@@ -308,8 +312,8 @@ class Following:
 
 
 @dataclass(frozen=True, slots=True)
-class Alive:
-    """How a subscription stands that nobody need be reading."""
+class Standing:
+    """How a subscription stands, whether somebody reads it or not."""
 
     last: int  # the newest number there is
     filter: Mapping[str, Any]
@@ -346,17 +350,17 @@ class Subscriptions:
             await reader.quit()
         await shelf.clear()
 
-    async def alive(self, id: str, caller: Caller) -> Alive:
+    async def standing(self, id: str, caller: Caller) -> Standing:
         """How a subscription stands; to ask for it is a sign of life."""
         shelf = await self._known(id, caller)
         reader = self._open.get(shelf.scope)
         if reader:
-            return Alive(reader.shelf.newest, shelf.terms.filter)
+            return Standing(reader.shelf.newest, shelf.terms.filter)
         await self._count(shelf)
         # To count takes a while. What was given up or taken up elsewhere meanwhile must not be undone.
         if await _terms(self._store, shelf.scope) == shelf.terms:
             await shelf.keep()
-        return Alive(shelf.newest, shelf.terms.filter)
+        return Standing(shelf.newest, shelf.terms.filter)
 
     async def close(self) -> None:
         """End all readers, for the server stops. What they know is saved while there is a store."""
@@ -447,7 +451,7 @@ class Subscriptions:
         older, self._open[scope] = self._open.get(scope), reader
         try:
             if older:
-                await older.quit()
+                await older.quit(_taken_over())
             await reader.keep()
         except BaseException:
             reader.end()
@@ -456,6 +460,10 @@ class Subscriptions:
     def _forget(self, reader: Reader) -> None:
         if self._open.get(reader.shelf.scope) is reader:
             del self._open[reader.shelf.scope]
+
+
+def _taken_over() -> TakenOver:
+    return TakenOver("The subscription is read elsewhere now", hint="Begin one of your own, under another id.")
 
 
 def extended(trail: tuple[Mark, ...], mark: Mark) -> tuple[Mark, ...]:

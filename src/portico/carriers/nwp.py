@@ -363,7 +363,8 @@ class _Feed:
         return Change(seq, *told, frame.anchor_ref)
 
     def may_go_on(self, error: ClientError) -> bool:
-        return self.seen is not None and _passes(error) and self._missed < MOST_MISSED
+        is_taken = isinstance(error, NwpError) and error.details.get("reason") == "taken_over"
+        return self.seen is not None and not is_taken and _passes(error) and self._missed < MOST_MISSED
 
     async def pause(self) -> None:
         await asyncio.sleep(min(FIRST_PAUSE * (2**self._missed - 1), LONGEST_PAUSE))
@@ -462,7 +463,7 @@ class Node:
         frame = _query_frame(wishes, anchor and anchor.id, stream=True)
         reader = self._wanted_reader(wishes, anchor)
         due = 0
-        async with aclosing(self._line.frames("stream", frame, self._timeout)) as frames:
+        async with aclosing(self._line.frames("stream", frame, self._timeout, reader)) as frames:
             async for each in frames:
                 part = _part(each, reader, due)
                 yield part

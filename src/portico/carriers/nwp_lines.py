@@ -112,10 +112,12 @@ class Line(Protocol):
     async def get(self, path: str, **headers: str) -> Document: ...
 
     async def ask(self, path: str, frame: Frame, patience: float, reader: Reader | None = None) -> Frame:
-        """The frame that answers another. A line may have its records read by the way."""
+        """The frame that answers another. A line that knows whom it is for has its records read by the way."""
         ...
 
-    def frames(self, path: str, frame: Frame, patience: float | None) -> AsyncGenerator[Frame]:
+    def frames(
+        self, path: str, frame: Frame, patience: float | None, reader: Reader | None = None
+    ) -> AsyncGenerator[Frame]:
         """The frames that answer one, as they come. Closing it ends a stream; a subscription can be taken up again."""
         ...
 
@@ -196,13 +198,15 @@ class HttpLine:
         async with self._posted(path, frame, "", patience) as response:
             return accepted(decoded(_framed(await self._body(response)), reader))
 
-    async def frames(self, path: str, frame: Frame, patience: float | None) -> AsyncGenerator[Frame]:
+    async def frames(
+        self, path: str, frame: Frame, patience: float | None, reader: Reader | None = None
+    ) -> AsyncGenerator[Frame]:
         accept = "text/event-stream, " if path == "subscribe" else ""
         async with self._posted(path, frame, accept, patience) as response:
             cut = _CUTTERS.get(_kind(response), Cutter)(self._largest)
             async for piece in response.aiter_bytes():
                 for each in cut.feed(piece):
-                    yield accepted(decoded(each))
+                    yield accepted(decoded(each, reader))
 
     async def close(self) -> None:
         await self._http.aclose()

@@ -1,5 +1,7 @@
 """The native line to a node: one connection for all that is asked, whose answers are told apart by ids.
 
+Whom a frame is for is known only once it is read, so that its records are left for later, whoever would read them.
+
 A connection that is lost is opened anew with the next request. What was asked on it is not asked again by itself.
 """
 
@@ -70,7 +72,6 @@ class NativeLine:
     async def get(self, path: str, **headers: str) -> Document:
         return await self._documents.get(path, **headers)
 
-    # Who waits for an answer is known only from the answer, so that its records are left for later.
     async def ask(self, path: str, frame: Frame, patience: float, reader: Reader | None = None) -> Frame:
         session = await self.session()
         with session.waiting(_id_of(frame)) as answers:
@@ -80,7 +81,9 @@ class NativeLine:
             session.leave(frame.stream_id)
         return answer
 
-    async def frames(self, path: str, frame: Frame, patience: float | None) -> AsyncGenerator[Frame]:
+    async def frames(
+        self, path: str, frame: Frame, patience: float | None, reader: Reader | None = None
+    ) -> AsyncGenerator[Frame]:
         session, id = await self.session(), _id_of(frame)
         is_stream = isinstance(frame, QueryFrame)
         with session.waiting(id, may_halt=is_stream) as answers:

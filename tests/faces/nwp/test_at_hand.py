@@ -1,4 +1,4 @@
-"""Questions that are asked again on a connection are answered there: in the same words, in turn, and to nobody else."""
+"""Questions whose answers are at hand are answered on their connection: as anywhere, in turn, and to nobody else."""
 
 import asyncio
 import json
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from starlette.types import Receive, Scope, Send
+from tests.conformance.requirements import requirement
 from tests.faces.conftest import Inn, listening
 
 from portico.connections import Connection
@@ -127,41 +128,57 @@ async def test_an_answer_at_hand_is_the_one_that_the_application_gives(inn: Inn,
     assert len({each.headers["x-nwp-request-id"] for each in told}) == 40
 
 
-NEW = (
+AT_HAND = (
     b'{"filter": {"price": {"$lt": 41}}, "order": [{"field": "price"}], "limit": 5}',
     b'{"filter": {"price": {"$gte": 30}, "beds": {"$in": [1, 2]}}, "limit": 1}',
     b'{"filter": {"$or": [{"name": {"$eq": "The attic"}}, {"price": {"$between": [1, 26]}}]}}',
     b'{"fields": ["name"], "order": [{"field": "name", "dir": "DESC"}], "limit": 2}',
     b'{"filter": {"price": {"$lt": 41}}, "request_id": "0b6c5a1e-7f52-4c59-8f6f-3b8f4f8a2d11"}',
+)
+NOT_AT_HAND = (
     b'{"aggregate": {"operations": [{"func": "COUNT", "alias": "n"}]}}',
     b'{"filter": {"name": {"$regex": "^The"}}, "limit": 1}',
+    b'{"filter": {"price": {"$lt": 41}}, "token_budget": 1000}',
 )
 
 
+async def acquainted(peer: Peer) -> None:
+    """Ask until every item is in memory, and enough of an allowance, which is given out in growing parts."""
+    for _ in range(40):
+        await peer.ask()
+    await peer.ask(post(b'{"limit": 100}'))
+
+
+def told_alike(told: Told) -> tuple[int, dict[str, str], dict[str, Any]]:
+    """What two sites with the same items say alike: cursors are signed by each."""
+    said = {name: value for name, value in json.loads(told.body).items() if name != "next_cursor"}
+    own = VARYING | {"content-length"}
+    return told.status, {name: value for name, value in told.headers.items() if name not in own}, said
+
+
 async def test_a_new_question_is_answered_as_the_application_answers_it(inn: Inn, answered: list[str]) -> None:
-    async with inn(limits={"anonymous_per_minute": 100_000}) as parts, connected(parts) as peer:
-        await peer.familiarise()
-        for _ in range(40):  # an allowance is given out in growing parts
-            await peer.ask()
+    limits = {"anonymous_per_minute": 100_000}
+    async with inn(limits=limits) as parts, connected(parts) as peer:
+        await acquainted(peer)
         answered.clear()
-        told = [await peer.ask(post(each)) for each in NEW]
-        usual: list[Told] = []
-        for each in NEW:
-            async with connected(parts) as other:
-                usual.append(await other.ask(post(each, version="1.0")))
+        told = [await peer.ask(post(each)) for each in AT_HAND]
+        at_hand = len(answered)
+        told += [await peer.ask(post(each)) for each in NOT_AT_HAND]
+    async with inn(limits=limits, server={"origins": ["https://shop.example"]}) as parts, connected(parts) as peer:
+        answered.clear()
+        usual = [await peer.ask(post(each)) for each in (*AT_HAND, *NOT_AT_HAND)]
 
-    def said(each: Told) -> dict[str, Any]:
-        return {name: value for name, value in json.loads(each.body).items() if name not in {"cached", "next_cursor"}}
-
-    assert len(answered) >= 4
-    assert [each.status for each in told] == [200] * len(NEW)
-    assert [said(each) for each in told] == [said(each) for each in usual]
+    assert (at_hand, answered) == (len(AT_HAND), [])
+    assert [each.headers.pop("vary") for each in usual] == ["Origin"] * len(usual)
+    assert [told_alike(each) for each in told] == [told_alike(each) for each in usual]
+    assert [bool(json.loads(each.body).get("next_cursor")) for each in told[:2]] == [False, True]
     assert told[4].headers["x-nwp-request-id"] == "0b6c5a1e-7f52-4c59-8f6f-3b8f4f8a2d11"
 
 
 async def test_a_cursor_of_an_answer_at_hand_leads_on(inn: Inn, answered: list[str]) -> None:
     async with inn(limits={"anonymous_per_minute": 100_000}) as parts, connected(parts) as peer:
-        await peer.familiarise()
+        await acquainted(peer)
+        answered.clear()
         seen: list[str] = []
         for limit in (1, 2):
             told = await peer.ask(post(b'{"order": [{"field": "price"}], "filter": {}, "limit": %d}' % limit))
@@ -169,8 +186,21 @@ async def test_a_cursor_of_an_answer_at_hand_leads_on(inn: Inn, answered: list[s
             asked = {"order": [{"field": "price"}], "filter": {}, "limit": 1, "cursor": cursor}
             seen += (await peer.ask(post(json.dumps(asked).encode()))).ids
 
-    assert answered
+    assert len(answered) == 2
     assert seen == ["garden", "attic"]
+
+
+@requirement("nwp:anchors:stale-inline")
+async def test_who_knows_an_older_schema_is_sent_the_new_one_with_every_answer(inn: Inn) -> None:
+    async with inn(limits={"anonymous_per_minute": 100_000}) as parts, connected(parts) as peer:
+        older = json.loads((await peer.ask()).body)["anchor_ref"]
+        await parts.store.write("rooms", [Merge("attic", {"balcony": True})])
+        await acquainted(peer)
+        told = [await peer.ask(post(json.dumps({"anchor_ref": older}).encode())) for _ in range(6)]
+
+    said = [json.loads(each.body) for each in told]
+    assert [each["inline_anchor"]["anchor_id"] for each in said] == [said[0]["anchor_ref"]] * 6
+    assert said[0]["anchor_ref"] != older
 
 
 @pytest.mark.parametrize(
@@ -190,11 +220,33 @@ async def test_what_is_wrong_with_a_new_question_is_told_and_counted(parts: Part
     assert int(told.headers["x-nwp-rate-remaining"]) < int(usual.headers["x-nwp-rate-remaining"])
 
 
+async def test_a_request_that_comes_again_is_not_read_again(inn: Inn, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Connection] = []
+    usual = Connection.on_message_begin
+
+    def begin(self: Connection) -> None:
+        read.append(self)
+        usual(self)
+
+    monkeypatch.setattr(Connection, "on_message_begin", begin)
+    async with inn(limits={"anonymous_per_minute": 100_000}) as parts, connected(parts) as peer:
+        await acquainted(peer)
+        read.clear()
+        told = [await peer.ask() for _ in range(5)]
+        assert len(read) <= 1
+        # Two at once are two: what came then is not known as one.
+        peer.say(post() * 2)
+        told += [await peer.hear(), await peer.hear()]
+        peer.say(post() * 2)
+        told += [await peer.hear(), await peer.hear()]
+
+    assert len(read) >= 4
+    assert len({each.lasting[2] for each in told}) == 1
+
+
 async def test_a_request_that_came_before_is_known_again_only_as_a_whole(inn: Inn) -> None:
     async with inn(limits={"anonymous_per_minute": 100_000}) as parts, connected(parts) as peer:
-        usual = await peer.familiarise()
-        for _ in range(10):
-            assert (await peer.ask()).lasting == usual.lasting
+        await acquainted(peer)
         # The rest of a longer body has the bytes of a whole request.
         longer = post(post().rjust(len(post()) + 1, b" "))
         cut = longer.index(b"\r\n\r\n") + 5

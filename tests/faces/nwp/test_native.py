@@ -438,6 +438,7 @@ async def test_a_subscription_that_runs_is_taken_up_in_its_place(native_inn: Ope
     assert (change.seq, change.entity_id) == (1, "barn")
 
 
+@requirement("nwp:errors:subscribe-interrupted")
 async def test_who_follows_is_told_that_the_subscription_is_read_elsewhere_now(native_inn: Open) -> None:
     async with (
         await Native.open(native_inn.ports.native) as first,
@@ -454,7 +455,8 @@ async def test_who_follows_is_told_that_the_subscription_is_read_elsewhere_now(n
         await native_inn.parts.store.write("rooms", [Remove("loft")])
 
     assert taken.data[0]["resumed"]
-    assert (interrupted.error, interrupted.details) == ("NWP-SUBSCRIBE-INTERRUPTED", {"stream_id": "feed-9"})
+    assert interrupted.error == "NWP-SUBSCRIBE-INTERRUPTED"
+    assert interrupted.details == {"reason": "taken_over", "stream_id": "feed-9"}
     assert change.entity_id == "loft"
     assert rooms.count == 1
 

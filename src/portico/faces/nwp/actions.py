@@ -321,7 +321,7 @@ def _result_of(task: Task) -> Any:
 
 async def _answered(result: Any, action: Action, asking: Asking) -> Answer:
     data = _records(result)
-    spent = await _cost(data, asking)
+    spent = asking.counted(await _cost(data, asking))
     answer = CapsFrame(
         anchor_ref=action.result.id,
         count=len(data),

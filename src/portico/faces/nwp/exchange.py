@@ -22,7 +22,7 @@ from portico.config import Config
 from portico.errors import InvalidCursor, SiteError, Unavailable
 from portico.faces.nwp.anchors import Anchors, Meant
 from portico.faces.nwp.failures import DepthExceeded, StreamLimit, StreamUnsupported, UnknownNode, code_of
-from portico.faces.nwp.frames import AnchorFrame, CapsFrame, QueryFrame, StreamFrame, Tier, encode_value
+from portico.faces.nwp.frames import CapsFrame, QueryFrame, StreamFrame, Tier, encode_value
 from portico.faces.nwp.graph import Graph
 from portico.faces.nwp.nodes import MAX_DEPTH, QUERY, STREAM, Node, Nodes
 from portico.faces.nwp.queries import AGGREGATE_REF, Reading, record, records
@@ -33,7 +33,7 @@ from portico.recent import Recent
 from portico.site import Site
 
 CURSOR_SECONDS: Final = 3600.0
-FALLBACK: Final = "fallback"  # what was counted with for who names a tokenizer that is not known: bytes, by four
+FALLBACK: Final = "fallback"  # four bytes are a token, though a tokenizer was named: unknown here, or too slow
 ENVELOPE: Final = 1024  # bytes of an answer besides its records, at most, but for what it carries along
 CURSOR_BYTES: Final = 400  # of a cursor that an envelope has room for; one that sorts by long texts is longer
 STREAM_BYTES: Final = 32_000  # of the records in one part of a stream: clients read it in one go
@@ -76,6 +76,10 @@ class Asking(msgspec.Struct, frozen=True):
         named = tuple(filter(None, counted))
         return msgspec.structs.replace(self, budget=min(budgets, default=None), tokenizers=named, depth=depth)
 
+    def counted(self, cost: Cost) -> Cost:
+        """What an answer costs, with what counted it for a caller who had named a tokenizer."""
+        return replace(cost, tokenizer=FALLBACK) if self.tokenizers and not cost.tokenizer else cost
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -84,6 +88,7 @@ class Answer:
     frame: CapsFrame
     cost: Cost | None = None
     is_cached: bool = False
+    is_kept: bool = False  # whether it may be given again as it is, to whoever asks the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +118,12 @@ class Understood:
     frame: QueryFrame
     node: Node
     meant: Meant
-    query: Query  # without a cursor
+    query: Query
+
+    def carried(self, tier: Tier) -> int:
+        """The bytes of what is sent along."""
+        inline = self.meant.inline
+        return len(encode_value(inline, tier)) if inline else 0
 
     def holds(self, frame: QueryFrame, node: Node) -> bool:
         return frame is self.frame and node is self.node
@@ -151,44 +161,42 @@ class Exchange:
 
     async def query(self, frame: QueryFrame, asking: Asking) -> Answer:
         asking = asking.with_frame(frame)
-        told = self._told_before(frame, asking) if self._is_plain(frame, asking) else None
-        if told:
-            meant, query = told.understood.meant, told.understood.query
-        else:
-            meant, query = await self._understood(frame, asking)
-        page = await self.site.query(query, asking.caller)
+        is_plain = self._is_plain(frame, asking)
+        told = self._told_before(frame, asking) if is_plain else None
+        understood = told.understood if told else await self._understood(frame, asking)
+        page = await self.site.query(understood.query, asking.caller)
         if told and page is told.page:
             return told.answer
-        answer = await self._made(frame, asking, meant, query, page)
-        self._remember(Understood(frame, asking.node, meant, query), asking, page, answer)
-        return answer
+        answer = await self._made(understood, asking, page)
+        return self._remembered(understood, asking, page, answer) if is_plain else answer
 
     def answer_at_hand(self, frame: QueryFrame, asking: Asking) -> Answer | None:
         """The answer to a question, if it takes no waiting and the caller may have it; None if it takes longer."""
-        started = time.perf_counter()
         asking = asking.with_frame(frame)
         if not self._is_plain(frame, asking):
             return None
         told = self._told_before(frame, asking)
         understood = told.understood if told else self._understood_at_once(frame, asking)
-        page = self.site.page_at_once(understood.query, asking.caller) if understood else None
-        if understood is None or page is None:
+        if understood is None:
             return None
-        answer = told.answer if told and page is told.page else self._made_at_once(understood, asking, page)
-        if answer:
-            self.site.hand(page, understood.query, asking.caller, started)
-        return answer
 
-    def _remember(self, understood: Understood, asking: Asking, page: Page, answer: Answer) -> None:
-        """Keep an answer that was asked for before: it will be asked for again."""
-        frame = understood.frame
-        if answer.is_cached and not answer.frame.graph and not frame.request_id and self._is_plain(frame, asking):
-            until = time.monotonic() + SAME_SECONDS
-            self._told.put(_key(frame, asking), Told(understood, page, answer, until))
+        def answered(page: Page) -> Answer | None:
+            return told.answer if told and page is told.page else self._made_at_once(understood, asking, page)
+
+        return self.site.query_at_once(understood.query, asking.caller, answered)
 
     def _told_before(self, frame: QueryFrame, asking: Asking) -> Told | None:
         told = self._told.get(_key(frame, asking))
         return told if told and told.holds(frame, asking.node) else None
+
+    def _remembered(self, understood: Understood, asking: Asking, page: Page, answer: Answer) -> Answer:
+        """An answer to a plain question, which is kept once it was given before: it will be wanted again."""
+        if not answer.is_cached or answer.frame.graph or understood.frame.request_id is not None:
+            return answer
+        kept = replace(answer, is_kept=True)
+        until = time.monotonic() + SAME_SECONDS
+        self._told.put(_key(understood.frame, asking), Told(understood, page, kept, until))
+        return kept
 
     def _is_plain(self, frame: QueryFrame, asking: Asking) -> bool:
         """Whether an answer depends on the question and the page alone, and whoever asks need not show anything."""
@@ -206,28 +214,25 @@ class Exchange:
             and self.config.nwp.auth == "none"
         )
 
-    async def _made(self, frame: QueryFrame, asking: Asking, meant: Meant, query: Query, page: Page) -> Answer:
+    async def _made(self, understood: Understood, asking: Asking, page: Page) -> Answer:
         """The answer that a page is."""
-        inline, walk = meant.inline, self.graph.walk(frame, asking)
-        carried = (len(encode_value(inline, asking.tier)) if inline else 0) + (walk.least if walk else 0)
-        page, written, is_cached = await self._fitting(query, page, asking, carried)
+        walk = self.graph.walk(understood.frame, asking)
+        carried = understood.carried(asking.tier) + (walk.least if walk else 0)
+        page, written, is_cached = await self._fitting(understood.query, page, asking, carried)
         taken = ENVELOPE + carried + len(written.data) + _excess(page.cursor)
         spare = asking.largest - taken if asking.largest else None
         graph = await walk.entries(spare, written.cost.tokens) if walk else None
-        if asking.tokenizers and not written.cost.tokenizer:
-            written = replace(written, cost=replace(written.cost, tokenizer=FALLBACK))
-        understood = Understood(frame, asking.node, meant, query)
-        return self._capsule(understood, asking, page, written, graph=graph, inline=inline, is_cached=is_cached)
+        return self._capsule(understood, asking, page, written, is_cached=is_cached, graph=graph)
 
     def _made_at_once(self, understood: Understood, asking: Asking, page: Page) -> Answer | None:
         """The same of one that is plain; None if less of it has to be sent."""
-        room = asking.largest - ENVELOPE - _excess(page.cursor) if asking.largest else None
+        taken = ENVELOPE + understood.carried(asking.tier) + _excess(page.cursor)
+        room = asking.largest - taken if asking.largest else None
         written, is_cached = self._rendering(understood.query, page, asking.tier, room)
         if room is not None and len(written.data) > room:
             return None
         answer = self._capsule(understood, asking, page, written, is_cached=is_cached)
-        self._remember(understood, asking, page, answer)
-        return answer
+        return self._remembered(understood, asking, page, answer)
 
     def _capsule(
         self,
@@ -237,52 +242,62 @@ class Exchange:
         written: Written,
         *,
         is_cached: bool,
-        inline: AnchorFrame | None = None,
         graph: list[dict[str, Any]] | None = None,
     ) -> Answer:
-        anchor = understood.meant.anchor.id
+        meant, spent = understood.meant, asking.counted(written.cost)
         answer = CapsFrame(
-            anchor_ref=AGGREGATE_REF if understood.query.aggregate else anchor,
+            anchor_ref=AGGREGATE_REF if understood.query.aggregate else meant.anchor.id,
             count=written.count,
             data=msgspec.Raw(written.data),
-            next_cursor=self._sealed(page.cursor, anchor, asking.caller),
-            token_est=written.cost.tokens,
-            tokenizer_used=written.cost.tokenizer or None,
+            next_cursor=self._sealed(page.cursor, meant.anchor.id, asking.caller),
+            token_est=spent.tokens,
+            tokenizer_used=spent.tokenizer or None,
             cached=is_cached or None,
-            inline_anchor=inline,
+            inline_anchor=meant.inline,
             request_id=asking.id if understood.frame.request_id or asking.is_named else None,
             trimmed=_told(written.trimmed),
             graph=graph,
         )
-        return Answer(answer, written.cost, is_cached)
+        return Answer(answer, spent, is_cached)
 
-    async def _understood(self, frame: QueryFrame, asking: Asking, *, is_stream: bool = False) -> tuple[Meant, Query]:
+    async def _understood(self, frame: QueryFrame, asking: Asking, *, is_stream: bool = False) -> Understood:
         """What a frame asks for."""
         async with self.site.gate.charging(asking.caller):
             self._check(asking, is_stream=is_stream)
-            read = self._read.get(id(frame))
-            if read is None or not read.holds(frame, asking.node):
-                read = await self._made_of(frame, asking.node)
-                if asking.is_kept:
-                    self._read.put(id(frame), read)
+            read = self._read_before(frame, asking.node)
+            if read is None:
+                await self.anchors.publish(asking.node)
+                is_patient = frame.auto_anchor is not False
+                meant = await self.anchors.meant(asking.node, frame.anchor_ref, is_patient=is_patient)
+                read = self._meaning(frame, asking, meant)
             if not frame.cursor:
-                return read.meant, read.query
+                return read
             cursor = self._unsealed(frame.cursor, read.meant.anchor.id, asking.caller)
-            return read.meant, replace(read.query, cursor=cursor)
+            return replace(read, query=replace(read.query, cursor=cursor))
 
     def _understood_at_once(self, frame: QueryFrame, asking: Asking) -> Understood | None:
         """The same of a plain frame, if nobody has to be asked for it. What is wrong with it is told who waits."""
         try:
             self._check(asking, is_stream=False)
-            read = self._read.get(id(frame))
-            if read is None or not read.holds(frame, asking.node):
-                meant = self.anchors.current(asking.node, frame.anchor_ref)
-                if meant is None or not self.anchors.is_published(asking.node):
-                    return None
-                read = self._read.put(id(frame), self._understanding(frame, asking.node, meant))
+            read = self._read_before(frame, asking.node)
+            if read:
+                return read
+            meant = self.anchors.current(asking.node, frame.anchor_ref)
+            if meant is None or not self.anchors.is_published(asking.node):
+                return None
+            return self._meaning(frame, asking, meant)
         except SiteError:
             return None
-        return read
+
+    def _read_before(self, frame: QueryFrame, node: Node) -> Understood | None:
+        read = self._read.get(id(frame))
+        return read if read and read.holds(frame, node) else None
+
+    def _meaning(self, frame: QueryFrame, asking: Asking, meant: Meant) -> Understood:
+        """What a frame means with a schema, without its cursor."""
+        query = self.reading(asking.node, meant.collection).query(frame)
+        read = Understood(frame, asking.node, meant, query)
+        return self._read.put(id(frame), read) if asking.is_kept else read
 
     def _check(self, asking: Asking, *, is_stream: bool) -> None:
         self.warrants.check(asking, QUERY)
@@ -294,14 +309,6 @@ class Exchange:
             raise UnknownNode(f"{asking.node.name} is not queried", node=asking.node.name)
         if is_stream and not self.nodes.may(asking.node, "stream_query"):
             raise StreamUnsupported("This node does not stream")
-
-    async def _made_of(self, frame: QueryFrame, node: Node) -> Understood:
-        await self.anchors.publish(node)
-        meant = await self.anchors.meant(node, frame.anchor_ref, is_patient=frame.auto_anchor is not False)
-        return self._understanding(frame, node, meant)
-
-    def _understanding(self, frame: QueryFrame, node: Node, meant: Meant) -> Understood:
-        return Understood(frame, node, meant, self.reading(node, meant.collection).query(frame))
 
     def reading(self, node: Node, collection: str) -> Reading:
         return Reading(
@@ -396,7 +403,8 @@ class Exchange:
         """All that a query finds, part by part. A cursor is let be: a stream begins at the beginning."""
         asking = asking.with_frame(frame)
         whole = msgspec.structs.replace(frame, cursor=None) if frame.cursor else frame
-        meant, query = await self._understood(whole, asking, is_stream=True)
+        understood = await self._understood(whole, asking, is_stream=True)
+        meant, query = understood.meant, understood.query
         first = {"anchor_ref": AGGREGATE_REF if query.aggregate else meant.anchor.id, "inline_anchor": meant.inline}
         asked = replace(query, count=True, limit=MAX_LIMIT if query.aggregate else query.limit)
         sent = 0

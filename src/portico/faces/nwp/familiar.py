@@ -17,7 +17,6 @@ from portico.connections import WHOLE
 from portico.faces.nwp.exchange import Answer, Asking
 from portico.faces.nwp.forms import Form
 from portico.faces.nwp.frames import QueryFrame
-from portico.faces.nwp.nodes import Node
 from portico.faces.wire import BODY_SECONDS
 
 SHORT: Final = 2048  # bytes of a question that is kept
@@ -50,12 +49,10 @@ class Familiar:
 
 
 @dataclass(frozen=True, slots=True)
-class Company:
+class Setting:
     """What questions have in common that differ in their bodies alone: who asks whom, and in which way."""
 
-    node: Node
-    caller: Caller
-    base: str
+    asking: Asking  # one of them
     headers: Mapping[str, str]
 
 
@@ -87,7 +84,11 @@ def short_body(message: Message | None, most: int) -> bytes | None:
     if message is None or message["type"] != "http.request" or message.get("more_body"):
         return None
     body = message.get("body", b"")
-    return body if len(body) <= min(SHORT, most) else None
+    return body if is_short(body, most) else None
+
+
+def is_short(body: bytes, most: int) -> bool:
+    return len(body) <= min(SHORT, most)
 
 
 def key_of(scope: Scope, body: bytes | None) -> Hashable | None:
@@ -102,8 +103,13 @@ def key_for(path: str, scheme: str, client: str, headers: Iterable[tuple[bytes, 
     return path, scheme, client, body, *headers
 
 
-def company_of(path: str, scheme: str, client: str, headers: Iterable[tuple[bytes, bytes]]) -> Hashable:
-    """What tells the company of a question from others."""
+def setting_of(scope: Scope) -> Hashable:
+    """What tells the setting of a question from others."""
+    client = scope.get("client")
+    return setting_for(scope["path"], scope["scheme"], client[0] if client else "", scope["headers"])
+
+
+def setting_for(path: str, scheme: str, client: str, headers: Iterable[tuple[bytes, bytes]]) -> Hashable:
     return path, scheme, client, *[each for each in headers if each[0] != b"content-length"]
 
 

@@ -9,7 +9,7 @@ from math import inf
 from typing import Any, Final, TypeAlias
 
 from portico.calls import Caller
-from portico.errors import Conflict, FeedExpired, NotFound, RateLimited, SiteError, Unavailable
+from portico.errors import Conflict, FeedExpired, NotFound, RateLimited, SiteError, TakenOver, Unavailable
 from portico.faces.nwp.exchange import Asking, Exchange
 from portico.faces.nwp.failures import (
     SubscribeFilterUnsupported,
@@ -29,6 +29,7 @@ ACK_REF: Final = "nps:system:subscribe:ack"
 HEARTBEAT_SECONDS: Final = 30
 LONGEST_HEARTBEAT: Final = 3600
 RECHECK_SECONDS: Final = 5.0  # how often it is looked at whether a subscriber's credentials still hold
+TAKEN_OVER: Final = "taken_over"  # why a subscription ends that another connection reads now
 ACTIONS: Final = ("subscribe", "unsubscribe", "ping")
 IS_ID: Final = re.compile(r"[\w.:-]{1,64}\Z", re.ASCII)  # what a stream or a request can be called
 
@@ -63,6 +64,9 @@ class Feed:
                 yield self._diff(seen)
         except Unavailable as error:
             yield failure(SubscriptionInterrupted(error.message, hint="Subscribe again with resume_from_seq."))
+        except TakenOver as error:
+            # To come back would take it from whoever has it now.
+            yield failure(SubscriptionInterrupted(error.message, hint=error.hint, reason=TAKEN_OVER))
         except SiteError as error:
             yield failure(error)
 
@@ -119,7 +123,7 @@ class Feeds:
             self._check_told(frame, asking, is_stream=stream is not None)
         try:
             if frame.action == "ping":
-                found = await self._site.is_following(id, caller)
+                found = await self._site.standing(id, caller)
                 return acknowledged(id, "alive", found.last, effective_filter=dict(found.filter))
             if stream:
                 await self._site.gate.spend(caller)

@@ -36,15 +36,18 @@ from portico.faces.nwp.failures import (
     failure,
 )
 from portico.faces.nwp.familiar import (
-    Company,
+    SHORT,
     Familiar,
     Head,
     Ids,
-    company_of,
+    Setting,
     first_of,
     is_anybodys,
+    is_short,
     key_for,
     key_of,
+    setting_for,
+    setting_of,
     short_body,
     written,
 )
@@ -81,7 +84,6 @@ FRAMED_KINDS: Final = (*FRAMES, CAPSULE)
 MARKS: Final = ("application/nwp-", "application/x-nps-")
 BASES: Final = 64  # addresses that the site was called by
 READ: Final = 512  # short bodies of which is kept what they are
-SHORT: Final = 2048  # bytes
 NUMBERS: Final = ("x-nwp-budget", "x-nwp-depth")
 # Clients of this kind take whatever they have read for one frame: they are given time to read one before the next.
 HASTY: Final = "application/x-nps-frame"
@@ -156,7 +158,7 @@ class Overlay:
         self._config = config
         self._ids = Ids()
         self._familiar: Recent[Familiar] = Recent(READ)
-        self._company: Recent[Company] = Recent(READ)
+        self._settings: Recent[Setting] = Recent(READ)
         self._bases: Recent[str] = Recent(BASES)
         self._frames: Recent[tuple[Frame, Form]] = Recent(READ)
         self._handlers: Mapping[str, Handler] = {
@@ -209,14 +211,15 @@ class Overlay:
     def at_hand(
         self, path: str, scheme: str, client: str, headers: Iterable[tuple[bytes, bytes]], body: bytes
     ) -> tuple[bytes, bytes] | None:
-        """Head and body for a question that is familiar and has its answer still; None if it takes longer to tell."""
+        """Head and body for a question whose answer takes no waiting; None if it does."""
         if self._config.server.origins:  # answers then tell pages elsewhere that they may read them
             return None
         key = key_for(path, scheme, client, headers, body)
         known = self._familiar.get(key)
         if known is None:
-            company = self._company.get(company_of(path, scheme, client, headers))
-            return self._new_at_hand(key, company, body) if company and self._is_short(body) else None
+            setting = self._settings.get(setting_for(path, scheme, client, headers))
+            may_be = setting and is_short(body, self._site.limits.payload_bytes)
+            return self._new_at_hand(key, setting, body) if setting and may_be else None
         if not self._is_current(known.asking.node):
             return None
         answer = self._exchange.answer_at_hand(known.frame, known.asking)
@@ -228,35 +231,29 @@ class Overlay:
         own = written([*self._metered(known.caller), (b"x-nwp-request-id", self._ids.next().encode())])
         return known.lines + own, known.body
 
-    def _new_at_hand(self, key: Hashable, company: Company, body: bytes) -> tuple[bytes, bytes] | None:
-        """The same for a question that is new, in company that is not."""
-        if not self._is_current(company.node):
+    def _new_at_hand(self, key: Hashable, setting: Setting, body: bytes) -> tuple[bytes, bytes] | None:
+        """The same for a question that is new, in a setting that is not."""
+        if not self._is_current(setting.asking.node):
             return None
         try:
             frame, form = self._frame_of(body, QueryFrame)
         except SiteError:
             return None
-        form, id = self._wanted(company.headers, form), _uuid(frame.request_id) or self._ids.next()
-        asking = Asking(company.caller, company.node, company.base, id, form.tier, form.largest, is_kept=form.is_kept)
+        form = self._wanted(setting.headers, form)
+        id = _uuid(frame.request_id) or self._ids.next()
+        asking = msgspec.structs.replace(
+            setting.asking, id=id, tier=form.tier, largest=form.largest, is_kept=form.is_kept
+        )
         answer = self._exchange.answer_at_hand(frame, asking)
         if answer is None:
             return None
-        head, body = self._capsule(answer, asking, form)
-        self._familiarise(key, frame, asking, form, answer, head, body)
-        return written([*head, *self._metered(company.caller), (b"x-nwp-request-id", id.encode())]), body
-
-    def _familiarise(
-        self, key: Hashable, frame: QueryFrame, asking: Asking, form: Form, answer: Answer, head: Head, body: bytes
-    ) -> None:
-        """Keep a question that has come again. Only what the exchange keeps, too, is short."""
-        if answer.is_cached and not answer.frame.graph and frame.request_id is None and form.is_kept:
-            self._familiar.put(key, Familiar(frame, asking, form, answer, head, body))
+        head, sent = self._capsule(answer, asking, form)
+        if answer.is_kept:
+            self._familiar.put(key, Familiar(frame, asking, form, answer, head, sent))
+        return written([*head, *self._metered(asking.caller), (b"x-nwp-request-id", id.encode())]), sent
 
     def _is_current(self, node: Node) -> bool:
         return self._exchange.nodes.all.get(node.name) is node
-
-    def _is_short(self, body: bytes) -> bool:
-        return len(body) <= min(SHORT, self._site.limits.payload_bytes)
 
     async def _answer_again(self, known: Familiar, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a question that is familiar. Whether its caller may ask on is asked by the way."""
@@ -411,10 +408,9 @@ class Overlay:
             head, body = self._capsule(answer, asking, form)
             await self._send_written(arrived, head, body, asking)
             if arrived.key and caller.is_anonymous and is_anybodys(arrived.scope):
-                self._familiarise(arrived.key, frame, asking, form, answer, head, body)
-                scope = arrived.scope
-                company = company_of(scope["path"], scope["scheme"], arrived.address, scope["headers"])
-                self._company.put(company, Company(node, caller, arrived.base, arrived.headers))
+                if answer.is_kept:
+                    self._familiar.put(arrived.key, Familiar(frame, asking, form, answer, head, body))
+                self._settings.put(setting_of(arrived.scope), Setting(asking, arrived.headers))
 
     async def _stream(self, arrived: Arrived, node: Node, caller: Caller, frame: QueryFrame, form: Form) -> None:
         await self._send_stream(arrived, frame, self._asking(arrived, node, caller, form), form)

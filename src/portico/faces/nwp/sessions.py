@@ -24,7 +24,6 @@ from portico.faces.nwp.failures import (
     MEMBERS,
     AnchorUnknown,
     StreamLimit,
-    SubscriptionInterrupted,
     UnreadableFrame,
     code_of,
     failure,
@@ -190,7 +189,6 @@ class Flow:
         self.is_feed = is_feed  # of a subscription, which can be taken up again
         self.seq = 0  # of the next frame
         self.is_ended = False  # whether its reader wants no more
-        self.is_being_ended = False  # whether its reader has asked for that
         self.sending: asyncio.Task[None] | None = None
         self._left: int | None = None
         self._granted = asyncio.Event()
@@ -449,11 +447,9 @@ class Session(asyncio.Protocol):
             case QueryFrame():
                 return (await self._answering.exchange.query(asked, asking)).frame
             case SubscribeFrame():
-                flow = self._flows.get(asked.stream_id) if asked.action == "unsubscribe" else None
-                if flow:
-                    flow.is_being_ended = True
+                flow = self._flows.get(asked.stream_id)
                 told = await self._answering.feeds.told(asked, asking)
-                if flow:
+                if flow and asked.action == "unsubscribe":
                     flow.end()
                 return told
             case ActionFrame() | TaskFrame():
@@ -570,12 +566,8 @@ class Session(asyncio.Protocol):
                     async for each in events:
                         await flow.turn()
                         if flow.is_ended:
-                            return
+                            break
                         await self._send(self._written(_with_stream(each, id)))
-                        if isinstance(each, ErrorFrame):
-                            return
-                if not flow.is_being_ended:  # else the connection would stay, and its agent wait for what never comes
-                    raise SubscriptionInterrupted("The subscription is read elsewhere now, or was given up there")
             finally:
                 await feed.aclose()
         except SiteError as error:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import msgspec
 
-from portico.catalog import Collection, FieldType
+from portico.catalog import NUMERIC, Collection, FieldType
 from portico.errors import InvalidAggregate
 from portico.faces.mcp.aql.complaints import concerning, misfit
 from portico.faces.mcp.aql.paging import truncated
@@ -28,7 +28,7 @@ from portico.query import (
 from portico.site import Site
 
 GROUP_BY = "group_by"
-NUMERIC = frozenset({FieldType.INTEGER, FieldType.NUMBER, FieldType.DURATION})
+SUMMABLE = NUMERIC | {FieldType.DURATION}
 UNGROUPABLE = frozenset({FieldType.OBJECT, FieldType.ARRAY, FieldType.VECTOR})
 
 PARAMETERS = (
@@ -68,7 +68,7 @@ def support(collection: Collection) -> AggregationSupport:
         default_mode="summary_only",
         functions=FUNCTIONS,
         groupable_fields=tuple(shown_name(each.name) for each in known if each.type not in UNGROUPABLE),
-        numeric_fields=tuple(each.name for each in known if each.type in NUMERIC),
+        numeric_fields=tuple(each.name for each in known if each.type in SUMMABLE),
     )
 
 
