@@ -133,6 +133,37 @@ async def test_what_the_index_does_not_tell_or_not_quickly_the_store_is_asked(sh
 
 
 @pytest.mark.parametrize("query", QUERIES)
+async def test_what_is_in_memory_is_a_page_at_once_until_somebody_writes(shops: list[Shop], query: Query) -> None:
+    shop, elsewhere = shops
+    assert shop.pages.at_once(query) is None
+    await shop.pages.find(Query("lamps", limit=200))
+    await shop.pages.find(Query("lamps", order=(Order("id", descending=True),), limit=200))
+
+    told = await shop.asked.store.find(query)
+    page = shop.pages.at_once(query)
+    assert page is not None
+    assert (page.items, page.total, bool(page.cursor)) == (told.items, told.total, bool(told.cursor))
+    assert shop.pages.at_once(query) is page
+
+    await elsewhere.write(Remove(told.items[0].id) if told.items else Put("lamp-999", lamp(999)))
+    assert shop.pages.at_once(query) is None
+
+
+@pytest.mark.parametrize("query", FOR_THE_STORE)
+async def test_what_the_store_is_asked_for_is_no_page_at_once(shop: Shop, query: Query) -> None:
+    await shop.pages.find(Query("lamps", limit=200))
+
+    assert shop.pages.at_once(query) is None
+
+
+async def test_a_large_collection_has_no_new_pages_at_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    await shop.pages.find(Query("lamps", limit=200))
+    monkeypatch.setattr("portico.pages.AT_ONCE", 10)
+
+    assert shop.pages.at_once(Query("lamps", limit=3)) is None
+
+
+@pytest.mark.parametrize("query", QUERIES)
 async def test_writes_of_all_kinds_are_on_the_very_next_page(shops: list[Shop], query: Query) -> None:
     here, there = shops
     for step in range(4):
