@@ -2,10 +2,12 @@
 
 import random
 from collections.abc import AsyncIterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from portico import pages
@@ -147,6 +149,23 @@ async def test_what_is_in_memory_is_a_page_at_once_until_somebody_writes(shops: 
 
     await elsewhere.write(Remove(told.items[0].id) if told.items else Put("lamp-999", lamp(999)))
     assert shop.pages.at_once(query) is None
+
+
+async def test_a_write_is_noticed_within_one_turn_of_the_event_loop(tmp_path: Path) -> None:
+    shop = await opened(f"sqlite:///{tmp_path / 'site.db'}")
+    await shop.write(Put("one", lamp(1)))
+    await shop.pages.find(Query("lamps"))
+    query = Query("lamps", limit=3)
+
+    before = shop.pages.at_once(query)
+    with closing(apsw.Connection(str(tmp_path / "site.db"))) as elsewhere:
+        elsewhere.execute("CREATE TABLE elsewhere (written)")
+    after = shop.pages.at_once(query)  # nobody had a turn in between
+
+    assert before is not None
+    assert after is None
+    await shop.index.close()
+    await shop.store.close()
 
 
 @pytest.mark.parametrize("query", FOR_THE_STORE)

@@ -158,7 +158,7 @@ def test_a_cursor_belongs_to_all_that_a_query_asks_for() -> None:
 
 
 def test_conditions_are_the_same_if_their_values_are_the_same_json() -> None:
-    values = (1, 1.0, True, "1", None, (1, "a"), (True, "a"), (1.0, "a"))
+    values = (1, 1.0, True, "1", None, 0.0, -0.0, (1, "a"), (True, "a"), (1.0, "a"))
     distinct = {Condition("a", "eq", value) for value in values}
 
     assert len(distinct) == len(values)

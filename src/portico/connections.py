@@ -5,6 +5,7 @@ it comes again to the letter, it is not even read again.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias, cast
 
@@ -17,9 +18,11 @@ HEAD_SECONDS = 20.0  # for them to arrive
 GATHERED_BYTES = 64 << 10  # that are not kept waiting for more
 TAKING_SECONDS = 30.0  # in which a client takes something of what is there for it
 WAITING_SECONDS = 60.0  # that a request waits behind another: meanwhile nobody hears that its client has left
-QUICK = 32  # requests that one connection has answered in one go, before others have their turn
+QUICK = 32  # questions of one connection that are tried to be answered in one go, before others have their turn
+QUICK_SECONDS = 0.005  # in which they are
 KNOWN = 4  # requests that a connection would know again
 KNOWN_BYTES = 2048  # of one
+KNOWN_HEADERS = 32  # of one
 ASKED = b"/query"  # how addresses end where an answer may be at hand
 FOUND = b"HTTP/1.1 200 OK\r\n"
 WHOLE = "portico.whole"  # the extension of a request's scope that says that its body is there to its end
@@ -94,6 +97,25 @@ class Gathered:
             self._transport.abort()
 
 
+class Turn:
+    """What one connection may have answered before others have theirs."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        self._left = QUICK
+        self._until = time.monotonic() + QUICK_SECONDS
+
+    def end(self) -> None:
+        self._left = 0
+
+    def may_go_on(self) -> bool:
+        """Whether one more question may be tried, which is then counted."""
+        self._left -= 1
+        return self._left >= 0 and time.monotonic() < self._until
+
+
 class Connection(HttpToolsProtocol):
     """Uvicorn's way to read HTTP, without patience for heads that do not end and answers that nobody takes."""
 
@@ -103,7 +125,7 @@ class Connection(HttpToolsProtocol):
         self._in_head = True
         self._deadline: asyncio.TimerHandle | None = None
         self._at_hand: AtHand | None = getattr(self.config.app, "at_hand", None)
-        self._quick = QUICK  # requests that may be at hand
+        self._turn = Turn()
         self._is_between = True  # whether what comes next begins a request
         self._begun = 0  # requests so far
         self._question: Question | None = None  # the last in what came last, if its answer was at hand
@@ -131,7 +153,7 @@ class Connection(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
-        self._quick = QUICK
+        self._turn.begin()
         was_between, before, self._question = self._is_between, self._begun, None
         may_be_known = was_between and len(data) <= KNOWN_BYTES
         if may_be_known and self._is_known(data):
@@ -140,7 +162,10 @@ class Connection(HttpToolsProtocol):
         self._let_go()
         # What came was one request and nothing else: when it comes again it is that request.
         if may_be_known and self._question and self._is_between and self._begun == before + 1:
-            self._known.put(data, self._question)
+            if len(self._question[1]) <= KNOWN_HEADERS:
+                self._known.put(data, self._question)
+        elif was_between and self._begun == before:
+            self._wait_again()
         if self.pipeline and self._behind is None:
             self._queue()
         self._head = self._head + len(data) if self._in_head else 0
@@ -149,6 +174,13 @@ class Connection(HttpToolsProtocol):
             self._expect()
         if self._head > HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response("The request has too many headers.")
+
+    def _wait_again(self) -> None:
+        """Line breaks between requests are no request: they do not keep a connection that nothing else comes on."""
+        if self._begun and not self._is_answering and self.timeout_keep_alive_task is None:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -213,13 +245,7 @@ class Connection(HttpToolsProtocol):
 
     def _may_be_at_hand(self) -> bool:
         """Whether a request is of the plainest kind, and its turn has come."""
-        if (
-            self._at_hand is None
-            or not self._quick
-            or not self.url.endswith(ASKED)
-            or b"%" in self.url
-            or not self.url.isascii()
-        ):
+        if self._at_hand is None or not self.url.endswith(ASKED) or b"%" in self.url or not self.url.isascii():
             return False
         if not self.url.startswith(b"/"):  # it may be no address at all, which is to be told while it is read
             return False
@@ -232,7 +258,7 @@ class Connection(HttpToolsProtocol):
             and not self.expect_100_continue
             and not self.root_path
         )
-        return is_plain and self._is_free()
+        return is_plain and self._is_free() and self._turn.may_go_on()
 
     def _is_free(self) -> bool:
         """Whether there is nothing to be done before the next request."""
@@ -247,7 +273,7 @@ class Connection(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         if self._answered(*known):
             return True
-        self._quick = 0  # it was not at hand just now
+        self._turn.end()  # it was not at hand just now
         return False
 
     def _answered(self, path: str, headers: list[Header], body: bytes) -> bool:
@@ -255,7 +281,6 @@ class Connection(HttpToolsProtocol):
         client = self.client[0] if self.client else ""
         if self._at_hand is None:
             return False
-        self._quick -= 1
         found = self._at_hand(path, self.scheme or "", client, headers, body)
         if found is None:
             return False

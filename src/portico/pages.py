@@ -21,7 +21,7 @@ MAX_PAGE_BYTES = 256_000  # as JSON
 MAX_PAGES_BYTES = 8_000_000  # of all; in memory it is several times that
 MAX_ITEMS_BYTES = 8_000_000  # of items that are kept, as JSON
 MAX_ITEMS = 20_000
-AT_ONCE = 10_000  # tests of single items that hold up nobody; more of them are made in a thread
+AT_ONCE = 10_000  # looks at single items that hold up nobody; more of them are taken in a thread
 
 Sized: TypeAlias = tuple[Item, int]  # with its size as JSON
 Made: TypeAlias = tuple[Page, int]  # with its size as JSON
@@ -61,8 +61,8 @@ class Plan:
     @property
     def is_quick(self) -> bool:
         """Whether it holds up nobody."""
-        tests = self.index.size(self.collection.name) * (1 + len(conditions(self.asked.where)))
-        return tests <= AT_ONCE
+        keys = len(conditions(self.asked.where)) + len(self.asked.order)
+        return self.index.size(self.collection.name) * (1 + keys) <= AT_ONCE
 
     def found(self) -> Arranged | None:
         return self.index.arranged(self.collection, self.asked.where, self.asked.order, self.asked.limit + 1)

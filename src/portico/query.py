@@ -129,7 +129,7 @@ OPERATORS: dict[str, Operator] = {
 NEGATIONS = {"ne": "eq", "nin": "in"}
 
 
-_HASHABLE = frozenset({str, int, float, bool, type(None)})
+_HASHABLE = frozenset({str, int, bool, type(None)})  # and not float, of which 0.0 and -0.0 are the same
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -343,8 +343,10 @@ class Site:
 
     async def query(self, query: Query, caller: Caller) -> Page:
         await self.gate.admit(query, caller)
-        started = time.perf_counter()
+        started, known = time.perf_counter(), self.catalog
         page = await self.finder.find(query, self._acknowledged)
+        if self.catalog is not known:  # another process may just have made the collection private
+            self.gate.recheck(query, caller)
         shown = len(page.items) + len(page.rows)
         self._observe(Queried(query.collection, _since(started), shown, caller.id))
         return page

@@ -27,7 +27,7 @@ from portico.query import Condition, Query
 from portico.safety.gate import Permit
 from portico.server import Parts, opened_store_only
 from portico.site import Site
-from portico.store import Put
+from portico.store import Put, open_store
 
 CREATE = Call("create_room", {"id": "new", "input": {"beds": 1}})
 DELETE = Call("delete_room", {"id": "attic"})
@@ -304,3 +304,14 @@ async def test_a_replica_that_finds_nothing_new_refuses_as_before(tmp_path: Path
             await parts.site.call(Call("count_guests"), OPERATOR)
         with pytest.raises(UnknownField):
             await anext(parts.site.watch(Watch("rooms", Condition("stairs", "gt", 3)), OPERATOR))
+
+
+async def test_a_collection_that_another_process_made_private_is_closed_at_once(parts: Parts) -> None:
+    nobody = parts.site.identity.nobody("1.2.3.4")
+    assert (await parts.site.query(Query("rooms"), nobody)).items
+    other = await open_store(parts.config.store_url)
+    await other.declare(replace((await other.refresh())["rooms"], private=True))
+    await other.close()
+
+    with pytest.raises(UnknownCollection):
+        await parts.site.query(Query("rooms", limit=1), nobody)

@@ -431,7 +431,7 @@ class Node:
         asked = _query_frame(wishes, anchor and anchor.id)
         frame = answered(await self._line.ask("query", asked, self._timeout, reader))
         if anchor and reader:
-            return self._answer(self._typed(frame, anchor))
+            return self._answer(self._typed(frame, anchor, reader))
         answer = self._answer(frame)
         if not all(isinstance(each, dict) for each in answer.records):
             raise BadAnswer("The answer is not NWP: a record is no object")
@@ -483,13 +483,14 @@ class Node:
             return await self.schema()
         return self._anchor
 
-    def _typed(self, frame: CapsFrame, anchor: Anchor) -> CapsFrame:
+    def _typed(self, frame: CapsFrame, anchor: Anchor, reader: Reader) -> CapsFrame:
         """The same with records of the type that their schema makes: the one that is known, or that came along."""
         if frame.anchor_ref != anchor.id and frame.inline_anchor:
             anchor = self._kept(trusted(frame.inline_anchor))
+            reader = self._reader(anchor)
         if frame.anchor_ref != anchor.id:
             raise BadAnswer("The records are not as their schema says")
-        return msgspec.structs.replace(frame, data=_read(self._reader(anchor), frame))
+        return msgspec.structs.replace(frame, data=_read(reader, frame))
 
     def _wanted_reader(self, wishes: Wishes, anchor: Anchor | None) -> Reader | None:
         """Who reads the records of an answer, if they are wanted by their schema and it is known."""

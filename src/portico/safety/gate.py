@@ -112,6 +112,14 @@ class Gate:
             self._observe(Refused(type(request).__name__, caller.id, type(error).__name__))
             raise
 
+    def recheck(self, query: Query, caller: Caller) -> None:
+        """Refuse a query that was admitted by an older catalog, if it is not by the one that there is now."""
+        try:
+            self._checked(query, caller)
+        except SiteError as error:
+            self._observe(Refused(type(query).__name__, caller.id, type(error).__name__))
+            raise
+
     def would_admit_at_once(self, query: Query, caller: Caller) -> bool:
         """Whether a query is admitted without asking anybody. Nothing is taken from the caller: see `take_at_once`."""
         if not self._rates.has_at_hand(caller.rate_key):

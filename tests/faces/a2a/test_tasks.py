@@ -186,9 +186,10 @@ async def test_a_task_that_is_over_cannot_be_followed(house: Inn) -> None:
 
 async def test_whoever_keeps_a_lot_finds_it_all_the_same(house: Inn) -> None:
     async with house() as parts, visiting(parts) as talk:
-        for _ in range(NOTES_PER_MINUTE):
-            await parts.site.put_away("other", b"note", parts.site.identity.nobody("127.0.0.1"))
-        assert not await parts.site.put_away("other", b"note", parts.site.identity.nobody("127.0.0.1"))
+        kept = 0
+        while await parts.site.put_away("other", b"note", parts.site.identity.nobody("127.0.0.1")):
+            kept += 1  # more than so many, where a busy machine takes a while for them
+        assert kept >= NOTES_PER_MINUTE
         task = await talk.send(text("a quiet room"))
         seen = await talk.rpc("GetTask", id=task["id"])
 

@@ -244,6 +244,54 @@ async def test_a_request_that_comes_again_is_not_read_again(inn: Inn, monkeypatc
     assert len({each.lasting[2] for each in told}) == 1
 
 
+async def test_many_questions_at_once_hold_up_nobody_else(
+    inn: Inn, answered: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("portico.connections.QUICK_SECONDS", 60.0)  # on a busy machine it may be over at once
+    async with inn(limits={"anonymous_per_minute": 100_000}) as parts, connected(parts) as peer:
+        await acquainted(peer)
+        answered.clear()
+        peer.say(b"".join(post(b'{"filter": {"price": {"$gt": %d}}}' % number) for number in range(100)))
+        statuses = [(await peer.hear()).status for _ in range(100)]
+        by_number = len(answered)
+        monkeypatch.setattr("portico.connections.QUICK_SECONDS", 0.0)
+        answered.clear()
+        late = await peer.ask(post(b'{"filter": {"price": {"$gt": 7.5}}}'))
+
+    assert statuses == [200] * 100
+    assert 0 < by_number < 100
+    assert (late.status, answered) == (200, [])
+
+
+async def test_line_breaks_between_requests_keep_no_connection(inn: Inn, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Connection] = []
+    usual = Connection.connection_made
+
+    def connection_made(self: Connection, transport: asyncio.Transport) -> None:
+        made.append(self)
+        self.timeout_keep_alive = 0.05  # pyright: ignore[reportAttributeAccessIssue]
+        usual(self, transport)
+
+    monkeypatch.setattr(Connection, "connection_made", connection_made)
+    async with inn() as parts, connected(parts) as peer:
+        await peer.ask()
+        peer.say(b"\r\n")
+        assert await peer.is_over()
+
+
+@pytest.mark.parametrize(
+    "headers", [[f"x-{n}: 1" for n in range(100)], ["x-long: " + "1" * 3000]], ids=["many", "long"]
+)
+async def test_what_says_much_about_itself_is_not_kept(inn: Inn, answered: list[str], headers: list[str]) -> None:
+    async with inn(limits={"anonymous_per_minute": 100_000}) as parts, connected(parts) as peer:
+        await acquainted(peer)
+        answered.clear()
+        told = [await peer.ask(post(QUESTION, *headers)) for _ in range(5)]
+
+    assert [each.ids for each in told] == [["cellar", "garden"]] * 5
+    assert answered == []
+
+
 async def test_a_request_that_came_before_is_known_again_only_as_a_whole(inn: Inn) -> None:
     async with inn(limits={"anonymous_per_minute": 100_000}) as parts, connected(parts) as peer:
         await acquainted(peer)

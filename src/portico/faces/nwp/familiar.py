@@ -19,7 +19,8 @@ from portico.faces.nwp.forms import Form
 from portico.faces.nwp.frames import QueryFrame
 from portico.faces.wire import BODY_SECONDS
 
-SHORT: Final = 2048  # bytes of a question that is kept
+SHORT: Final = 2048  # bytes of a question that is kept, and of its headers
+HEADERS: Final = 32  # of one
 NAMED: Final = (b"x-nwp-", b"authorization", b"x-api-key", b"origin")  # how headers begin that tell callers apart
 
 Head: TypeAlias = list[tuple[bytes, bytes]]
@@ -114,8 +115,11 @@ def setting_for(path: str, scheme: str, client: str, headers: Iterable[tuple[byt
 
 
 def is_anybodys(scope: Scope) -> bool:
-    """Whether nothing in a request tells its caller from others."""
-    return not any(name.startswith(NAMED) for name, _ in scope["headers"])
+    """Whether nothing in a request tells its caller from others, and not much is said about it."""
+    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    if len(headers) > HEADERS or sum(len(name) + len(value) for name, value in headers) > SHORT:
+        return False
+    return not any(name.startswith(NAMED) for name, _ in headers)
 
 
 class Ids:

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 import msgspec
 
 from portico.calls import Caller
+from portico.connections import Turn
 from portico.errors import SiteError, Unavailable
 from portico.faces.nwp.actions import Actions
 from portico.faces.nwp.anchors import check_anchor
@@ -63,7 +64,6 @@ from portico.recent import Recent
 HEADER_BYTES: Final = 8  # at most
 RUNNING: Final = 32  # requests of one session at once, besides its streams
 FRAMES_AT_ONCE: Final = 64  # of one session, before others have their turn
-QUICK: Final = 32  # answers at hand that one session is given in one go
 FLUSH_SECONDS: Final = 1.0  # for the last words to an agent
 READ: Final = 512  # short questions of which is kept what they are
 IDENT_REF: Final = "nps:system:ident:ack"
@@ -229,7 +229,7 @@ class Session(asyncio.Protocol):
         self._known: Caller | None = None
         self._read = bytearray()
         self._turn: asyncio.Handle | None = None  # to go on with what was read
-        self._quick = QUICK  # answers that may be given before others have their turn
+        self._quick = Turn()  # of what is answered at once
         self._waiting: deque[tuple[Request | SiteError, Tag]] = deque()  # to be answered in their order
         self._orderly: asyncio.Task[None] | None = None
         self._identifying: asyncio.Task[None] | None = None
@@ -271,7 +271,7 @@ class Session(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard = self._loop.time()
-        self._quick = QUICK
+        self._quick.begin()
         self._read += data
         self._advance()
 
@@ -386,7 +386,6 @@ class Session(asyncio.Protocol):
         is_named = "request_id" in tag
         may_be_next = is_named or self._orderly is None
         if may_be_next and isinstance(asked, QueryFrame) and (written := self._at_hand(asked, tag)):
-            self._quick -= 1
             self._write(written)
             return
         if is_named:
@@ -420,7 +419,9 @@ class Session(asyncio.Protocol):
     def _at_hand(self, frame: QueryFrame, tag: Tag) -> bytes | None:
         """The answer to a question, if nobody has to be waited for."""
         node = self._answering.current(frame.anchor_ref) if frame.anchor_ref else None
-        if node is None or self._known is None or self._has_shown or not self._writable.is_set() or not self._quick:
+        if node is None or self._known is None or self._has_shown or not self._writable.is_set():
+            return None
+        if not self._quick.may_go_on():
             return None
         answer = self._answering.exchange.answer_at_hand(frame, self._asking_of(frame, self._known, node, tag))
         return self._written(answer.frame) if answer else None

@@ -166,7 +166,6 @@ class Engine:
         self._local = threading.local()
         self._open: list[Connection] = []
         self._lock = threading.Lock()
-        self._told: int | None = None  # the stamp of this turn of the event loop
         try:
             self._writer.submit(self._migrate).result()
             self._watch = self._watching()
@@ -201,17 +200,8 @@ class Engine:
     def stamp(self) -> int | None:
         """How many writes of others the watching connection has noticed, this process's own included.
 
-        Looked at once in each turn of the event loop: whoever asks in it has come before the turn began.
+        Looked at each time: what is answered within one turn of an event loop may have been asked within it, too.
         """
-        if self._told is None:
-            self._told = self._look()
-            asyncio.get_running_loop().call_soon(self._forget)
-        return self._told
-
-    def _forget(self) -> None:
-        self._told = None
-
-    def _look(self) -> int | None:
         try:
             row = self._watch.execute("PRAGMA data_version").fetchone()
         except apsw.Error:
