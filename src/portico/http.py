@@ -56,7 +56,7 @@ GARBAGE = 20_000  # objects made and not yet freed, before some are looked throu
 CLIENT_LEFT = 499  # nobody sees it: the client closed the connection
 FIRST_SECONDS = 10.0  # of a server, in which only what is asked for is made
 BUSY_SECONDS = 120.0  # beyond these, in which a busy one makes nothing else either
-BUSY = 0.3  # of a processor
+BUSY = 0.1  # of a processor
 
 
 class Application:
