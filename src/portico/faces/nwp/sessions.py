@@ -326,7 +326,7 @@ class Session(asyncio.Protocol):
             self._turn = None
         try:
             for _ in range(FRAMES_AT_ONCE):
-                if self._is_busy or not (header := self._next()):
+                if not self._read or self._is_busy or not (header := self._next()):
                     break
                 end = header.size + header.length
                 payload = bytes(self._read[header.size : end])
@@ -350,7 +350,7 @@ class Session(asyncio.Protocol):
 
     def _next(self) -> Header | None:
         """The header of a frame that is there as a whole. What it says is believed before anything is kept for it."""
-        header = read_header(bytes(self._read[:HEADER_BYTES])) if self._read else None
+        header = read_header(bytes(self._read[:HEADER_BYTES]))
         if header is None:
             return None
         if header.length > self._agreed.payload:
