@@ -98,9 +98,13 @@ class Rates:
         lease = self._leases.get(key)
         return lease is not None and self._lasts(lease)
 
-    def spend_at_hand(self, key: str) -> None:
-        """Take one request out of what this process was given, of which something is left."""
-        self._leases[key].left -= 1
+    def spend_at_hand(self, key: str) -> bool:
+        """Take one request out of what this process was given, if anything of it is left."""
+        lease = self._leases.get(key)
+        if lease is None or not self._lasts(lease):
+            return False
+        lease.left -= 1
+        return True
 
     def left(self, key: str, *, anonymous: bool) -> Allowance:
         """What a caller has left, as far as this process knows."""

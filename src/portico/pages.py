@@ -98,6 +98,17 @@ class Pages:
         shown = [each for each in kept.values() if each]
         return shelf.put(query, *self._page(plan, found, shown)) if len(shown) == len(kept) else None
 
+    def shelf_of(self, query: Query, page: Page) -> Shelf | None:
+        """Where a page is kept, if it is."""
+        return self._shelf if self._shelf.get(query) is page else None
+
+    def shows(self, shelf: Shelf) -> bool:
+        """Whether the pages of a shelf are still those of the store."""
+        if shelf is not self._shelf:
+            return False
+        stamp = self._store.stamp()
+        return stamp is not None and stamp <= self._stamp
+
     async def find(self, query: Query) -> Page:
         # The stamp comes first: what is written after it makes the next one look again.
         stamp = self._store.stamp()

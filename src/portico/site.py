@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib import import_module
@@ -42,6 +42,7 @@ from portico.models import LanguageModel
 from portico.observe import Asked, Called, Observe, Queried, Refused, nowhere
 from portico.operations import Context, Counted, checked_params, collection_operations, run
 from portico.oversight import Challenged, Code
+from portico.pages import Shelf
 from portico.query import EVERYTHING, Page, Query, Test, checked, matcher, parse_filter
 from portico.safety.gate import Gate, Permit
 from portico.safety.guard import Guard, Taken
@@ -66,6 +67,17 @@ WAITING_SECONDS = 5.0  # for a reader
 T = TypeVar("T")
 Later: TypeAlias = Callable[[Ask, Caller], Awaitable[Task]]
 Show: TypeAlias = Callable[[Challenged, Code], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Given:
+    """A page that a caller was given, by all that decides whether it would be the same again."""
+
+    collection: str
+    length: int  # of the page
+    caller: Caller
+    catalog: Catalog
+    shelf: Shelf
 
 
 class Site:
@@ -347,8 +359,7 @@ class Site:
         page = await self.finder.find(query, self._acknowledged)
         if self.catalog is not known:  # another process may just have made the collection private
             self.gate.recheck(query, caller)
-        shown = len(page.items) + len(page.rows)
-        self._observe(Queried(query.collection, _since(started), shown, caller.id))
+        self._observe(Queried(query.collection, _since(started), _length(page), caller.id))
         return page
 
     def query_at_once(self, query: Query, caller: Caller, answer: Callable[[Page], T | None]) -> T | None:
@@ -359,10 +370,30 @@ class Site:
             return None
         took = _since(started)
         made = answer(page)
-        if made is not None:
-            self.gate.take_at_once(caller)
-            self._observe(Queried(query.collection, took, len(page.items) + len(page.rows), caller.id))
+        if made is None or not self.gate.take_at_once(caller):
+            return None
+        self._observe(Queried(query.collection, took, _length(page), caller.id))
         return made
+
+    def given(self, query: Query, caller: Caller, page: Page) -> Given | None:
+        """What a page depends on that was found for a query; None if nobody could tell later whether it has changed."""
+        shelf = self.finder.shelf_of(query, page)
+        if shelf is None or not self.gate.allows(query, caller):
+            return None
+        return Given(query.collection, _length(page), caller, self.catalog, shelf)
+
+    def gives_again(self, given: Given, caller: Caller) -> bool:
+        """Whether a caller gets a page that was given before: nothing has changed. It costs what a query costs."""
+        started = time.perf_counter()
+        is_same = (
+            given.catalog is self.catalog
+            and caller.has_rights_of(given.caller)
+            and self.finder.shows(given.shelf)
+            and self.gate.take_at_once(caller)
+        )
+        if is_same:
+            self._observe(Queried(given.collection, _since(started), given.length, caller.id))
+        return is_same
 
     async def pages(self, query: Query, caller: Caller) -> AsyncGenerator[Page]:
         """Page after page of what a query finds, to its end. All of them together cost what one costs."""
@@ -576,6 +607,10 @@ def _forgetful(event: Event, ask: Ask, caller: Caller) -> Event:
 def _concerns(test: Test, change: Change) -> bool:
     """Whether the item matches, or did before."""
     return test(change.item) or (change.kind == "update" and test(change.before))
+
+
+def _length(page: Page) -> int:
+    return len(page.items) + len(page.rows)
 
 
 def _since(started: float) -> float:

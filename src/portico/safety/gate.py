@@ -122,17 +122,19 @@ class Gate:
 
     def would_admit_at_once(self, query: Query, caller: Caller) -> bool:
         """Whether a query is admitted without asking anybody. Nothing is taken from the caller: see `take_at_once`."""
-        if not self._rates.has_at_hand(caller.rate_key):
-            return False
+        return self._rates.has_at_hand(caller.rate_key) and self.allows(query, caller)
+
+    def allows(self, query: Query, caller: Caller) -> bool:
+        """Whether a caller may ask this, as far as is known here."""
         try:
             self._checked(query, caller)
         except SiteError:
             return False
         return True
 
-    def take_at_once(self, caller: Caller) -> None:
-        """Take one request out of the allowance of a caller who was found to have it, without waiting since."""
-        self._rates.spend_at_hand(caller.rate_key)
+    def take_at_once(self, caller: Caller) -> bool:
+        """Take one request out of the allowance of a caller, unless somebody has to be asked for it."""
+        return self._rates.spend_at_hand(caller.rate_key)
 
     async def clear(self, permit: Permit) -> Permit:
         """A Permit to run a call whose parameters were found to fit, or the reason why not now."""

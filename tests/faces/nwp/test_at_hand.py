@@ -147,7 +147,7 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither an allowance nor a turn comes to its end, however busy the machine is."""
     monkeypatch.setattr("portico.connections.QUICK_SECONDS", 60.0)
     monkeypatch.setattr(Rates, "has_at_hand", lambda *_: True)
-    monkeypatch.setattr(Rates, "spend_at_hand", lambda *_: None)
+    monkeypatch.setattr(Rates, "spend_at_hand", lambda *_: True)
 
 
 async def acquainted(peer: Peer) -> None:
@@ -454,7 +454,7 @@ async def test_who_does_not_read_is_not_written_to_without_end(
 ) -> None:
     # Nothing holds answers back but who reads them.
     monkeypatch.setattr(Rates, "has_at_hand", lambda *_: True)
-    monkeypatch.setattr(Rates, "spend_at_hand", lambda *_: None)
+    monkeypatch.setattr(Rates, "spend_at_hand", lambda *_: True)
     await parts.store.write("rooms", [Merge("attic", {"price": 1, "description": "x" * 60_000})])
     async with connected(parts) as peer, asyncio.timeout(60):
         await peer.familiarise()

@@ -30,7 +30,7 @@ from portico.faces.nwp.warrants import Warrants
 from portico.items import Item
 from portico.query import MAX_LIMIT, Page, Query
 from portico.recent import Recent
-from portico.site import Site
+from portico.site import Given, Site
 
 CURSOR_SECONDS: Final = 3600.0
 FALLBACK: Final = "fallback"  # four bytes are a token, though a tokenizer was named: unknown here, or too slow
@@ -89,6 +89,8 @@ class Answer:
     cost: Cost | None = None
     is_cached: bool = False
     is_kept: bool = False  # whether it may be given again as it is, to whoever asks the same
+    given: Given | None = None  # what decides that, where it can be told at once
+    until: float = 0.0  # and when it may not in any case
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +138,9 @@ class Told:
     understood: Understood
     page: Page
     answer: Answer
-    until: float
 
     def holds(self, frame: QueryFrame, node: Node) -> bool:
-        return self.understood.holds(frame, node) and time.monotonic() < self.until
+        return self.understood.holds(frame, node) and time.monotonic() < self.answer.until
 
 
 class Exchange:
@@ -185,6 +186,11 @@ class Exchange:
 
         return self.site.query_at_once(understood.query, asking.caller, answered)
 
+    def gives_again(self, answer: Answer, caller: Caller) -> bool:
+        """Whether a caller who asks the same again gets the same answer, at once: then that was a question answered."""
+        given = answer.given
+        return given is not None and time.monotonic() < answer.until and self.site.gives_again(given, caller)
+
     def _told_before(self, frame: QueryFrame, asking: Asking) -> Told | None:
         told = self._told.get(_key(frame, asking))
         return told if told and told.holds(frame, asking.node) else None
@@ -193,9 +199,9 @@ class Exchange:
         """An answer to a plain question, which is kept once it was given before: it will be wanted again."""
         if not answer.is_cached or answer.frame.graph or understood.frame.request_id is not None:
             return answer
-        kept = replace(answer, is_kept=True)
-        until = time.monotonic() + SAME_SECONDS
-        self._told.put(_key(understood.frame, asking), Told(understood, page, kept, until))
+        given = self.site.given(understood.query, asking.caller, page)
+        kept = replace(answer, is_kept=True, given=given, until=time.monotonic() + SAME_SECONDS)
+        self._told.put(_key(understood.frame, asking), Told(understood, page, kept))
         return kept
 
     def _is_plain(self, frame: QueryFrame, asking: Asking) -> bool:

@@ -222,11 +222,12 @@ class Overlay:
             return self._new_at_hand(key, setting, body) if setting and may_be else None
         if not self._is_current(known.asking.node):
             return None
-        answer = self._exchange.answer_at_hand(known.frame, known.asking)
-        if answer is None:
-            return None
-        if not known.is_same(answer):
-            known.renew(answer, *self._capsule(answer, known.asking, known.form))
+        if not self._exchange.gives_again(known.answer, known.caller):
+            answer = self._exchange.answer_at_hand(known.frame, known.asking)
+            if answer is None:
+                return None
+            if not known.is_same(answer):
+                known.renew(answer, *self._capsule(answer, known.asking, known.form))
         known.lines = known.lines or written(known.head)
         own = written([*self._metered(known.caller), (b"x-nwp-request-id", self._ids.next().encode())])
         return known.lines + own, known.body

@@ -20,7 +20,7 @@ from portico.connections import Turn
 from portico.errors import SiteError, Unavailable
 from portico.faces.nwp.actions import Actions
 from portico.faces.nwp.anchors import check_anchor
-from portico.faces.nwp.exchange import Asking, Exchange
+from portico.faces.nwp.exchange import Answer, Asking, Exchange
 from portico.faces.nwp.failures import (
     MEMBERS,
     AnchorUnknown,
@@ -65,7 +65,9 @@ HEADER_BYTES: Final = 8  # at most
 RUNNING: Final = 32  # requests of one session at once, besides its streams
 FRAMES_AT_ONCE: Final = 64  # of one session, before others have their turn
 FLUSH_SECONDS: Final = 1.0  # for the last words to an agent
-READ: Final = 512  # short questions of which is kept what they are
+READ: Final = 512  # short questions of which is kept what they are, and what was answered
+ANSWERS_BYTES: Final = 8_000_000  # of what was answered to them
+ANSWER_BYTES: Final = 100_000  # of one answer
 IDENT_REF: Final = "nps:system:ident:ack"
 TASKS: Final = frozenset({TASK_STATUS, TASK_CANCEL})  # what every node with actions has
 
@@ -95,17 +97,28 @@ class Answering:
         self._by_anchor: Mapping[str, Node] = {}
         self._questions: Recent[Frame] = Recent(READ)
         self._known: Recent[Frame] = Recent(READ)  # the same, by what they are
+        self._answers: Recent[tuple[Answer, bytes]] = Recent(READ, ANSWERS_BYTES)
 
-    def read(self, header: Header, payload: bytes) -> Frame:
-        """The frame that a payload is. A short question that was asked before is the same frame again."""
-        if header.type != Type.QUERY or len(payload) > SHORT:
-            return decode_payload(header, payload)
-        key = header.tier, header.is_encrypted, payload
-        found = self._questions.get(key)
+    def read(self, header: Header, raw: bytes) -> Frame:
+        """The frame that bytes are. A short question that was asked before is the same frame again."""
+        if header.type != Type.QUERY or len(raw) > SHORT:
+            return decode_payload(header, raw[header.size :])
+        found = self._questions.get(raw)
         if found is None:
-            found = self._questions.put(key, decode_payload(header, payload))
+            found = self._questions.put(raw, decode_payload(header, raw[header.size :]))
             self._known.put(id(found), found)
         return found
+
+    def keep(self, raw: bytes, agreed: Agreed, answer: Answer, written: bytes) -> bytes:
+        """Remember what was written in answer to a question, if it may be given again."""
+        if answer.given and len(raw) <= SHORT and len(written) <= ANSWER_BYTES:
+            self._answers.put((raw, agreed.tier, agreed.payload), (answer, written), len(raw) + len(written))
+        return written
+
+    def again(self, raw: bytes, agreed: Agreed, caller: Caller) -> bytes | None:
+        """What is written to a caller in answer to a question, if it is what was written before."""
+        found = self._answers.get((raw, agreed.tier, agreed.payload))
+        return found[1] if found and self.exchange.gives_again(found[0], caller) else None
 
     def keeps(self, frame: Frame) -> bool:
         """Whether the same frame may come again."""
@@ -271,6 +284,10 @@ class Session(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard = self._loop.time()
+        written = None if self._read else self._again(data)
+        if written:
+            self._transport.write(written)
+            return
         self._quick.begin()
         self._read += data
         self._advance()
@@ -329,9 +346,9 @@ class Session(asyncio.Protocol):
                 if not self._read or self._is_busy or not (header := self._next()):
                     break
                 end = header.size + header.length
-                payload = bytes(self._read[header.size : end])
+                raw = bytes(self._read[:end])
                 del self._read[:end]
-                self._take(header, payload)
+                self._take(header, raw)
             else:
                 self._turn = self._loop.call_soon(self._advance)
         except FrameError as error:  # nobody knows where the next one begins
@@ -358,13 +375,13 @@ class Session(asyncio.Protocol):
             raise FrameError("NCP-FRAME-PAYLOAD-TOO-LARGE", told)
         return header if len(self._read) >= header.size + header.length else None
 
-    def _take(self, header: Header, payload: bytes) -> None:
+    def _take(self, header: Header, raw: bytes) -> None:
         try:
-            frame = self._answering.read(header, payload)
+            frame = self._answering.read(header, raw)
         except FrameError as error:
             if header.type != Type.ERROR:  # to be told of an error is no reason to tell of one
                 wrong = MEMBERS.get(FRAMES.get(header.type, Frame), UnreadableFrame)
-                self._ask(unreadable(error, wrong), _tag_of_payload(payload, header.tier))
+                self._ask(unreadable(error, wrong), _tag_of_payload(raw[header.size :], header.tier))
             return
         match frame:
             case QueryFrame(stream=True):
@@ -372,20 +389,20 @@ class Session(asyncio.Protocol):
             case SubscribeFrame(action="subscribe"):
                 self._open(frame, self._follow)
             case QueryFrame() | ActionFrame() | TaskFrame() | SubscribeFrame():
-                self._ask(frame, _tag(frame))
+                self._ask(frame, _tag(frame), raw)
             case StreamFrame():
                 self._grant(frame)
             case IdentFrame():
-                self._identify(frame, payload, header.tier)
+                self._identify(frame, raw[header.size :], header.tier)
             case ErrorFrame():
                 pass
             case _:
                 self._ask(_unwanted(frame), {})
 
-    def _ask(self, asked: Request | SiteError, tag: Tag) -> None:
+    def _ask(self, asked: Request | SiteError, tag: Tag, raw: bytes = b"") -> None:
         is_named = "request_id" in tag
         may_be_next = is_named or self._orderly is None
-        if may_be_next and isinstance(asked, QueryFrame) and (written := self._at_hand(asked, tag)):
+        if may_be_next and isinstance(asked, QueryFrame) and (written := self._at_hand(asked, tag, raw)):
             self._write(written)
             return
         if is_named:
@@ -416,15 +433,26 @@ class Session(asyncio.Protocol):
 
     # Answering
 
-    def _at_hand(self, frame: QueryFrame, tag: Tag) -> bytes | None:
+    def _again(self, raw: bytes) -> bytes | None:
+        """The answer to a question that came before to the letter, if it is the same and others need not go first."""
+        if self._known is None or self._orderly or self._turn or self._is_busy or not self._is_plain:
+            return None
+        return self._answering.again(raw, self._agreed, self._known)
+
+    def _at_hand(self, frame: QueryFrame, tag: Tag, raw: bytes) -> bytes | None:
         """The answer to a question, if nobody has to be waited for."""
         node = self._answering.current(frame.anchor_ref) if frame.anchor_ref else None
-        if node is None or self._known is None or self._has_shown or not self._writable.is_set():
-            return None
-        if not self._quick.may_go_on():
+        if node is None or self._known is None or not self._is_plain or not self._quick.may_go_on():
             return None
         answer = self._answering.exchange.answer_at_hand(frame, self._asking_of(frame, self._known, node, tag))
-        return self._written(answer.frame) if answer else None
+        if answer is None:
+            return None
+        return self._answering.keep(raw, self._agreed, answer, self._written(answer.frame))
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the agent has nothing to show, and reads what is written to it."""
+        return not self._has_shown and self._writable.is_set()
 
     async def _answer_in_order(self) -> None:
         while self._waiting:
