@@ -146,8 +146,18 @@ _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 1
 _SHOWN_BOUNDS = (*(str(float(each)) for each in _BOUNDS), "+Inf")
 
 
+class Count:
+    """How often something happened."""
+
+    __slots__ = ("began", "times")
+
+    def __init__(self) -> None:
+        self.began = time.time()
+        self.times = 0
+
+
 class Tally:
-    """How often something happened, and how long it took: by the first bound that it did not pass, and in all."""
+    """How long something took: how often by the first bound that it did not pass, and in all."""
 
     __slots__ = ("began", "counts", "seconds")
 
@@ -156,7 +166,7 @@ class Tally:
         self.counts = [0] * len(_SHOWN_BOUNDS)
         self.seconds = 0.0
 
-    def add(self, seconds: float = 0.0) -> None:
+    def add(self, seconds: float) -> None:
         self.counts[bisect_left(_BOUNDS, seconds)] += 1
         self.seconds += seconds
 
@@ -170,14 +180,14 @@ class Metrics(Collector):
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._lock = threading.Lock()
-        self._events: defaultdict[tuple[str], Tally] = defaultdict(Tally)
-        self._calls: defaultdict[tuple[str, str], Tally] = defaultdict(Tally)
+        self._events: defaultdict[type[Observation], Count] = defaultdict(Count)
+        self._calls: defaultdict[tuple[str, str], Count] = defaultdict(Count)
         self._seconds: defaultdict[str, Tally] = defaultdict(Tally)
         self.registry.register(self)
 
     def __call__(self, seen: Observation) -> None:
         with self._lock:
-            self._events[(type(seen).__name__,)].add()
+            self._events[type(seen)].times += 1
             match seen:
                 case Asked(ms=ms):
                     self._seconds["ask"].add(ms / 1000)
@@ -185,14 +195,15 @@ class Metrics(Collector):
                     self._seconds["query"].add(ms / 1000)
                 case Called(operation=operation, ms=ms, error=error):
                     self._seconds["call"].add(ms / 1000)
-                    self._calls[operation, error].add()
+                    self._calls[operation, error].times += 1
                 case Refused() | TaskMoved() | Delegated() | Loaded() | Audited() | Broke():
                     pass
 
     def collect(self) -> list[Metric]:
         with self._lock:
+            events = {(kind.__name__,): count for kind, count in self._events.items()}
             return [
-                _counter("portico_events", "Observations by kind", ["event"], self._events),
+                _counter("portico_events", "Observations by kind", ["event"], events),
                 _counter("portico_calls", "Calls", ["operation", "error"], self._calls),
                 _histogram("portico_seconds", "Time taken", "door", self._seconds),
             ]
@@ -221,6 +232,8 @@ class Traffic:
         self._clock = clock
         self._lock = threading.Lock()
         self._minutes: deque[tuple[int, defaultdict[str, Pace]]] = deque(maxlen=MINUTES)
+        self._until = 0.0  # the end of the last of them
+        self._paces: defaultdict[str, Pace] = defaultdict(Pace)  # of that one
 
     def __call__(self, seen: Observation) -> None:
         match seen:
@@ -238,15 +251,20 @@ class Traffic:
                 pass
 
     def _add(self, what: str, ms: float = 0.0, *, failed: bool = False) -> None:
-        minute = int(self._clock() // 60)
+        now = self._clock()
         with self._lock:
-            if not self._minutes or self._minutes[-1][0] != minute:
-                self._minutes.append((minute, defaultdict(Pace)))
-            pace = self._minutes[-1][1][what]
+            if now >= self._until:
+                self._begin(int(now // 60))
+            pace = self._paces[what]
             pace.count += 1
             pace.errors += failed
             pace.ms += ms
             pace.slowest = max(pace.slowest, ms)
+
+    def _begin(self, minute: int) -> None:
+        self._paces = defaultdict(Pace)
+        self._minutes.append((minute, self._paces))
+        self._until = (minute + 1) * 60
 
     def minutes(self) -> list[Minute]:
         """The oldest first."""
@@ -261,10 +279,10 @@ def _minute(number: int, paces: Mapping[str, Pace]) -> Minute:
     return Minute(datetime.fromtimestamp(number * 60, UTC), doors, refused, broke)
 
 
-def _counter(name: str, help: str, labels: list[str], tallies: Mapping[tuple[str, ...], Tally]) -> Metric:
+def _counter(name: str, help: str, labels: list[str], counts: Mapping[tuple[str, ...], Count]) -> Metric:
     family = CounterMetricFamily(name, help, labels=labels)
-    for values, tally in tallies.items():
-        family.add_metric(values, sum(tally.counts), created=tally.began)
+    for values, count in counts.items():
+        family.add_metric(values, count.times, created=count.began)
     return family
 
 

@@ -26,7 +26,7 @@ from portico.identity import Credentials, make_key
 from portico.query import Condition, Query
 from portico.safety.gate import Permit
 from portico.server import Parts, opened_store_only
-from portico.site import Site
+from portico.site import Given, Site
 from portico.store import Put, open_store
 
 CREATE = Call("create_room", {"id": "new", "input": {"beds": 1}})
@@ -315,3 +315,64 @@ async def test_a_collection_that_another_process_made_private_is_closed_at_once(
 
     with pytest.raises(UnknownCollection):
         await parts.site.query(Query("rooms", limit=1), nobody)
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)  # where it is known at once whether somebody wrote
+class TestAPageGivenAgain:
+    """What was given to a caller is given again only as long as nothing that decides it has changed."""
+
+    WHAT = Query("rooms", limit=2)
+
+    @pytest.fixture
+    async def nobody(self, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> Caller:
+        """One who has something left of an allowance that this process was given."""
+        monkeypatch.setattr("portico.limits.LEASE_SECONDS", 60.0)
+        nobody = parts.site.identity.nobody("1.2.3.4")
+        for _ in range(4):
+            await parts.site.gate.spend(nobody)
+        return nobody
+
+    async def given(self, parts: Parts, caller: Caller) -> Given:
+        page = await parts.site.query(self.WHAT, caller)
+        given = parts.site.given(self.WHAT, caller, page)
+        assert given
+        return given
+
+    async def test_it_costs_what_a_query_costs(self, parts: Parts, nobody: Caller) -> None:
+        given = await self.given(parts, nobody)
+        before = parts.site.gate.left(nobody).remaining
+
+        assert parts.site.gives_again(given, nobody)
+        assert parts.site.gate.left(nobody).remaining == before - 1
+
+    async def test_after_a_change_it_is_not_given(self, parts: Parts, nobody: Caller) -> None:
+        given = await self.given(parts, nobody)
+        await parts.store.write("rooms", [Put("loft", {"name": "The loft"})])
+
+        assert not parts.site.gives_again(given, nobody)
+        await parts.site.query(self.WHAT, nobody)
+        assert not parts.site.gives_again(given, nobody)
+
+    async def test_once_its_collection_is_private_it_is_not_given(self, parts: Parts, nobody: Caller) -> None:
+        given = await self.given(parts, nobody)
+        await parts.store.declare(replace(parts.store.schema["rooms"], private=True))
+
+        assert not parts.site.gives_again(given, nobody)
+
+    async def test_who_has_other_rights_is_not_given_it(self, parts: Parts, nobody: Caller) -> None:
+        given = await self.given(parts, nobody)
+
+        assert not parts.site.gives_again(given, replace(nobody, scopes=frozenset({"ask"})))
+        assert not parts.site.gives_again(given, replace(nobody, trust=Trust.UNTESTED))
+        assert not parts.site.gives_again(given, replace(nobody, id="key:another"))
+
+    async def test_without_an_allowance_at_hand_it_is_not_given(self, parts: Parts, nobody: Caller) -> None:
+        given = await self.given(parts, nobody)
+
+        assert not parts.site.gives_again(given, replace(nobody, address="5.6.7.8"))
+
+    async def test_of_another_page_nothing_can_be_told(self, parts: Parts, nobody: Caller) -> None:
+        page = await parts.site.query(self.WHAT, nobody)
+
+        assert parts.site.given(Query("rooms", limit=1), nobody, page) is None
+        assert parts.site.given(self.WHAT, replace(nobody, scopes=frozenset()), page) is None

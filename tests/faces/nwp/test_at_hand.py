@@ -291,6 +291,31 @@ async def test_line_breaks_between_requests_keep_no_connection(inn: Inn, monkeyp
         assert await peer.is_over()
 
 
+@pytest.mark.usefixtures("unhurried")
+async def test_who_was_answered_without_a_timer_is_left_once_quiet_and_not_before(
+    inn: Inn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Connection] = []
+    usual = Connection.connection_made
+
+    def connection_made(self: Connection, transport: asyncio.Transport) -> None:
+        made.append(self)
+        usual(self, transport)
+
+    monkeypatch.setattr(Connection, "connection_made", connection_made)
+    async with inn(limits={"anonymous_per_minute": 100_000}) as parts, connected(parts) as peer:
+        await acquainted(peer)
+        await peer.ask()
+        timer = made[-1].timeout_keep_alive_task
+        await peer.ask()
+        assert made[-1].timeout_keep_alive_task is timer  # the one of an earlier answer
+        made[-1].timeout_keep_alive_handler()
+        assert (await peer.ask()).status == 200
+        made[-1].timeout_keep_alive = 0
+        made[-1].timeout_keep_alive_handler()
+        assert await peer.is_over()
+
+
 @pytest.mark.parametrize(
     "headers", [[f"x-{n}: 1" for n in range(100)], ["x-long: " + "1" * 3000]], ids=["many", "long"]
 )

@@ -220,10 +220,9 @@ class Overlay:
             setting = self._settings.get(setting_for(path, scheme, client, headers))
             may_be = setting and is_short(body, self._site.limits.payload_bytes)
             return self._new_at_hand(key, setting, body) if setting and may_be else None
-        if not self._is_current(known.asking.node):
-            return None
         if not self._exchange.gives_again(known.answer, known.caller):
-            answer = self._exchange.answer_at_hand(known.frame, known.asking)
+            is_current = self._is_current(known.asking.node)
+            answer = self._exchange.answer_at_hand(known.frame, known.asking) if is_current else None
             if answer is None:
                 return None
             if not known.is_same(answer):
