@@ -436,7 +436,7 @@ class Catalog:
             raise UnknownCollection(
                 f"There is no collection {name!r}",
                 collection=name,
-                hint=f"Known collections: {', '.join(c.name for c in self.public)}.",
+                hint=f"Known collections: {', '.join(c.name for c in self.public) or 'none yet'}.",
             )
         return found
 

@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,8 @@ from portico.options import (
     StoreOption,
     caller_of,
     danger_named,
+    filled,
+    missing,
     opened_store,
     port_option,
     trust_named,
@@ -129,7 +131,7 @@ def _config(site: str | None, store: str | None) -> Config:
     if path is None and store is None:
         err.print("[dim]No portico.toml here: this is the demo site.[/]", highlight=False)
         config = demo_config()
-        if not Path(config.store_url.removeprefix("sqlite:///")).exists():
+        if missing(config):
             _run(_load_all(config, quiet=True))
         return config
     config = read_config(path) if path else parse_config({})
@@ -421,7 +423,7 @@ def query(
         return
     if url or ident or ca:
         raise ConfigError("A server is asked over a protocol", hint="Add --over nwp.")
-    page: Page = _run(_query(_config(site, store), asked, api_key))
+    page: Page = _run(_query(filled(_config(site, store)), asked, api_key))
     show_page(page, asked, as_json)
 
 
@@ -519,7 +521,7 @@ def ask(
     if url:
         opening = asked_there(url, api_key, over)
     else:
-        opening = asked_here(_config(site, store), collection or (), partial(caller_of, api_key=api_key), over)
+        opening = asked_here(filled(_config(site, store)), collection or (), partial(caller_of, api_key=api_key), over)
     converse(opening, question, options, as_json=as_json)
 
 
@@ -801,8 +803,9 @@ def list_keys(site: SiteOption = None, store: StoreOption = None, as_json: JsonO
     if as_json:
         print_json(rows)
     else:
-        renewed = ["until"] if any(row["until"] for row in rows) else []
-        show_table(rows, ["id", "name", "scopes", "danger", "trust", "expires", *renewed, "revoked"])
+        told = [name for name in ("until", "revoked") if any(row[name] for row in rows)]
+        names = ["id", "name", "scopes", "danger", "trust", "expires", *told]
+        show_table([_brief_key(row) for row in rows], names, whole=["id", "danger", "trust", "expires", *told])
 
 
 @keys.command("revoke")
@@ -835,6 +838,12 @@ def revoke_key(
         raise NotFound(f"There is no key or certificate {id!r} to revoke", hint="`portico keys list` shows them.")
     kind = "Certificate" if id[:2].lower() == "0x" else "Key"
     err.print(f"{kind} {plain(id)} is revoked.", highlight=False)
+
+
+def _brief_key(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A key as a line of a table has room for it: days without their hours."""
+    days = {name: (row[name] or "")[:10] for name in ("expires", "until", "revoked")}
+    return {**row, **days, "scopes": " ".join(row["scopes"])}
 
 
 def _shown_key(key: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -69,3 +70,17 @@ async def caller_of(parts: "Parts", api_key: str | None) -> "Caller":
     from portico.identity import Credentials, local_operator  # noqa: PLC0415
 
     return local_operator() if api_key is None else await parts.site.identity.caller(Credentials(api_key))
+
+
+def filled(config: Config) -> Config:
+    """A site that can be asked something. Of a store that is not there an empty one would be made."""
+    where = missing(config)
+    if where:
+        raise ConfigError(f"There is no store at {where}", hint="`portico load` makes one.")
+    return config
+
+
+def missing(config: Config) -> Path | None:
+    """Where the store would be, if it is a file that is not there."""
+    kind, _, path = config.store_url.partition(":///")
+    return Path(path) if kind == "sqlite" and path != ":memory:" and not Path(path).exists() else None

@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from portico.ingest import Report
     from portico.query import Page, Query
 
-WHOLE_ID = 16  # characters; those of keys and certificates have no more
+WHOLE = 16  # characters that are not broken; ids of keys and certificates have no more
 
 out = Console(soft_wrap=False)
 err = Console(stderr=True)
@@ -76,14 +76,16 @@ class Bar:
             self._bar.update(self._task, description=plain(what[-40:]))
 
 
-def show_table(rows: Sequence[Mapping[str, Any]], names: Iterable[str]) -> None:
+def show_table(
+    rows: Sequence[Mapping[str, Any]], names: Iterable[str], whole: Collection[str] = frozenset({"id"})
+) -> None:
+    """Rows as a table. What is short in the columns of `whole` is not broken: others can be, and an id is copied."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     columns = list(names)
     for name in columns:
         numeric = rows and all(isinstance(_at(row, name), int | float) for row in rows)
-        # An id is there to be copied: short ones are not broken where other columns can be.
-        whole = name == "id" and all(len(str(_at(row, name))) <= WHOLE_ID for row in rows)
-        table.add_column(plain(name), justify="right" if numeric else "left", overflow="fold", no_wrap=whole)
+        is_whole = name in whole and all(len(str(_at(row, name))) <= WHOLE for row in rows)
+        table.add_column(plain(name), justify="right" if numeric else "left", overflow="fold", no_wrap=is_whole)
     for row in rows:
         table.add_row(*(_cell(_at(row, name)) for name in columns))
     out.print(table)

@@ -49,14 +49,19 @@ def test_a_key_alone_goes_to_the_output_so_that_it_can_be_piped(portico: Portico
 
 
 def test_keys_list_is_a_table_for_people(portico: Portico) -> None:
-    portico("keys", "create", "--name", "x", "--days", "0", "--store", "sqlite:///s.db")
+    store = "--store", "sqlite:///s.db"
+    portico("keys", "create", "--name", "x", "--days", "0", *store)
 
-    table = portico("keys", "list", "--store", "sqlite:///s.db").out
+    lasting = portico("keys", "list", *store).out
+    portico("keys", "revoke", lasting.splitlines()[1].split()[0], *store)
+    revoked = portico("keys", "list", *store).out
 
-    assert [line.split()[1:] for line in table.splitlines()] == [
-        ["name", "scopes", "danger", "trust", "expires", "revoked"],
-        ["x", '["ask",', '"read:*"]', "safe", "validated"],
+    assert [line.split()[1:] for line in lasting.splitlines()] == [
+        ["name", "scopes", "danger", "trust", "expires"],
+        ["x", "ask", "read:*", "safe", "validated"],
     ]
+    assert revoked.splitlines()[0].split()[-1] == "revoked"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", revoked.splitlines()[1].split()[-1])
 
 
 def test_the_id_of_a_key_stays_in_one_piece_in_a_narrow_table(portico: Portico, script: Portico) -> None:
@@ -320,3 +325,15 @@ def test_who_opens_a_site_is_told_a_command_that_their_shell_finds(
     cli._announce(Opened("Shop", "http://127.0.0.1:8000", "nwp://127.0.0.1:17433", ("things",)))
 
     assert f"From another terminal:  {called} query things --limit 5" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "command", [["ask", "a soup"], ["query", "recipes"], ["eval", "questions.jsonl"]], ids=lambda command: command[0]
+)
+def test_what_only_reads_makes_no_store(portico: Portico, tmp_path: Path, command: list[str]) -> None:
+    (tmp_path / "questions.jsonl").write_text('{"question": "a soup", "items": ["recipes/soup"]}\n')
+
+    done = portico(*command, "--store", "sqlite:///s.db")
+
+    assert (done.code, "There is no store at" in done.err) == (2, True)
+    assert not list(tmp_path.glob("s.db*"))
