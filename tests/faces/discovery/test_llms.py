@@ -1,5 +1,7 @@
 """What language models read first."""
 
+import re
+
 from tests.faces.conftest import Inn, asking, key_of
 
 SETTINGS = {
@@ -57,8 +59,18 @@ async def test_it_says_only_what_the_caller_may_read_and_do(inn: Inn) -> None:
         anybody = (await client.get("/llms.txt")).text
         somebody = (await client.get("/llms.txt", headers=key)).text
 
-    cart = "- [view_cart](http://inn.example/operations/view_cart): What is in a cart."
+    cart = "- [view_cart](http://inn.example/operations#view_cart): What is in a cart."
     assert [(line in text) for text in (anybody, somebody) for line in ("## Collections", cart)] == [
         *(False, False),
         *(True, True),
     ]
+
+
+async def test_whatever_it_links_to_can_be_read_but_for_the_ways_to_ask(inn: Inn) -> None:
+    async with inn(**SETTINGS, operations=["portico.demo.operations"]) as parts, asking(parts) as client:
+        text = (await client.get("/llms.txt")).text
+        links = {link.removeprefix("http://inn.example") for link in re.findall(r"\]\(([^)]+)\)", text)}
+        status = {link: (await client.get(link)).status_code for link in links}
+
+    assert "/operations#view_cart" in links
+    assert {link for link, code in status.items() if code != 200} == {"/ask", "/mcp", "/a2a"}

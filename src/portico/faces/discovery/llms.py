@@ -117,4 +117,5 @@ def _doing(base: str) -> list[str]:
 
 
 def _operation(operation: Operation, base: str) -> str:
-    return f"- [{operation.name}]({base}{operations.PATH}/{operation.name}): {_line(operation.summary)}"
+    # Whoever follows a link reads: where it is called, nothing can be read.
+    return f"- [{operation.name}]({base}{operations.PATH}#{operation.name}): {_line(operation.summary)}"
