@@ -68,6 +68,7 @@ async def test_it_says_only_what_the_caller_may_read_and_do(inn: Inn) -> None:
 
 async def test_whatever_it_links_to_can_be_read_but_for_the_ways_to_ask(inn: Inn) -> None:
     async with inn(**SETTINGS, operations=["portico.demo.operations"]) as parts, asking(parts) as client:
+        client.headers["x-api-key"] = await key_of(parts, "ask", "read:rooms", "execute:view_cart")
         text = (await client.get("/llms.txt")).text
         links = {link.removeprefix("http://inn.example") for link in re.findall(r"\]\(([^)]+)\)", text)}
         status = {link: (await client.get(link)).status_code for link in links}
