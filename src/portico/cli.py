@@ -215,7 +215,10 @@ def _serve(
     config = msgspec.structs.replace(config, server=server)
     if load:
         err.print(f"Loading {config.site.name} into {shown_url(config.store_url)}", highlight=False)
-        _run(_load_all(config, quiet=False, observe=Log()))
+        if err.is_terminal:  # whoever sits there reads no log
+            _show_reports(_run(_load_all(config, quiet=False)), as_json=False)
+        else:
+            _run(_load_all(config, quiet=True, observe=Log()))
     run_server(config, partial(Log, seconds=0.1), _announce)
 
 
