@@ -48,10 +48,6 @@ class Caller:
         """Whoever sits at the machine; sees private collections too."""
         return self.id.startswith("operator:")
 
-    def has_rights_of(self, other: "Caller") -> bool:
-        """Whether one may read what the other may."""
-        return self.id == other.id and self.scopes == other.scopes and self.trust is other.trust
-
     @property
     def rate_key(self) -> str:
         return f"{self.id}@{_network(self.address)}" if self.is_anonymous else self.id

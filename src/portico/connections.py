@@ -130,7 +130,7 @@ class Connection(HttpToolsProtocol):
         self._begun = 0  # requests so far
         self._question: Question | None = None  # the last in what came last, if its answer was at hand
         self._known: Recent[Question] = Recent(KNOWN)  # by all that came
-        self._quiet = 0.0  # since when, if a timer runs that does not know
+        self._quiet = 0.0  # since the last answer that set no timer
         self._held: bytearray | None = None  # the body of a request that the application was not told of yet
         self._answering: Any = None  # the request that the application is at; others may wait behind it
         self._behind: asyncio.TimerHandle | None = None  # of those
@@ -158,7 +158,7 @@ class Connection(HttpToolsProtocol):
         may_be_known = was_between and len(data) <= KNOWN_BYTES
         known = self._known.get(data) if may_be_known else None
         if known and self._is_free():
-            if self._answered_again(*known):
+            if self._answered(*known):
                 return
             self._turn.end()  # it was not at hand just now
         else:
@@ -270,25 +270,8 @@ class Connection(HttpToolsProtocol):
         has_room = self.limit_concurrency is None or len(self.connections) < self.limit_concurrency
         return not self._is_answering and has_room and not self.flow.write_paused and not self.transport.is_closing()
 
-    def _answered_again(self, path: str, headers: list[Header], body: bytes) -> bool:
-        """Answer a request that came before, if that takes no waiting. The timer of the last one goes on."""
-        if not self._said(path, headers, body):
-            return False
-        if self.timeout_keep_alive_task is None:
-            self.on_response_complete()
-        else:
-            self.server_state.total_requests += 1
-            self._quiet = self.loop.time()
-        return True
-
     def _answered(self, path: str, headers: list[Header], body: bytes) -> bool:
-        """Answer a request if that takes no waiting."""
-        is_said = self._said(path, headers, body)
-        if is_said:
-            self.on_response_complete()
-        return is_said
-
-    def _said(self, path: str, headers: list[Header], body: bytes) -> bool:
+        """Answer a request if that takes no waiting. A timer that runs, of an answer before, goes on."""
         client = self.client[0] if self.client else ""
         if self._at_hand is None:
             return False
@@ -297,12 +280,17 @@ class Connection(HttpToolsProtocol):
             return False
         usual = b"".join([b"%b: %b\r\n" % pair for pair in self.server_state.default_headers])
         cast("Gathered", self.transport).send(b"".join((FOUND, usual, found[0], b"\r\n", found[1])))
+        if self.timeout_keep_alive_task is None:
+            self.on_response_complete()
+        else:
+            self.server_state.total_requests += 1
+            self._quiet = self.loop.time()
         return True
 
     def timeout_keep_alive_handler(self) -> None:
-        """Leave a client that was quiet for long enough, since what was last said without setting a timer."""
+        """Leave a client that was quiet for long enough, also since an answer that set no timer."""
         left = self._quiet + self.timeout_keep_alive - self.loop.time()
-        if left > 0:
+        if left > 0 and not self.transport.is_closing():
             self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
         else:
             super().timeout_keep_alive_handler()

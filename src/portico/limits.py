@@ -100,10 +100,9 @@ class Rates:
 
     def spend_at_hand(self, key: str) -> bool:
         """Take one request out of what this process was given, if anything of it is left."""
-        lease = self._leases.get(key)
-        if lease is None or not self._lasts(lease):
+        if not self.has_at_hand(key):
             return False
-        lease.left -= 1
+        self._leases[key].left -= 1
         return True
 
     def left(self, key: str, *, anonymous: bool) -> Allowance:

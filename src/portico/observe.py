@@ -232,8 +232,6 @@ class Traffic:
         self._clock = clock
         self._lock = threading.Lock()
         self._minutes: deque[tuple[int, defaultdict[str, Pace]]] = deque(maxlen=MINUTES)
-        self._until = 0.0  # the end of the last of them
-        self._paces: defaultdict[str, Pace] = defaultdict(Pace)  # of that one
 
     def __call__(self, seen: Observation) -> None:
         match seen:
@@ -251,20 +249,15 @@ class Traffic:
                 pass
 
     def _add(self, what: str, ms: float = 0.0, *, failed: bool = False) -> None:
-        now = self._clock()
+        minute = int(self._clock() // 60)
         with self._lock:
-            if now >= self._until:
-                self._begin(int(now // 60))
-            pace = self._paces[what]
+            if not self._minutes or self._minutes[-1][0] != minute:
+                self._minutes.append((minute, defaultdict(Pace)))
+            pace = self._minutes[-1][1][what]
             pace.count += 1
             pace.errors += failed
             pace.ms += ms
             pace.slowest = max(pace.slowest, ms)
-
-    def _begin(self, minute: int) -> None:
-        self._paces = defaultdict(Pace)
-        self._minutes.append((minute, self._paces))
-        self._until = (minute + 1) * 60
 
     def minutes(self) -> list[Minute]:
         """The oldest first."""

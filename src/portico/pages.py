@@ -1,6 +1,7 @@
 """Pages of queries without text: from memory as far as it goes, else from the store. Never older than the question."""
 
 import asyncio
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -30,7 +31,10 @@ Made: TypeAlias = tuple[Page, int]  # with its size as JSON
 class Shelf:
     """The pages of one state of the store."""
 
+    _states = itertools.count()
+
     def __init__(self, head: int = -1, schema: Mapping[str, Collection] | None = None) -> None:
+        self.state = next(self._states)  # by which it is known to those who do not keep it
         self.head = head
         self.schema: Mapping[str, Collection] = {} if schema is None else schema
         self._pages: Recent[Page] = Recent(MAX_PAGES, MAX_PAGES_BYTES)
@@ -43,7 +47,7 @@ class Shelf:
 
     def put(self, query: Query, page: Page, size: int | None = None) -> Page:
         """Keep a page, unless it is too large. Its size as JSON is found out if it is not known."""
-        if len(page.items) + len(page.rows) > MAX_PAGE_ITEMS:
+        if page.length > MAX_PAGE_ITEMS:
             return page
         size = len(msgspec.json.encode(page)) if size is None else size
         size += sum(len(repr(each.value)) for each in conditions(query.where))
@@ -98,13 +102,13 @@ class Pages:
         shown = [each for each in kept.values() if each]
         return shelf.put(query, *self._page(plan, found, shown)) if len(shown) == len(kept) else None
 
-    def shelf_of(self, query: Query, page: Page) -> Shelf | None:
-        """Where a page is kept, if it is."""
-        return self._shelf if self._shelf.get(query) is page else None
+    def state_of(self, query: Query, page: Page) -> int | None:
+        """A number for the state of the store that a page shows, if it is kept and shows the newest that is known."""
+        return self._shelf.state if self._shelf.get(query) is page else None
 
-    def shows(self, shelf: Shelf) -> bool:
-        """Whether the pages of a shelf are still those of the store."""
-        if shelf is not self._shelf:
+    def is_in(self, state: int) -> bool:
+        """Whether the store is still in this state: no item was written since, and no collection has changed."""
+        if state != self._shelf.state:
             return False
         stamp = self._store.stamp()
         return stamp is not None and stamp <= self._stamp

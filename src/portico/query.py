@@ -234,6 +234,10 @@ class Page:
     cursor: str = ""
     notes: tuple[str, ...] = field(default=())  # what a caller should know of how the page came about
 
+    @property
+    def length(self) -> int:
+        return len(self.items) + len(self.rows)
+
 
 # Reading the JSON form of a filter, {"price": {"$lt": 20}}.
 

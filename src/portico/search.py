@@ -17,7 +17,7 @@ from portico.index import DEPTH, TEXT_SHARE, Index, Ranked, Search
 from portico.items import Item
 from portico.models import Embedder
 from portico.nearness import DIGITS
-from portico.pages import Pages, Shelf, in_order
+from portico.pages import Pages, in_order
 from portico.query import (
     EVERYTHING,
     Filter,
@@ -77,12 +77,13 @@ class Finder:
         """The page of a query without text, if nobody has to be waited for to tell it as it is now."""
         return None if query.text or query.near else self._pages.at_once(query)
 
-    def shelf_of(self, query: Query, page: Page) -> Shelf | None:
-        """Where a page is kept that was found, if it is: `shows` tells whether it would be found again."""
-        return self._pages.shelf_of(query, page)
+    def state_of(self, query: Query, page: Page) -> int | None:
+        """The state of the store that a page shows. As long as `is_in` says that it is in it, the page is the same."""
+        return self._pages.state_of(query, page)
 
-    def shows(self, shelf: Shelf) -> bool:
-        return self._pages.shows(shelf)
+    def is_in(self, state: int) -> bool:
+        """Whether the store is still in a state that a page showed."""
+        return self._pages.is_in(state)
 
     async def find(self, query: Query, seen: int = 0) -> Page:
         """A page of items. `seen` is a change the caller knows of and must find reflected."""

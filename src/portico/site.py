@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import hmac
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
@@ -42,9 +42,8 @@ from portico.models import LanguageModel
 from portico.observe import Asked, Called, Observe, Queried, Refused, nowhere
 from portico.operations import Context, Counted, checked_params, collection_operations, run
 from portico.oversight import Challenged, Code
-from portico.pages import Shelf
 from portico.query import EVERYTHING, Page, Query, Test, checked, matcher, parse_filter
-from portico.safety.gate import Gate, Permit
+from portico.safety.gate import Gate, Permit, rights_of
 from portico.safety.guard import Guard, Taken
 from portico.search import Finder
 from portico.store import Kept
@@ -71,13 +70,12 @@ Show: TypeAlias = Callable[[Challenged, Code], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Given:
-    """A page that a caller was given, by all that decides whether it would be the same again."""
+    """A page that a caller was given, by what decides whether it would be the same again. Keeps nothing of it."""
 
     collection: str
     length: int  # of the page
-    caller: Caller
-    catalog: Catalog
-    shelf: Shelf
+    rights: Hashable  # of the caller
+    state: int  # of the store, and so of collections, too
 
 
 class Site:
@@ -359,7 +357,7 @@ class Site:
         page = await self.finder.find(query, self._acknowledged)
         if self.catalog is not known:  # another process may just have made the collection private
             self.gate.recheck(query, caller)
-        self._observe(Queried(query.collection, _since(started), _length(page), caller.id))
+        self._observe(Queried(query.collection, _since(started), page.length, caller.id))
         return page
 
     def query_at_once(self, query: Query, caller: Caller, answer: Callable[[Page], T | None]) -> T | None:
@@ -372,28 +370,24 @@ class Site:
         made = answer(page)
         if made is None or not self.gate.take_at_once(caller):
             return None
-        self._observe(Queried(query.collection, took, _length(page), caller.id))
+        self._observe(Queried(query.collection, took, page.length, caller.id))
         return made
 
-    def given(self, query: Query, caller: Caller, page: Page) -> Given | None:
+    def note_given(self, query: Query, caller: Caller, page: Page) -> Given | None:
         """What a page depends on that was found for a query; None if nobody could tell later whether it has changed."""
-        shelf = self.finder.shelf_of(query, page)
-        if shelf is None or not self.gate.allows(query, caller):
+        state = self.finder.state_of(query, page)
+        if state is None or not self.gate.may_query(query, caller):
             return None
-        return Given(query.collection, _length(page), caller, self.catalog, shelf)
+        return Given(query.collection, page.length, rights_of(caller), state)
 
-    def gives_again(self, given: Given, caller: Caller) -> bool:
-        """Whether a caller gets a page that was given before: nothing has changed. It costs what a query costs."""
+    def give_again(self, given: Given, caller: Caller) -> bool:
+        """Give a page again, at the cost of a query. False if anything has changed, or somebody has to be asked."""
         started = time.perf_counter()
-        is_same = (
-            given.catalog is self.catalog
-            and caller.has_rights_of(given.caller)
-            and self.finder.shows(given.shelf)
-            and self.gate.take_at_once(caller)
-        )
-        if is_same:
+        is_same = rights_of(caller) == given.rights and self.finder.is_in(given.state)
+        is_given = is_same and self.gate.take_at_once(caller)
+        if is_given:
             self._observe(Queried(given.collection, _since(started), given.length, caller.id))
-        return is_same
+        return is_given
 
     async def pages(self, query: Query, caller: Caller) -> AsyncGenerator[Page]:
         """Page after page of what a query finds, to its end. All of them together cost what one costs."""
@@ -607,10 +601,6 @@ def _forgetful(event: Event, ask: Ask, caller: Caller) -> Event:
 def _concerns(test: Test, change: Change) -> bool:
     """Whether the item matches, or did before."""
     return test(change.item) or (change.kind == "update" and test(change.before))
-
-
-def _length(page: Page) -> int:
-    return len(page.items) + len(page.rows)
 
 
 def _since(started: float) -> float:

@@ -1,8 +1,10 @@
 """What the gate lets through, for whom, and that nothing passes beside it."""
 
+import gc
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.site.conftest import OPERATOR, Open, config, furnish, key_holder
@@ -23,6 +25,8 @@ from portico.errors import (
     UnknownOperation,
 )
 from portico.identity import Credentials, make_key
+from portico.observe import Observation, Queried
+from portico.pages import Shelf
 from portico.query import Condition, Query
 from portico.safety.gate import Permit
 from portico.server import Parts, opened_store_only
@@ -334,45 +338,75 @@ class TestAPageGivenAgain:
 
     async def given(self, parts: Parts, caller: Caller) -> Given:
         page = await parts.site.query(self.WHAT, caller)
-        given = parts.site.given(self.WHAT, caller, page)
+        given = parts.site.note_given(self.WHAT, caller, page)
         assert given
         return given
 
-    async def test_it_costs_what_a_query_costs(self, parts: Parts, nobody: Caller) -> None:
+    async def test_it_costs_what_a_query_costs_and_is_told_as_one(
+        self, parts: Parts, nobody: Caller, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         given = await self.given(parts, nobody)
         before = parts.site.gate.left(nobody).remaining
+        seen: list[Observation] = []
+        monkeypatch.setattr(parts.site, "_observe", seen.append)
 
-        assert parts.site.gives_again(given, nobody)
+        assert parts.site.give_again(given, nobody)
         assert parts.site.gate.left(nobody).remaining == before - 1
+        assert [(each.collection, each.items, each.caller) for each in seen if isinstance(each, Queried)] == [
+            ("rooms", 2, "anonymous")
+        ]
 
     async def test_after_a_change_it_is_not_given(self, parts: Parts, nobody: Caller) -> None:
         given = await self.given(parts, nobody)
         await parts.store.write("rooms", [Put("loft", {"name": "The loft"})])
 
-        assert not parts.site.gives_again(given, nobody)
+        assert not parts.site.give_again(given, nobody)
         await parts.site.query(self.WHAT, nobody)
-        assert not parts.site.gives_again(given, nobody)
+        assert not parts.site.give_again(given, nobody)
 
     async def test_once_its_collection_is_private_it_is_not_given(self, parts: Parts, nobody: Caller) -> None:
         given = await self.given(parts, nobody)
-        await parts.store.declare(replace(parts.store.schema["rooms"], private=True))
+        other = await open_store(parts.config.store_url)
+        await other.declare(replace((await other.refresh())["rooms"], private=True))
+        await other.close()
 
-        assert not parts.site.gives_again(given, nobody)
+        assert not parts.site.give_again(given, nobody)
 
-    async def test_who_has_other_rights_is_not_given_it(self, parts: Parts, nobody: Caller) -> None:
+    @pytest.mark.parametrize(
+        "other", [{"scopes": frozenset({"ask"})}, {"trust": Trust.UNTESTED}, {"id": "key:another"}], ids=str
+    )
+    async def test_who_has_other_rights_is_not_given_it(
+        self, parts: Parts, nobody: Caller, other: dict[str, Any]
+    ) -> None:
         given = await self.given(parts, nobody)
+        somebody = replace(nobody, **other)
+        for _ in range(4):
+            await parts.site.gate.spend(somebody)
 
-        assert not parts.site.gives_again(given, replace(nobody, scopes=frozenset({"ask"})))
-        assert not parts.site.gives_again(given, replace(nobody, trust=Trust.UNTESTED))
-        assert not parts.site.gives_again(given, replace(nobody, id="key:another"))
+        assert not parts.site.give_again(given, somebody)
+        assert parts.site.give_again(given, nobody)
 
     async def test_without_an_allowance_at_hand_it_is_not_given(self, parts: Parts, nobody: Caller) -> None:
         given = await self.given(parts, nobody)
 
-        assert not parts.site.gives_again(given, replace(nobody, address="5.6.7.8"))
+        assert not parts.site.give_again(given, replace(nobody, address="5.6.7.8"))
 
     async def test_of_another_page_nothing_can_be_told(self, parts: Parts, nobody: Caller) -> None:
         page = await parts.site.query(self.WHAT, nobody)
 
-        assert parts.site.given(Query("rooms", limit=1), nobody, page) is None
-        assert parts.site.given(self.WHAT, replace(nobody, scopes=frozenset()), page) is None
+        assert parts.site.note_given(Query("rooms", limit=1), nobody, page) is None
+        assert parts.site.note_given(self.WHAT, replace(nobody, scopes=frozenset()), page) is None
+
+    async def test_nothing_of_older_states_is_kept(self, parts: Parts, nobody: Caller) -> None:
+        def shelves() -> int:
+            gc.collect()
+            return sum(isinstance(each, Shelf) for each in gc.get_objects())
+
+        kept = [await self.given(parts, nobody)]
+        before = shelves()
+        for number in range(5):
+            await parts.store.write("rooms", [Put("loft", {"name": f"Loft {number}"})])
+            kept.append(await self.given(parts, nobody))
+
+        assert len({each.state for each in kept}) == 6
+        assert shelves() == before

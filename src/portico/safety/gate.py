@@ -1,6 +1,6 @@
 """Request to Permit: the one place that decides whether something may be done. Does nothing itself."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import TypeAlias, TypeVar
@@ -13,13 +13,12 @@ from portico.errors import (
     BadRequest,
     DangerDenied,
     Forbidden,
+    NotFound,
     SiteError,
     TooLarge,
     TrustInsufficient,
     Unauthenticated,
-    UnknownCollection,
     UnknownField,
-    UnknownOperation,
 )
 from portico.identity import ASK, allows
 from portico.items import text_problem
@@ -33,7 +32,7 @@ T = TypeVar("T")
 Request: TypeAlias = Ask | Query | Call | Watch
 
 _SEAL = object()
-_MISSED = (UnknownCollection, UnknownOperation, UnknownField)  # what another process may just have made
+_MISSED = (NotFound, UnknownField)  # what another process may just have made
 MAX_KEY = 255
 MAX_LET_IN = 10_000  # of whom it is kept that they may read a collection
 MAX_TURNS = 200  # earlier questions that come with one
@@ -79,6 +78,11 @@ class Permit(msgspec.Struct, frozen=True):
             raise TypeError("A Permit is made only by the gate")
 
 
+def rights_of(caller: Caller) -> Hashable:
+    """All of a caller that decides which queries the gate admits, as long as the catalog is the same."""
+    return caller.id, caller.scopes, caller.trust
+
+
 class Gate:
     """Checks rate, size, that the thing exists, scopes and danger."""
 
@@ -122,10 +126,10 @@ class Gate:
 
     def would_admit_at_once(self, query: Query, caller: Caller) -> bool:
         """Whether a query is admitted without asking anybody. Nothing is taken from the caller: see `take_at_once`."""
-        return self._rates.has_at_hand(caller.rate_key) and self.allows(query, caller)
+        return self._rates.has_at_hand(caller.rate_key) and self.may_query(query, caller)
 
-    def allows(self, query: Query, caller: Caller) -> bool:
-        """Whether a caller may ask this, as far as is known here."""
+    def may_query(self, query: Query, caller: Caller) -> bool:
+        """Whether a caller may ask this, by the catalog as this process knows it."""
         try:
             self._checked(query, caller)
         except SiteError:

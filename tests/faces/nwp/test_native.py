@@ -39,10 +39,9 @@ from portico.faces.nwp.frames import (
     encode,
 )
 from portico.faces.nwp.native import Patience
-from portico.faces.nwp.sessions import FRAMES_AT_ONCE, Answering, Session
+from portico.faces.nwp.sessions import FRAMES_AT_ONCE, Session
 from portico.http import listening_of, tls_of
 from portico.identity import Credentials
-from portico.limits import Rates
 from portico.nip.authority import Authority
 from portico.observe import Broke, Observation
 from portico.query import Page, Query
@@ -198,31 +197,6 @@ async def test_a_familiar_question_needs_no_task_but_leaves_others_their_turn(
     # Now and then a caller's allowance has to be looked up.
     assert (0 < unknown < 4, one_by_one < 5) == (True, True)
     assert len(asked_for) > unknown + one_by_one  # so many at once are not answered in one go
-
-
-async def test_a_question_that_comes_again_is_not_read_again(native_inn: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual, read = Answering.read, list[bytes]()
-
-    def reading(self: Answering, header: Header, raw: bytes) -> Frame:
-        read.append(raw)
-        return usual(self, header, raw)
-
-    monkeypatch.setattr(Answering, "read", reading)
-    monkeypatch.setattr(Rates, "has_at_hand", lambda *_: True)
-    monkeypatch.setattr(Rates, "spend_at_hand", lambda *_: True)
-    async with await Native.open(native_inn.ports.native) as agent, await Native.open(native_inn.ports.native) as other:
-        anchor = native_inn.parts.site.catalog.collection("rooms").anchor_id
-        by_price = msgspec.convert({**BY_PRICE, "anchor_ref": anchor, "limit": 2}, QueryFrame, str_keys=True)
-        for _ in range(4):
-            await agent.ask(by_price)
-        await other.ask(asked(limit=1))
-        read.clear()
-        told = [(await each.ask(by_price)).data for each in (agent, other, agent)]
-        reread = len(read)
-        agent.tier = Tier.JSON
-        in_json = (await agent.ask(by_price)).data
-
-    assert (told, in_json, reread, len(read)) == ([IDS[:2]] * 3, IDS[:2], 0, 1)
 
 
 @requirement("nwp:native:correlation")

@@ -186,10 +186,10 @@ class Exchange:
 
         return self.site.query_at_once(understood.query, asking.caller, answered)
 
-    def gives_again(self, answer: Answer, caller: Caller) -> bool:
-        """Whether a caller who asks the same again gets the same answer, at once: then that was a question answered."""
+    def give_again(self, answer: Answer, caller: Caller) -> bool:
+        """Give an answer again to who asks the same, at the cost of a query. False if it may be another by now."""
         given = answer.given
-        return given is not None and time.monotonic() < answer.until and self.site.gives_again(given, caller)
+        return given is not None and time.monotonic() < answer.until and self.site.give_again(given, caller)
 
     def _told_before(self, frame: QueryFrame, asking: Asking) -> Told | None:
         told = self._told.get(_key(frame, asking))
@@ -199,7 +199,9 @@ class Exchange:
         """An answer to a plain question, which is kept once it was given before: it will be wanted again."""
         if not answer.is_cached or answer.frame.graph or understood.frame.request_id is not None:
             return answer
-        given = self.site.given(understood.query, asking.caller, page)
+        # While the page was found, the schema may have become another than the one that the answer tells.
+        is_current = self.nodes.all.get(asking.node.name) is asking.node
+        given = self.site.note_given(understood.query, asking.caller, page) if is_current else None
         kept = replace(answer, is_kept=True, given=given, until=time.monotonic() + SAME_SECONDS)
         self._told.put(_key(understood.frame, asking), Told(understood, page, kept))
         return kept
@@ -353,14 +355,14 @@ class Exchange:
         """As much of a page as the caller can take. A shorter page has a cursor that leads to the rest."""
         counter = tokenizer(*asking.tokenizers)
         space = asking.largest - ENVELOPE - carried if asking.largest else None
-        asked, is_cut = _length(page), False
+        asked, is_cut = page.length, False
         for _ in range(TRIES):
             room = None if space is None else space - _excess(page.cursor)
             written, is_cached = await self._written(query, page, asking, counter, room)
             kept = _that_fit(written.sizes, room) if written.sizes and room is not None else written.count
-            if kept == _length(page):
+            if kept == page.length:
                 return page, _with_loss(written, asked - kept if is_cut else 0), is_cached
-            is_cut = is_cut or written.count < _length(page)
+            is_cut = is_cut or written.count < page.length
             page = await self.site.beside(query, kept)
         raise Unavailable("The records change faster than they can be sent", hint="Ask for fewer.")
 
@@ -521,10 +523,6 @@ def _with_loss(written: Written, records: int) -> Written:
         return written
     trimmed = replace(written.trimmed or Trimmed([], written.cost), dropped_records=records)
     return replace(written, trimmed=None if trimmed.is_whole else trimmed)
-
-
-def _length(page: Page) -> int:
-    return len(page.items) + len(page.rows)
 
 
 def _shows_items(query: Query) -> bool:

@@ -220,16 +220,22 @@ class Overlay:
             setting = self._settings.get(setting_for(path, scheme, client, headers))
             may_be = setting and is_short(body, self._site.limits.payload_bytes)
             return self._new_at_hand(key, setting, body) if setting and may_be else None
-        if not self._exchange.gives_again(known.answer, known.caller):
-            is_current = self._is_current(known.asking.node)
-            answer = self._exchange.answer_at_hand(known.frame, known.asking) if is_current else None
-            if answer is None:
-                return None
-            if not known.is_same(answer):
-                known.renew(answer, *self._capsule(answer, known.asking, known.form))
+        if not self._exchange.give_again(known.answer, known.caller) and not self._is_renewed(known):
+            return None
         known.lines = known.lines or written(known.head)
         own = written([*self._metered(known.caller), (b"x-nwp-request-id", self._ids.next().encode())])
         return known.lines + own, known.body
+
+    def _is_renewed(self, known: Familiar) -> bool:
+        """Whether there is an answer as of now to a familiar question that takes no waiting; it is then the known."""
+        if not self._is_current(known.asking.node):
+            return False
+        answer = self._exchange.answer_at_hand(known.frame, known.asking)
+        if answer is None:
+            return False
+        if not known.is_same(answer):
+            known.renew(answer, *self._capsule(answer, known.asking, known.form))
+        return True
 
     def _new_at_hand(self, key: Hashable, setting: Setting, body: bytes) -> tuple[bytes, bytes] | None:
         """The same for a question that is new, in a setting that is not."""

@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import uuid
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, cast
@@ -109,16 +109,16 @@ class Answering:
             self._known.put(id(found), found)
         return found
 
-    def keep(self, raw: bytes, agreed: Agreed, answer: Answer, written: bytes) -> bytes:
-        """Remember what was written in answer to a question, if it may be given again."""
-        if answer.given and len(raw) <= SHORT and len(written) <= ANSWER_BYTES:
-            self._answers.put((raw, agreed.tier, agreed.payload), (answer, written), len(raw) + len(written))
-        return written
+    def remember_answer(self, key: Hashable, answer: Answer, written: bytes) -> None:
+        """Keep what was written in answer to a question, if it may be given again."""
+        if answer.given and len(written) <= ANSWER_BYTES:
+            # The answer has its records once more.
+            self._answers.put(key, (answer, written), SHORT + 2 * len(written))
 
-    def again(self, raw: bytes, agreed: Agreed, caller: Caller) -> bytes | None:
+    def answer_again(self, key: Hashable, caller: Caller) -> bytes | None:
         """What is written to a caller in answer to a question, if it is what was written before."""
-        found = self._answers.get((raw, agreed.tier, agreed.payload))
-        return found[1] if found and self.exchange.gives_again(found[0], caller) else None
+        found = self._answers.get(key)
+        return found[1] if found and self.exchange.give_again(found[0], caller) else None
 
     def keeps(self, frame: Frame) -> bool:
         """Whether the same frame may come again."""
@@ -286,7 +286,7 @@ class Session(asyncio.Protocol):
         self._heard = self._loop.time()
         written = None if self._read else self._again(data)
         if written:
-            self._transport.write(written)
+            self._write(written)
             return
         self._quick.begin()
         self._read += data
@@ -435,24 +435,33 @@ class Session(asyncio.Protocol):
 
     def _again(self, raw: bytes) -> bytes | None:
         """The answer to a question that came before to the letter, if it is the same and others need not go first."""
-        if self._known is None or self._orderly or self._turn or self._is_busy or not self._is_plain:
+        caller = self._caller_at_hand
+        if caller is None or len(raw) > SHORT or self._orderly or self._turn or self._is_busy:
             return None
-        return self._answering.again(raw, self._agreed, self._known)
+        return self._answering.answer_again(self._key(raw, caller), caller)
 
     def _at_hand(self, frame: QueryFrame, tag: Tag, raw: bytes) -> bytes | None:
         """The answer to a question, if nobody has to be waited for."""
         node = self._answering.current(frame.anchor_ref) if frame.anchor_ref else None
-        if node is None or self._known is None or not self._is_plain or not self._quick.may_go_on():
+        caller = self._caller_at_hand
+        if node is None or caller is None or not self._quick.may_go_on():
             return None
-        answer = self._answering.exchange.answer_at_hand(frame, self._asking_of(frame, self._known, node, tag))
+        answer = self._answering.exchange.answer_at_hand(frame, self._asking_of(frame, caller, node, tag))
         if answer is None:
             return None
-        return self._answering.keep(raw, self._agreed, answer, self._written(answer.frame))
+        written = self._written(answer.frame)
+        if len(raw) <= SHORT:
+            self._answering.remember_answer(self._key(raw, caller), answer, written)
+        return written
+
+    def _key(self, raw: bytes, caller: Caller) -> Hashable:
+        """What tells the answer to a question from others, as it is written."""
+        return raw, self._agreed.tier, self._agreed.payload, caller.id
 
     @property
-    def _is_plain(self) -> bool:
-        """Whether the agent has nothing to show, and reads what is written to it."""
-        return not self._has_shown and self._writable.is_set()
+    def _caller_at_hand(self) -> Caller | None:
+        """Who is calling, if nothing was shown that is to be looked at again, and what is written is read."""
+        return self._known if not self._has_shown and self._writable.is_set() else None
 
     async def _answer_in_order(self) -> None:
         while self._waiting:
