@@ -172,3 +172,27 @@ async def test_after_a_while_it_is_answered_anew(
         told = [(await ask(agent, raw)).data for _ in range(3)]
 
     assert (told, given) == ([IDS] * 3, [])
+
+
+async def test_who_does_not_read_is_not_written_to(
+    tmp_path: Path, given: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions: list[Session] = []
+    usual = Session.connection_made
+
+    def connection_made(self: Session, transport: asyncio.BaseTransport) -> None:
+        sessions.append(self)
+        usual(self, transport)
+
+    monkeypatch.setattr(Session, "connection_made", connection_made)
+    async with inn(tmp_path) as (_, ports, raw), await Native.open(ports.native) as agent:
+        await acquaint(agent, raw, given)
+        sessions[-1].pause_writing()
+        await agent.send_raw(raw)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await agent.receive()
+        sessions[-1].resume_writing()
+        told = await agent.receive()
+
+    assert (told.data, given) == (IDS, [])

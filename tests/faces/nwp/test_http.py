@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -51,6 +53,7 @@ from portico.faces.nwp.frames import (
     encode_value,
 )
 from portico.server import Parts
+from portico.store import open_store
 
 ID = "6F9619FF-8b86-4d01-b42d-00cf4fc964ff"
 OTHER = "0b06eaa4-a47e-4f55-8b35-1fab5e3b8b2d"
@@ -775,3 +778,17 @@ async def test_the_clients_in_use_get_what_they_read(client: httpx.AsyncClient) 
     for headers in (ingress, {"content-type": "application/json"}):
         body = {"anchor_ref": None, "filter": {}, "limit": 20}
         assert (await client.post("/nwp/rooms/query", json=body, headers=headers)).json()["count"] == 3
+
+
+async def test_nodes_that_another_process_makes_hides_and_shows_again_are_known(inn: Inn, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'inn.db'}"
+    async with inn(store={"url": url}) as parts, asking(parts) as client:
+        other = await open_store(url)
+        statuses: list[int] = []
+        books = parts.config.collection("books")
+        for collection in (books, replace(books, private=True), books):
+            await other.declare(collection)
+            statuses += [(await client.post("/nwp/books/query", json={})).status_code for _ in range(2)]
+        await other.close()
+
+    assert statuses == [200, 200, 404, 404, 200, 200]
