@@ -231,7 +231,7 @@ async def test_a_certificate_says_little_unless_more_is_said(inn: Inn) -> None:
     issued = await inn.authority.issue("ann", public_key=own.rstrip("="))
     caller = await inn.identity().caller(shown(issued.certificate, ANN))
 
-    usual = frozenset({"nwp:query", "nwp:stream", "nwp:action"})
+    usual = frozenset({"nwp:query", "nwp:stream", "nwp:action", "nwp:invoke"})
     assert caller.warrant == Warrant(usual, ("nwp://inn.example/*",), record=issued.key.id)
     assert (caller.scopes, caller.danger) == (frozenset(), Danger.SAFE)
     assert (issued.private_key, issued.certificate["pub_key"]) == ("", own)

@@ -173,7 +173,7 @@ def demo(
 ) -> None:
     """Run the sample site: a small town with recipes, shops, events and things to do.
 
-    Loads it into .portico/demo.db on the first run and serves it until you press Ctrl-C.
+    Brings .portico/demo.db up to date and serves it until you press Ctrl-C.
 
         portico demo --port 8100
     """
@@ -827,20 +827,22 @@ def revoke_key(
 
     config = _config(site, store)  # the sample site may have to be loaded first
 
-    async def work() -> bool:
+    async def work() -> str:
         now, meant = datetime.now(UTC), id.lower().removeprefix("0x")
         async with opened_store(config) as opened:
             found = await opened.key(meant)
+            if found is None:
+                raise NotFound(f"There is no key or certificate {id!r}", hint="`portico keys list` shows them.")
+            kind = "Certificate" if found.name.startswith("urn:nps:") else "Key"
+            if not await opened.revoke_key(meant, now):
+                raise NotFound(f"{kind} {id} was revoked before", hint="`portico keys list` says when.")
             # One that it took the place of is good for a while more.
-            older = [each for each in await opened.keys() if each.until and found and each.name == found.name]
-            for each in older:
-                await opened.revoke_key(each.id, now)
-            return await opened.revoke_key(meant, now)
+            for each in await opened.keys():
+                if each.until and each.name == found.name:
+                    await opened.revoke_key(each.id, now)
+            return kind
 
-    if not _run(work()):
-        raise NotFound(f"There is no key or certificate {id!r} to revoke", hint="`portico keys list` shows them.")
-    kind = "Certificate" if id[:2].lower() == "0x" else "Key"
-    err.print(f"{kind} {plain(id)} is revoked.", highlight=False)
+    err.print(f"{_run(work())} {plain(id)} is revoked.", highlight=False)
 
 
 def _brief_key(row: Mapping[str, Any]) -> dict[str, Any]:

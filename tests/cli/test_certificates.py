@@ -77,6 +77,18 @@ def test_a_certificate_is_renewed_in_its_place(inn: Portico, tmp_path: Path) -> 
     assert all(each["revoked"] for each in inn("keys", "list", "--json").json)
 
 
+def test_one_that_was_renewed_can_be_ended_by_itself(inn: Portico, tmp_path: Path) -> None:
+    inn("keys", "agent", "ann", "--days", "3")
+    old = json.loads((tmp_path / "ann.json").read_text())["serial"].removeprefix("0x")
+    inn("keys", "renew", "ann.json")
+
+    ended = inn("keys", "revoke", old)
+
+    assert (ended.code, ended.err) == (0, f"Certificate {old} is revoked.\n")
+    assert {each["id"]: bool(each["revoked"]) for each in inn("keys", "list", "--json").json}[old]
+    assert sum(bool(each["revoked"]) for each in inn("keys", "list", "--json").json) == 1
+
+
 def test_what_cannot_be_renewed_stays_as_it_is(inn: Portico, tmp_path: Path) -> None:
     inn("keys", "agent", "ann")
     before = (tmp_path / "ann.json").read_text()
@@ -154,7 +166,7 @@ def test_the_authority_says_how_others_come_to_trust_it(inn: Portico) -> None:
     ("args", "says"),
     [
         (("a/b",), "cannot be part of a NID"),
-        (("ann", "--days", "400"), "a year at most"),
+        (("ann", "--days", "400"), "cannot be valid for"),
         (("ann", "--danger", "forbidden"), "is not a danger"),
         (("ann", "--scope", "write:rooms"), "is not a scope"),
         (("ann", "--public-key", "rsa:x"), "is not a public key"),

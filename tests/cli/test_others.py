@@ -37,8 +37,10 @@ def test_a_key_is_shown_once_listed_without_itself_and_revoked(portico: Portico,
     assert portico("keys", "revoke", made["id"], *store).code == 0
     assert portico("keys", "list", *store, "--json").json[0]["revoked"]
     again = portico("keys", "revoke", made["id"], *store)
-    assert again.code == 3
-    assert "There is no key" in again.err
+    unknown = portico("keys", "revoke", "nothing", *store)
+    assert (again.code, unknown.code) == (3, 3)
+    assert f"Key {made['id']} was revoked before" in again.err
+    assert "There is no key or certificate 'nothing'" in unknown.err
 
 
 def test_a_key_alone_goes_to_the_output_so_that_it_can_be_piped(portico: Portico) -> None:

@@ -287,4 +287,4 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 def revoked_by(authority: str) -> CertificateRevoked:
-    return CertificateRevoked(f"{authority} does not vouch for the certificate (any more)", hint="Get a new one.")
+    return CertificateRevoked(f"{authority} has revoked the certificate, or never issued it", hint="Get a new one.")

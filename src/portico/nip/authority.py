@@ -58,7 +58,8 @@ OVERLAP = timedelta(hours=1)  # that one that was renewed is good beside the new
 REGISTER_SECONDS = 1.0  # how late the site may tell others of what it issued or revoked
 
 NODE = "site"  # the node that stands for the site as a whole
-CAPABILITIES = ("nwp:query", "nwp:stream", "nwp:action")  # of a certificate when nothing else is said
+# Of a certificate when nothing else is said. The last two mean the same: manifests say one, NIP says the other.
+CAPABILITIES = ("nwp:query", "nwp:stream", "nwp:action", "nwp:invoke")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,9 @@ class Authority:
         """
         nid = _checked_nid(f"urn:nps:agent:{self.host}:{name}", name)
         if not 0 < days <= MAX_DAYS:
-            raise BadRequest("A certificate is valid for a year at most", hint="Give days between 0 and 366.")
+            raise BadRequest(
+                f"A certificate cannot be valid for {days:g} days", hint=f"Give more than 0, and at most {MAX_DAYS}."
+            )
         private = None if public_key else Ed25519PrivateKey.generate()
         holder = shown_key(private.public_key()) if private else _checked_key(public_key)
         scope = _scope(tuple(nodes) or self._everything, actions, budget)

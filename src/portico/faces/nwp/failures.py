@@ -283,7 +283,7 @@ def unreadable(error: FrameError, otherwise: type[SiteError] = UnreadableFrame) 
     if error.where:
         member = error.where.lstrip("$.").partition(".")[0].partition("[")[0]
         kind = _MEMBERS.get(member, otherwise)
-        return kind(str(error), member=member)
+        return kind(str(error), member=member, hint=_HINTS.get(member, ""))
     return UnreadableFrame(str(error), code=error.code)
 
 
@@ -293,6 +293,16 @@ MEMBERS: Final[Mapping[type[Frame], type[SiteError]]] = {
     ActionFrame: InvalidParams,
     SubscribeFrame: UnreadableFrame,
     TaskFrame: UnreadableFrame,
+}
+
+# How members are written that are often written otherwise.
+_HINTS: Final[Mapping[str, str]] = {
+    "aggregate": 'As in {"group_by": ["brand"], "operations": [{"func": "COUNT", "alias": "n"}]}.',
+    "fields": 'As in ["name", "price"].',
+    "filter": 'As in {"price": {"$lt": 20}}.',
+    "limit": "As in 20.",
+    "order": 'As in [{"field": "price", "dir": "ASC"}].',
+    "vector_search": 'As in {"vector": [0.1, 0.2], "top_k": 10}.',
 }
 
 _MEMBERS: Final[Mapping[str, type[SiteError]]] = {

@@ -64,11 +64,13 @@ def _is_framed(body: bytes) -> bool:
 def read_frame(body: bytes, kind: type[Frame], largest: int = LARGEST_EXTENDED) -> tuple[Frame, Form]:
     """The frame that bytes are, and how it was written. Its payload has `largest` bytes at most."""
     try:
+        if not body:
+            raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "There is nothing to read: the body is empty")
         if not _is_framed(body):
             tier = _tier_of(body)
             return _bare(kind, body, tier), Form(tier, is_framed=False)
         if body[0] not in FRAMES:  # before its second byte is taken for flags
-            raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "This is neither a frame that is known here nor an object")
+            raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "This is neither JSON nor MessagePack, nor a frame")
         frame = decode(body, largest)
         if not isinstance(frame, (ActionFrame, TaskFrame) if kind is ActionFrame else kind):
             raise FrameError("NCP-FRAME-UNKNOWN-TYPE", f"A frame of type 0x{frame.TYPE:02X} is not read here")
