@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from portico.ingest import Report
     from portico.query import Page, Query
 
-WHOLE = 16  # characters that are not broken; ids of keys and certificates have no more
-
 out = Console(soft_wrap=False)
 err = Console(stderr=True)
 
@@ -79,12 +77,12 @@ class Bar:
 def show_table(
     rows: Sequence[Mapping[str, Any]], names: Iterable[str], whole: Collection[str] = frozenset({"id"})
 ) -> None:
-    """Rows as a table. What is short in the columns of `whole` is not broken: others can be, and an id is copied."""
+    """Rows as a table. Cells of `whole` are not broken unless they are long: others can be, and an id is copied."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     columns = list(names)
     for name in columns:
         numeric = rows and all(isinstance(_at(row, name), int | float) for row in rows)
-        is_whole = name in whole and all(len(str(_at(row, name))) <= WHOLE for row in rows)
+        is_whole = name in whole and all(len(str(_at(row, name))) <= out.width // 2 for row in rows)
         table.add_column(plain(name), justify="right" if numeric else "left", overflow="fold", no_wrap=is_whole)
     for row in rows:
         table.add_row(*(_cell(_at(row, name)) for name in columns))
