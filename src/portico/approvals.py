@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import msgspec
 import typer
@@ -19,7 +19,7 @@ from portico.calls import Caller
 from portico.config import Config
 from portico.errors import BadRequest, ConfigError, NotFound
 from portico.identity import local_operator
-from portico.options import JsonOption, SiteOption, StoreOption
+from portico.options import JsonOption, SiteOption, StoreOption, config_of
 from portico.oversight import Blocked, Challenged, Decision, Pending, Waiting
 from portico.terminal import err, out, plain, print_json
 
@@ -100,7 +100,7 @@ def approve(
     chosen = {name: work for name, work in given.items() if work}
     if len(chosen) > 1:
         raise ConfigError(f"{' and '.join(chosen)} are not one thing", hint="Do one after the other.")
-    config = cast("Callable[[str | None, str | None], Config]", context.obj)(site, store)
+    config = config_of(context, site, store)
     asyncio.run(_work(next(iter(chosen.values()), _list), config, as_json))
 
 

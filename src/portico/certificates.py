@@ -4,17 +4,17 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import typer
 
 from portico.catalog import nearest_hint
 from portico.config import Config
 from portico.errors import AlreadyExists, ConfigError, SiteError
-from portico.options import JsonOption, SiteOption, StoreOption, danger_named, opened_store, trust_named
+from portico.options import JsonOption, SiteOption, StoreOption, config_of, danger_named, opened_store, trust_named
 from portico.terminal import err, out, plain, print_json
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def show_authority(
 
         portico keys authority --site shop/portico.toml
     """
-    config = _config(context, site, store)
+    config = config_of(context, site, store)
 
     async def work() -> dict[str, Any]:
         async with _authority(config) as authority:
@@ -76,7 +76,7 @@ def show_node(
         portico keys node products --out products.json
     """
 
-    config = _config(context, site, store)
+    config = config_of(context, site, store)
 
     async def work() -> Mapping[str, Any]:
         await _check_node(config, name)
@@ -142,7 +142,7 @@ def issue_agent(
 
         portico keys agent buyer --action "orders:*" --scope "read:*" --scope execute:place_order --danger reversible
     """
-    config = _config(context, site, store)
+    config = config_of(context, site, store)
     risk = danger_named(danger)
     _check_capabilities(capability or (), config.nwp.capabilities)
     _check_addresses(node or ())
@@ -194,7 +194,7 @@ def renew_agent(
 
         portico keys renew importer.json
     """
-    config = _config(context, site, store)
+    config = config_of(context, site, store)
     target = out or file
     written = _read(file)
     # Nothing is renewed that then could not be written. Whoever reads it meanwhile has the one or the other, whole.
@@ -228,11 +228,6 @@ def _read(file: Path) -> bytes:
         return file.read_bytes()
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
-
-
-def _config(context: typer.Context, site: str | None, store: str | None) -> Config:
-    """The site that is meant; how to find it is what the command line has noted for its commands."""
-    return cast("Callable[[str | None, str | None], Config]", context.obj)(site, store)
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,6 @@ import typer
 
 from portico import __version__
 from portico.approvals import approve
-from portico.certificates import TrustOption, certificates
 from portico.config import Config, StoreSettings, find_site_file, located, parse_config, read_config, shown_url
 from portico.errors import (
     BadRequest,
@@ -34,6 +33,7 @@ from portico.errors import (
     SourceError,
     Unavailable,
 )
+from portico.keyring import keys
 from portico.measuring import evaluate
 from portico.options import (
     JsonOption,
@@ -41,12 +41,10 @@ from portico.options import (
     SiteOption,
     StoreOption,
     caller_of,
-    danger_named,
     filled,
     missing,
     opened_store,
     port_option,
-    trust_named,
 )
 from portico.terminal import Bar, err, out, plain, print_json, show_page, show_rows, show_table
 
@@ -81,8 +79,6 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-keys = typer.Typer(help="API keys and certificates: make, list and revoke them.", no_args_is_help=True)
-keys.add_typer(certificates)
 app.add_typer(keys, name="keys")
 app.command()(approve)
 app.command("eval")(evaluate)
@@ -742,124 +738,3 @@ async def _copy(origin: str, target: str, *, quiet: bool) -> "Copied":
                 bar.share(done, total, done / max(time.monotonic() - started, 1e-3), what)
 
             return await copy_store(here, there, told)
-
-
-@keys.command("create")
-def create_key(
-    name: Annotated[str, typer.Option(help="Who or what will use it.")],
-    scope: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="ask, approve, or KIND:NAME with a collection or operation: read:recipes, execute:*",
-            show_default=False,
-        ),
-    ] = None,
-    days: Annotated[float, typer.Option(help="Days until it expires; 0 for never.")] = 90,
-    danger: Annotated[
-        str, typer.Option(help="The most it may risk: safe, reversible, destructive, dangerous.")
-    ] = "safe",
-    trust: TrustOption = "validated",
-    site: SiteOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Make an API key. It is shown once and stored only as a hash.
-
-    portico keys create --name "menu importer" --scope create:recipes --scope update:recipes --danger reversible
-    """
-    from portico.identity import make_key
-
-    if days < 0:
-        raise ConfigError("A key cannot have expired before it is made", hint="Give --days as 0 or more.")
-    token, key = make_key(
-        name, scope or ["ask", "read:*"], danger_named(danger), days or None, trust=trust_named(trust)
-    )
-
-    config = _config(site, store)  # the sample site may have to be loaded first
-
-    async def work() -> None:
-        async with opened_store(config) as opened:
-            await opened.add_key(key)
-
-    _run(work())
-    if as_json:
-        print_json({"key": token, **_shown_key(key)})
-        return
-    print(token)
-    err.print(f"[dim]Key {key.id} for {plain(name)}. This is the only time it is shown.[/]", highlight=False)
-
-
-@keys.command("list")
-def list_keys(site: SiteOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """All keys and certificates of agents, with their scopes, never the keys themselves.
-
-    portico keys list --store sqlite:///shop.db
-    """
-
-    config = _config(site, store)  # the sample site may have to be loaded first
-
-    async def work() -> list[Any]:
-        async with opened_store(config) as opened:
-            return await opened.keys()
-
-    rows = [_shown_key(key) for key in _run(work())]
-    if as_json:
-        print_json(rows)
-    else:
-        told = [name for name in ("until", "revoked") if any(row[name] for row in rows)]
-        names = ["id", "name", "scopes", "danger", "trust", "expires", *told]
-        show_table([_brief_key(row) for row in rows], names, whole=["id", "danger", "trust", "expires", *told])
-
-
-@keys.command("revoke")
-def revoke_key(
-    id: Annotated[str, typer.Argument(help="Its id from `portico keys list`, or the serial of a certificate.")],
-    site: SiteOption = None,
-    store: StoreOption = None,
-) -> None:
-    """End a key or the certificate of an agent at once.
-
-    portico keys revoke 2548990428d0
-
-    portico keys revoke 0x9f1c22ab90de4471
-    """
-    from datetime import UTC, datetime
-
-    config = _config(site, store)  # the sample site may have to be loaded first
-
-    async def work() -> str:
-        now, meant = datetime.now(UTC), id.lower().removeprefix("0x")
-        async with opened_store(config) as opened:
-            found = await opened.key(meant)
-            if found is None:
-                raise NotFound(f"There is no key or certificate {id!r}", hint="`portico keys list` shows them.")
-            kind = "Certificate" if found.name.startswith("urn:nps:") else "Key"
-            if not await opened.revoke_key(meant, now):
-                raise NotFound(f"{kind} {id} was revoked before", hint="`portico keys list` says when.")
-            # One that it took the place of is good for a while more.
-            for each in await opened.keys():
-                if each.until and each.name == found.name:
-                    await opened.revoke_key(each.id, now)
-            return kind
-
-    err.print(f"{_run(work())} {plain(id)} is revoked.", highlight=False)
-
-
-def _brief_key(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A key as a line of a table has room for it: days without their hours."""
-    days = {name: (row[name] or "")[:10] for name in ("expires", "until", "revoked")}
-    return {**row, **days, "scopes": " ".join(row["scopes"])}
-
-
-def _shown_key(key: Any) -> dict[str, Any]:
-    return {
-        "id": key.id,
-        "name": key.name,
-        "scopes": sorted(key.scopes),
-        "danger": key.danger.name.lower(),
-        "trust": key.trust.name.lower(),
-        "created": key.created.isoformat(timespec="seconds"),
-        "expires": key.expires.isoformat(timespec="seconds") if key.expires else None,
-        "revoked": key.revoked.isoformat(timespec="seconds") if key.revoked else None,
-        "until": key.until.isoformat(timespec="seconds") if key.until else None,
-    }

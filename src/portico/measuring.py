@@ -4,13 +4,13 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
 from portico.config import Config
 from portico.errors import ConfigError
-from portico.options import JsonOption, KeyOption, SiteOption, StoreOption, caller_of, filled
+from portico.options import JsonOption, KeyOption, SiteOption, StoreOption, caller_of, config_of, filled
 from portico.terminal import Bar, err, out, plain, print_json, show_table
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def evaluate(
     from portico.evaluation import read_questions  # noqa: PLC0415
 
     asked = read_questions(questions)
-    config = filled(cast("Callable[[str | None, str | None], Config]", context.obj)(site, store))
+    config = filled(config_of(context, site, store))
     ways: tuple[Retrieval, ...] = ("hybrid", "text", "vectors") if by == "all" else (by,)
     scores = asyncio.run(_evaluated(config, asked, ways, limit, collection or (), api_key, quiet=as_json))
     if as_json:

@@ -1,9 +1,9 @@
 """Options that commands share, and the values behind them."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -70,6 +70,11 @@ async def caller_of(parts: "Parts", api_key: str | None) -> "Caller":
     from portico.identity import Credentials, local_operator  # noqa: PLC0415
 
     return local_operator() if api_key is None else await parts.site.identity.caller(Credentials(api_key))
+
+
+def config_of(context: typer.Context, site: str | None, store: str | None) -> Config:
+    """The site that is meant; how to find it is what the command line has noted for its commands."""
+    return cast("Callable[[str | None, str | None], Config]", context.obj)(site, store)
 
 
 def filled(config: Config) -> Config:
