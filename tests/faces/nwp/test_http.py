@@ -792,3 +792,23 @@ async def test_nodes_that_another_process_makes_hides_and_shows_again_are_known(
         await other.close()
 
     assert statuses == [200, 200, 404, 404, 200, 200]
+
+
+@pytest.mark.parametrize(
+    ("body", "message", "hint"),
+    [
+        (b"", "the body is empty", ""),
+        (b"nonsense", "neither JSON nor MessagePack, nor a frame", ""),
+        (b'{"limit": "many"}', "$.limit", "As in 20."),
+        (b'{"order": ["price"]}', "$.order[0]", 'As in [{"field": "price", "dir": "ASC"}].'),
+    ],
+    ids=["empty", "nonsense", "limit", "order"],
+)
+async def test_what_cannot_be_read_is_named_and_shown_as_it_should_be(
+    client: httpx.AsyncClient, body: bytes, message: str, hint: str
+) -> None:
+    answer = await client.post("/nwp/rooms/query", content=body)
+
+    assert answer.status_code == 400
+    assert message in answer.json()["message"]
+    assert answer.json()["message"].endswith(hint)
