@@ -421,7 +421,8 @@ def query(
         _query_there(asked, Server(over, url, api_key, ident, ca), as_json)
         return
     if url or ident or ca:
-        raise ConfigError("A server is asked over a protocol", hint="Add --over nwp.")
+        whither = "" if url else " --url http://127.0.0.1:8000"
+        raise ConfigError("A server is asked over a protocol", hint=f"Add --over nwp{whither}.")
     page: Page = _run(_query(filled(_config(site, store)), asked, api_key))
     show_page(page, asked, as_json)
 

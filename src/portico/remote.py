@@ -201,7 +201,9 @@ def _told(error: ClientError, server: Server) -> SiteError:
     match error:
         case NwpError():
             kind = ERRORS.get(error.status, OperationFailed)
-            return kind(error.message or f"The server refused it: {error.error}", code=error.error)
+            shows_nothing = kind is Unauthenticated and not server.ident and not server.api_key
+            hint = "With a certificate: --ident FILE." if shows_nothing else ""
+            return kind(error.message or f"The server refused it: {error.error}", code=error.error, hint=hint)
         case NotReached() if distrust := _distrust(error):
             hint = "Name a file with it, or with the authority that signed it: --ca FILE."
             return Unavailable(f"The server's certificate is not trusted: {distrust}", hint=hint)

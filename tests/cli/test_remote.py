@@ -61,6 +61,13 @@ async def test_a_server_answers_a_query_as_its_store_does(portico: Portico, tmp_
     assert "`portico keys agent --scope read:rooms`" in may_not.err
 
 
+async def test_who_has_to_show_a_certificate_is_told_how(portico: Portico, tmp_path: Path) -> None:
+    async with opened_inn(tmp_path, nwp={"auth": "nip-cert"}) as parts, serving(parts) as ports:
+        for way in (("nwp", f"http://127.0.0.1:{ports.http}"), ("nwp-native", f"nwp://127.0.0.1:{ports.native}")):
+            done = await asyncio.to_thread(portico, "query", "rooms", "--over", way[0], "--url", way[1])
+            assert (done.code, "--ident FILE" in done.err) == (4, True)
+
+
 async def test_a_server_is_trusted_by_its_certificate(portico: Portico, tmp_path: Path) -> None:
     async with opened_inn(tmp_path, nwp=certificate(tmp_path)) as parts, serving(parts) as ports:
         run = partial(asyncio.to_thread, portico, "query", "rooms", "--fields", "id", "--json")
@@ -80,7 +87,8 @@ async def test_a_server_is_trusted_by_its_certificate(portico: Portico, tmp_path
     [
         (("--over", "nwp"), "--over nwp needs the address of a server"),
         (("--over", "nwp-native", "--url", "http://127.0.0.1:1"), "http://127.0.0.1:1 is not a native address"),
-        (("--url", "http://127.0.0.1:1"), "Add --over nwp"),
+        (("--url", "http://127.0.0.1:1"), "Add --over nwp."),
+        (("--ident", "ann.json"), "Add --over nwp --url http://127.0.0.1:8000."),
         (("--over", "nwp", "--url", "http://127.0.0.1:1", "--text", "soup"), "NWP has no search for words"),
         (("--over", "nwp-native", "--url", "nwp://127.0.0.1:1", "--api-key", "k"), "Show a certificate with --ident"),
         (("--over", "nwp", "--url", "http://127.0.0.1:1", "--ident", "nothing.json"), "nothing.json cannot be read"),
