@@ -7,7 +7,7 @@ Both serve the same rows, each from a process of its own: nps-lib its Memory nod
 SQLite as `portico serve` runs it. Both are asked over the same number of connections, one right after the other in
 every round; the medians of the rounds count, and that of their ratios. Read the ratio: machines differ. Two of the
 questions are the same to the letter each time: Portico knows them again and sends what it keeps, as long as nothing
-was written, where nps-lib looks anew. The third never comes twice.
+was written, where nps-lib looks anew. The third never comes twice, and stays below what is wanted.
 
 Frames are measured twice. As a node and its clients handle them: a page is written from records that the node keeps
 written, and read without a look at its records; that is less work than nps-lib does. And like for like: all records of
