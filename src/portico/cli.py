@@ -421,8 +421,8 @@ def query(
         _query_there(asked, Server(over, url, api_key, ident, ca), as_json)
         return
     if url or ident or ca:
-        whither = "" if url else " --url http://127.0.0.1:8000"
-        raise ConfigError("A server is asked over a protocol", hint=f"Add --over nwp{whither}.")
+        address = "" if url else " --url http://127.0.0.1:8000"
+        raise ConfigError("A server is asked over a protocol", hint=f"Add --over nwp{address}.")
     page: Page = _run(_query(filled(_config(site, store)), asked, api_key))
     show_page(page, asked, as_json)
 

@@ -1,4 +1,4 @@
-"""The commands of `portico keys` that are about keys and what has one in common with a certificate: that it ends."""
+"""The commands of `portico keys`: keys are made, and like certificates they are listed and ended."""
 
 import asyncio
 from collections.abc import Mapping
