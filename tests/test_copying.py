@@ -34,7 +34,7 @@ from portico.ingest import load_sources
 from portico.observe import nowhere
 from portico.query import Order, Query, parse_filter
 from portico.search import Finder
-from portico.store import Case, Kept, Merge, Put, Remove, Store, open_store
+from portico.store import Case, Kept, Merge, Promise, Put, Remove, Store, open_store
 
 warm, portico_in = commands.warm, commands.portico_in
 
@@ -86,8 +86,8 @@ async def keep_everything(store: Store) -> None:
             await store.update_task(told, "somebody")
     await store.cancel_task(f"t{list(TaskState).index(TaskState.RUNNING)}")
     for number, kept in enumerate((Kept("d"), Kept("d", task="t1"), Kept("d", result=b'{"a":"\xc3\xa9"}'))):
-        await store.keep(f"me\nplan_day\nk{number}", "d", datetime.now(UTC) + timedelta(hours=number + 1))
-        await store.settle(f"me\nplan_day\nk{number}", kept)
+        expires = datetime.now(UTC) + timedelta(hours=number + 1)
+        await store.restore_entries([Promise(f"me\nplan_day\nk{number}", kept, expires)])
 
 
 @pytest.fixture
@@ -259,7 +259,8 @@ async def test_a_repeated_copy_follows_the_keys_and_tasks_of_the_site(
 
     await origin.update_task(replace(running, state=TaskState.COMPLETED, result={"done": True}), "me")
     await origin.revoke_key(key.id, datetime.now(UTC))
-    await origin.settle("me\nplan_day\nk0", Kept("d", result=b"{}"))
+    done = Promise("me\nplan_day\nk0", Kept("d", result=b"{}"), datetime.now(UTC) + timedelta(hours=1))
+    await origin.restore_entries([done])
     await origin.release("me\nplan_day\nsoon over")
     await origin.keep("me\nplan_day\nsoon over", "d", datetime.now(UTC) - timedelta(seconds=1))
     await origin.release("me\nplan_day\nk1")

@@ -404,6 +404,7 @@ class Operation:
     danger: Danger = Danger.SAFE
     collection: str = ""  # the collection it belongs to, for scopes
     idempotent: bool = False
+    transactional: bool = False  # it has no effects but its writes through the context
     open: bool = False  # for everyone: it checks by itself whose things it shows
     long: bool = False  # runs as a task unless the caller insists on waiting
     attempts: int = 1  # how often a task is tried before it fails; more than 1 only if repeating is harmless
@@ -413,6 +414,11 @@ class Operation:
     @property
     def summary(self) -> str:
         return self.description.strip().split("\n", 1)[0]
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether a call that was broken off may be run again: what it has done is undone, or does not matter."""
+        return self.idempotent or self.transactional or self.kind is Kind.READ
 
 
 @dataclass(frozen=True, slots=True)

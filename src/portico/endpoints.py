@@ -12,13 +12,14 @@ import msgspec
 
 from portico.catalog import OPERATIONS, Danger, JsonSchema, Kind, Operation
 from portico.config import Config, OperationSettings
-from portico.errors import InvalidParams, OperationFailed, SourceError, Unavailable
+from portico.errors import InvalidParams, OperationFailed, OutcomeUnknown, SourceError, Unavailable
 from portico.operations import Context, check_operation_name, default_danger
-from portico.sources.fetch import Fetcher
+from portico.sources.fetch import Fetcher, may_have_arrived
 from portico.store import Store
 
 MAX_ANSWER = 4 << 20
 THREADS = 16
+REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})  # methods that are idempotent (RFC 9110, 9.2.2)
 TIMEOUT = 30.0  # seconds, for what an OpenAPI document describes
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _JSON = "application/json"
@@ -151,7 +152,7 @@ def _stored(data: Mapping[str, Any], out: WayOut) -> Operation:
         JsonSchema(result) if result else Any,
         out.runner(endpoint, TIMEOUT),
         default_danger(kind, data["name"]),
-        idempotent=data["method"] in {"GET", "HEAD", "PUT", "DELETE"},
+        idempotent=data["method"] in REPEATABLE,
     )
 
 
@@ -161,6 +162,13 @@ def _send(endpoint: Endpoint, params: Mapping[str, Any], fetcher: Fetcher) -> An
         with fetcher.send(endpoint.method, url, body=body, headers=headers, max_bytes=MAX_ANSWER) as answer:
             raw = answer.read()
     except SourceError as error:
+        if endpoint.method not in REPEATABLE and may_have_arrived(error):
+            raise OutcomeUnknown(
+                f"{endpoint.name}: the endpoint did not answer whether it has done this",
+                operation=endpoint.name,
+                state="unknown",
+                hint="Check at the endpoint before you repeat the call.",
+            ) from error
         raise Unavailable(f"{endpoint.name}: {error.message}", hint=error.hint, operation=endpoint.name) from error
     if answer.status >= 400:
         raise OperationFailed(

@@ -38,6 +38,7 @@ SiteError
 │   ├── VersionMismatch
 │   ├── AlreadyExists
 │   ├── KeyInUse            an idempotency key is taken
+│   ├── OutcomeUnknown      whether a call has done its work cannot be determined
 │   ├── TaskFinished
 │   ├── TaskCancelled       what a task would have given was not wanted any more
 │   ├── TakenOver           somebody else reads on from here
@@ -180,6 +181,9 @@ class AlreadyExists(Conflict): ...
 
 
 class KeyInUse(Conflict): ...
+
+
+class OutcomeUnknown(Conflict): ...
 
 
 class TaskFinished(Conflict): ...

@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -26,7 +26,16 @@ from referencing import Registry
 
 from portico.calls import Caller
 from portico.catalog import Collection, Danger, JsonSchema, Kind, Operation
-from portico.errors import ConfigError, InvalidParams, OperationFailed, SiteError, TimedOut, UnknownItem
+from portico.errors import (
+    ConfigError,
+    Interrupted,
+    InvalidParams,
+    OperationFailed,
+    SiteError,
+    TimedOut,
+    Unavailable,
+    UnknownItem,
+)
 from portico.items import MAX_ID, Item, problem_with
 from portico.limits import Limits, check_text
 from portico.observe import Broke, Observe
@@ -44,8 +53,9 @@ from portico.query import (
 )
 from portico.safety.gate import Permit
 from portico.search import Finder
-from portico.store import Merge, Put, Remove, Write
-from portico.tasks import Handle
+from portico.store import Committed, Merge, Put, Remove, Write
+from portico.tasks import Completed, Handle
+from portico.unit_of_work import UnitOfWork
 
 T = TypeVar("T")
 MARK = "__portico_operation__"
@@ -54,7 +64,10 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,127}\Z")
 
 @dataclass(slots=True)
 class Context:
-    """What an operation may use: the site's items, who is calling, and a way to report progress."""
+    """What an operation may use: the site's items, who is calling, and a way to report progress.
+
+    Writes are held back and committed together when the operation has ended. If it raises, none of them is made.
+    """
 
     caller: Caller
     finder: Finder
@@ -62,15 +75,22 @@ class Context:
     handle: Handle | None = None
     seen: int = 0  # the newest change the caller knows of; searches find everything up to it
     session: str = ""  # of the caller, if it has one
+    commits: int = 0  # before the operation has ended
+    unit: UnitOfWork = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.unit = UnitOfWork(self.finder.store)
 
     async def get(self, collection: str, id: str) -> Item:
-        found = await self.finder.store.get(collection, id)
-        if found is None:
+        item = await self.unit.get(collection, id)
+        if item is None:
             raise UnknownItem(f"{collection} has no item {id!r}", collection=collection, id=id)
-        return found
+        return item
 
     async def find(self, query: Query) -> Page:
         check_text(query.text, self.limits)
+        if self.unit.is_touched(query.collection):
+            return await self.unit.find(query)
         return await self.finder.find(query, self.seen)
 
     async def put(self, collection: str, id: str, data: Mapping[str, Any], expect: str | None = None) -> Item:
@@ -83,18 +103,48 @@ class Context:
         return await self.write(collection, Remove(id, expect))
 
     async def write(self, collection: str, write: Write) -> Item:
-        """One write; the item as it then is, or as it last was."""
-        changes = await self.finder.store.write(collection, [write])
-        if changes:
-            self.seen = max(self.seen, changes[-1].seq)
-            return changes[-1].item
-        return await self.get(collection, write.id)
+        """Add one write; return the item as it will be, or as it was before its removal."""
+        return await self.unit.write(collection, write)
+
+    async def commit(self) -> None:
+        """Commit what was written so far. What follows is committed on its own."""
+        writes = self.unit.writes
+        if not writes:
+            return
+        self.unit.clear()
+        self.commits += 1
+        commit = self.handle.save(0.0, None, None, writes) if self.handle else self.finder.store.commit(writes)
+        committed = await uninterrupted(commit)
+        if committed is None:
+            raise Interrupted("Another process has taken over this task", hint="Nothing of this attempt is kept.")
+        self.acknowledge(committed)
+
+    def acknowledge(self, committed: Committed) -> None:
+        """Let later searches of the caller find what was committed."""
+        self.seen = max([self.seen, *(change.seq for change in committed.changes)])
 
     async def progress(self, share: float, message: str = "", save: Any = None) -> None:
-        """Say how far this is, from 0 to 1. What is saved comes back in `saved` if the work is taken up again."""
-        if self.handle:
-            await self.handle.report(share, message, save)
+        """Say how far this is, from 0 to 1. What is saved comes back in `saved` if the work is taken up again.
+
+        What is saved is committed together with what was written so far.
+        """
+        if self.handle and save is not None:
+            await self._save(self.handle, share, message, save)
+        elif self.handle:
+            await self.handle.report(share, message)
         await asyncio.sleep(0)
+
+    async def _save(self, handle: Handle, share: float, message: str, save: Any) -> None:
+        try:
+            committed = await uninterrupted(handle.save(share, message, save, self.unit.writes))
+        except Unavailable:
+            return  # the writes are committed with what is saved next, or when the operation has ended
+        except SiteError:
+            self.unit.clear()
+            raise
+        if committed:
+            self.unit.clear()
+            self.acknowledge(committed)
 
     @property
     def saved(self) -> Any:
@@ -110,10 +160,20 @@ class Marked:
     name: str
     collection: str
     idempotent: bool
+    transactional: bool
     long: bool
     attempts: int
     timeout: float
     estimate: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LastWrite:
+    """The result of an operation that ends with one write: it is rendered from the item as it is committed."""
+
+    collection: str
+    write: Write
+    render: Callable[[Item], Any]
 
 
 def operation(
@@ -123,6 +183,7 @@ def operation(
     name: str = "",
     collection: str = "",
     idempotent: bool = False,
+    transactional: bool = False,
     long: bool = False,
     attempts: int = 1,
     timeout: float = 30.0,
@@ -135,7 +196,7 @@ def operation(
             hint=f"Kinds: {', '.join(Kind)}. Dangers: {', '.join(each.name.lower() for each in Danger)}.",
         )
     level = Danger[danger.upper()] if danger else None
-    marked = Marked(Kind(kind), level, name, collection, idempotent, long, attempts, timeout, estimate)
+    marked = Marked(Kind(kind), level, name, collection, idempotent, transactional, long, attempts, timeout, estimate)
 
     def mark(function: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
         setattr(function, MARK, marked)
@@ -203,6 +264,7 @@ def from_function(function: Callable[..., Awaitable[Any]], marked: Marked) -> Op
         danger=default_danger(marked.kind, name) if marked.danger is None else marked.danger,
         collection=marked.collection,
         idempotent=marked.idempotent,
+        transactional=marked.transactional,
         long=marked.long,
         attempts=marked.attempts,
         timeout=marked.timeout,
@@ -351,16 +413,15 @@ def collection_operations(collection: Collection) -> list[Operation]:
         item = await context.get(name, given.id)
         return shown(_projected(item, given.fields, context))
 
-    async def create_item(context: Context, given: CreateParams) -> dict[str, Any]:
+    async def create_item(_: Context, given: CreateParams) -> LastWrite:
         id = given.id or secrets.token_hex(8)
-        return shown(await context.put(name, id, _input(given.input), expect=""))
+        return LastWrite(name, Put(id, _input(given.input), expect=""), shown)
 
-    async def update_item(context: Context, given: UpdateParams) -> dict[str, Any]:
-        return shown(await context.merge(name, given.id, _input(given.input), _expected(given.if_match)))
+    async def update_item(_: Context, given: UpdateParams) -> LastWrite:
+        return LastWrite(name, Merge(given.id, _input(given.input), _expected(given.if_match)), shown)
 
-    async def delete_item(context: Context, given: DeleteParams) -> Deleted:
-        await context.remove(name, given.id, _expected(given.if_match))
-        return Deleted(given.id)
+    async def delete_item(_: Context, given: DeleteParams) -> LastWrite:
+        return LastWrite(name, Remove(given.id, _expected(given.if_match)), lambda item: Deleted(item.id))
 
     async def count_items(context: Context, given: CountParams) -> Counted:
         return Counted(await context.finder.store.count(name, _where(given.where)))
@@ -368,7 +429,16 @@ def collection_operations(collection: Collection) -> list[Operation]:
     def made(verb: str, kind: Kind, says: str, params: Any, result: Any, run: Any, **more: Any) -> Operation:
         noun = many if verb in {"list", "search", "count"} else one
         return Operation(
-            f"{verb}_{noun}", kind, says, params, result, run, default_danger(kind), collection=name, **more
+            f"{verb}_{noun}",
+            kind,
+            says,
+            params,
+            result,
+            run,
+            default_danger(kind),
+            collection=name,
+            transactional=True,
+            **more,
         )
 
     found = dict[str, Any]
@@ -412,8 +482,8 @@ def _expected(version: str | UnsetType) -> str | None:
 # Running.
 
 
-async def run(permit: Permit, given: Any, context: Context, observe: Observe) -> Any:
-    """Do what a Permit allows, with parameters that were checked; gives plain JSON back."""
+async def run(permit: Permit, given: Any, context: Context, observe: Observe) -> Completed:
+    """Do what a Permit allows, with parameters that were checked. Its writes are left to commit."""
     operation = cast("Operation", permit.operation)
     if not permit.cleared:
         raise TypeError("A call is run only when the guard has cleared it")
@@ -428,7 +498,22 @@ async def run(permit: Permit, given: Any, context: Context, observe: Observe) ->
         raise OperationFailed(
             f"{operation.name} failed", operation=operation.name, hint="The operator's log says why."
         ) from error
-    return checked_result(operation, result)
+    if isinstance(result, LastWrite):
+        last = result
+        writes = (*context.unit.writes, (last.collection, last.write))
+        return Completed(writes, lambda items: checked_result(operation, last.render(items[-1])))
+    plain = checked_result(operation, result)
+    return Completed(context.unit.writes, lambda _: plain)
+
+
+async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
+    """Finish work also if the caller is cancelled meanwhile: the cancellation is raised when it has ended."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
 
 
 def checked_params(operation: Operation, raw: Mapping[str, Any]) -> Any:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hmac
+import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,12 +25,14 @@ from portico.config import Safety
 from portico.errors import (
     BadRequest,
     KeyInUse,
+    OutcomeUnknown,
     RateLimited,
     SiteError,
     TaskCancelled,
     TaskFinished,
     TimedOut,
     Unauthenticated,
+    Unavailable,
     UnknownField,
     UnknownItem,
 )
@@ -40,21 +43,23 @@ from portico.limits import Limits, Rates
 from portico.memories import Memories, Memory
 from portico.models import LanguageModel
 from portico.observe import Asked, Called, Observe, Queried, Refused, nowhere
-from portico.operations import Context, Counted, checked_params, collection_operations, run
+from portico.operations import Context, Counted, checked_params, collection_operations, run, uninterrupted
 from portico.oversight import Challenged, Code
 from portico.query import EVERYTHING, Page, Query, Test, checked, matcher, parse_filter
 from portico.safety.gate import Gate, Permit, rights_of
 from portico.safety.guard import Guard, Taken
 from portico.search import Finder
-from portico.store import Kept
+from portico.store import Committed, Kept, Reservation, Settlement
+from portico.store.ledger import key_in_use
 from portico.subscriptions import Following, Standing, Subscribe, Subscriptions
 from portico.supervision import LOOP, supervision
-from portico.tasks import Handle, Tasks, error_of
+from portico.tasks import LEASE_SECONDS, RENEW_SECONDS, Completed, Handle, Tasks, error_of
 from portico.tokens import seal, unseal
 from portico.transcripts import Transcripts
 from portico.workflows import RUN, Ran, Workflow, Workflows
 
 KEY_HOURS = 24
+STOPPED = "the process that ran it stopped"
 NOTES_PER_MINUTE = 120  # that one caller may have put away
 RESERVED = LOOP | {"ask", "get_task", "cancel_task", "list_memories", "forget_memories", RUN}
 WATCH_SECONDS = 15.0
@@ -76,6 +81,37 @@ class Given:
     length: int  # of the page
     rights: Hashable  # of the caller
     state: int  # of the store, and so of collections, too
+
+
+@dataclass(slots=True)
+class Attempt:
+    """How far a call has come."""
+
+    call: Call
+    context: Context
+    key: Reservation | None = None
+    has_begun: bool = False
+    has_ended: bool = False  # the operation: its writes are left to commit
+
+    def doubt(self, operation: Operation, error: BaseException) -> str:
+        """Return why it is not known what a failed call has done; empty if it has done nothing, or may run again."""
+        if not self.has_begun or operation.idempotent:
+            return ""
+        if self.context.commits:
+            return "it failed after it had committed a part of its writes"
+        if operation.is_repeatable:
+            return ""
+        match error:
+            case TimedOut():
+                return "it did not end in time"
+            case asyncio.CancelledError():
+                return "the call was broken off"
+            case OutcomeUnknown():
+                return error.message
+            case Unavailable() if self.has_ended:
+                return "its writes could not be committed"
+            case _:
+                return ""
 
 
 class Site:
@@ -104,7 +140,7 @@ class Site:
         rates = Rates(self.limits, finder.store.spend)
         self.guard = Guard(finder.store, safety or Safety(), self._agents_operations, observe, show or _unseen)
         self.gate = Gate(lambda: self.catalog, self._refresh, self.limits, rates, observe, self.guard, identity.renewed)
-        self.tasks = Tasks(finder.store, self.gate, self._run_task, self.limits, observe)
+        self.tasks = Tasks(finder.store, self.gate, self._run_task, self.limits, observe, self._acknowledge)
         self.tasks.on_end(self._ended)
         self._settling: set[asyncio.Task[None]] = set()
         self.memories = Memories(finder.store)
@@ -486,23 +522,44 @@ class Site:
 
     async def _once(self, permit: Permit, call: Call, operation: Operation, given: Any) -> Outcome | Task:
         """Run a call, or give back what its idempotency key already stands for."""
+        context = self._context(permit)
         if not call.key:
-            return await self._begin(permit, call, operation, given)
-        store, scope = self.finder.store, _key_scope(operation.name, call.key, permit.caller)
+            return await self._begin(permit, operation, given, Attempt(call, context))
+        store = self.finder.store
+        key = Reservation(_key_scope(operation.name, call.key, permit.caller), secrets.token_hex(8))
         digest = content_hash(call.params)
-        kept = await store.keep(scope, digest, datetime.now(UTC) + timedelta(hours=KEY_HOURS))
+        kept = await store.keep(
+            key.scope,
+            digest,
+            datetime.now(UTC) + timedelta(hours=KEY_HOURS),
+            owner=key.owner,
+            lease=LEASE_SECONDS,
+            takeover=operation.is_repeatable,
+        )
         if kept is not None:
             return await self._repeated(kept, digest, call, permit.caller)
+        attempt = Attempt(call, context, key)
+        renewing = asyncio.create_task(self._renew(key))
         try:
-            outcome = await self._begin(permit, call, operation, given)
-        except BaseException:
-            await store.release(scope)
+            return await self._begin(permit, operation, given, attempt)
+        except BaseException as error:
+            await asyncio.shield(self._give_up(key, attempt.doubt(operation, error)))
             raise
-        task = outcome.id if isinstance(outcome, Task) else ""
-        result = b"" if isinstance(outcome, Task) else msgspec.json.encode(outcome.result)
-        # It is done: whoever repeats the call must be told so, also if this caller has gone.
-        await asyncio.shield(store.settle(scope, Kept(digest, task, result)))
-        return outcome
+        finally:
+            renewing.cancel()
+
+    async def _renew(self, key: Reservation) -> None:
+        """Keep the lease of a key for as long as its call runs."""
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            with contextlib.suppress(SiteError):  # a store that is away is asked again
+                await self.finder.store.renew_key(key, LEASE_SECONDS)
+
+    async def _give_up(self, key: Reservation, doubt: str) -> None:
+        """Make the key of a failed call free, or record why the outcome of the call is not known."""
+        store = self.finder.store
+        with contextlib.suppress(SiteError):  # its lease runs out
+            await (store.abandon_key(key, doubt) if doubt else store.release_key(key))
 
     async def task_of(self, operation: str, key: str, caller: Caller) -> Task | None:
         """The task that an idempotency key of this caller stands for, if it does."""
@@ -514,28 +571,70 @@ class Site:
             raise KeyInUse("This idempotency key was used with other parameters", key=call.key)
         if kept.task:
             return replace(await self.tasks.get(kept.task, caller), repeated=True)
-        if not kept.result:
-            raise KeyInUse("A call with this idempotency key is still running", key=call.key)
-        return Outcome(call.operation, msgspec.json.decode(kept.result), repeated=True)
+        if kept.result:
+            return Outcome(call.operation, msgspec.json.decode(kept.result), repeated=True)
+        if kept.is_running:
+            raise KeyInUse(
+                "A call with this idempotency key is still running",
+                key=call.key,
+                state="running",
+                hint="Repeat it in a few seconds to get its result.",
+            )
+        raise OutcomeUnknown(
+            f"It is not known whether {call.operation} did its work: {kept.reason or STOPPED}",
+            operation=call.operation,
+            key=call.key,
+            state="unknown",
+            hint="It was not run again, and writes that it had not committed were dropped. Check its effects outside"
+            " this site, then call it with a new idempotency key.",
+        )
 
-    async def _begin(self, permit: Permit, call: Call, operation: Operation, given: Any) -> Outcome | Task:
+    async def _begin(self, permit: Permit, operation: Operation, given: Any, attempt: "Attempt") -> Outcome | Task:
+        call = attempt.call
         cleared = await self.gate.clear(permit)
         if call.run == "later" or (call.run == "auto" and operation.long):
             step = cleared.taken.name if cleared.taken else ""
-            return await self.tasks.start(cleared, replace(call, step=step), operation)
+            return await self.tasks.start(cleared, replace(call, step=step), operation, attempt.key)
         try:
-            result = await self._in_time(cleared, call, operation, given)
+            result = await self._run_now(cleared, operation, given, attempt)
         except (SiteError, asyncio.CancelledError):
             await asyncio.shield(self._settle(cleared, failed=True))
             raise
         await self._settle(cleared, failed=False)
         return Outcome(operation.name, result)
 
-    async def _in_time(self, permit: Permit, call: Call, operation: Operation, given: Any) -> Any:
-        seconds = min(call.timeout or operation.timeout, MAX_TIMEOUT)
+    async def _run_now(self, permit: Permit, operation: Operation, given: Any, attempt: "Attempt") -> Any:
+        """Run an operation, then commit its writes and settle its key in one transaction."""
+        attempt.has_begun = True
+        completed = await self._in_time(permit, operation, given, attempt)
+        attempt.has_ended = True
+        self._acknowledged = max(self._acknowledged, attempt.context.seen)
+        return await uninterrupted(self._commit(completed, attempt.key))
+
+    async def _commit(self, completed: Completed, key: Reservation | None) -> Any:
+        results: list[Any] = []
+
+        def settle(items: Sequence[Item]) -> Settlement:
+            results.append(completed.result(items))
+            return Settlement(key, msgspec.json.encode(results[-1])) if key else Settlement()
+
+        if not completed.writes and not key:
+            return completed.result(())
+        committed = await self.finder.store.commit(completed.writes, settle)
+        if committed is None:
+            raise key_in_use()
+        self._acknowledge(committed)
+        return results[-1]
+
+    def _acknowledge(self, committed: Committed) -> None:
+        """Let later searches find what was committed."""
+        self._acknowledged = max([self._acknowledged, *(change.seq for change in committed.changes)])
+
+    async def _in_time(self, permit: Permit, operation: Operation, given: Any, attempt: "Attempt") -> Completed:
+        seconds = min(attempt.call.timeout or operation.timeout, MAX_TIMEOUT)
         try:
             async with asyncio.timeout(seconds):
-                return await self._run(permit, given, None)
+                return await run(permit, given, attempt.context, self._observe)
         except TimeoutError as error:
             raise TimedOut(
                 f"{operation.name} did not finish within {seconds:g} seconds",
@@ -560,17 +659,14 @@ class Site:
             with contextlib.suppress(SiteError):  # what was done is done: it stays unknown how it went
                 await self.guard.settle(permit.taken, permit.caller, failed=failed)
 
-    async def _run(self, permit: Permit, given: Any, handle: Handle | None) -> Any:
+    def _context(self, permit: Permit, handle: Handle | None = None) -> Context:
         session = permit.request.session if isinstance(permit.request, Call) else ""
-        context = Context(permit.caller, self.finder, self.limits, handle, self._acknowledged, session)
-        result = await run(permit, given, context, self._observe)
-        self._acknowledged = max(self._acknowledged, context.seen)
-        return result
+        return Context(permit.caller, self.finder, self.limits, handle, self._acknowledged, session)
 
-    async def _run_task(self, permit: Permit, handle: Handle) -> Any:
+    async def _run_task(self, permit: Permit, handle: Handle) -> Completed:
         operation = cast("Operation", permit.operation)
         call = cast("Call", permit.request)
-        return await self._run(permit, checked_params(operation, call.params), handle)
+        return await run(permit, checked_params(operation, call.params), self._context(permit, handle), self._observe)
 
 
 def _unseen(_: Challenged, __: Code) -> None:

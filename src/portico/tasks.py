@@ -5,7 +5,7 @@ import contextlib
 import hashlib
 import secrets
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -21,6 +21,7 @@ from portico.errors import (
     Interrupted,
     InvalidParams,
     OperationFailed,
+    OutcomeUnknown,
     RateLimited,
     SiteError,
     TaskCancelled,
@@ -30,11 +31,11 @@ from portico.errors import (
     UnknownTask,
     Unsupported,
 )
-from portico.items import text_problem
+from portico.items import Item, text_problem
 from portico.limits import Limits
 from portico.observe import Broke, Observe, TaskMoved
 from portico.safety.gate import Gate, Permit
-from portico.store import Store
+from portico.store import Committed, Reservation, Settlement, Store, Write
 
 LEASE_SECONDS = 15.0
 RENEW_SECONDS = 3.0  # how often a lease is renewed
@@ -50,16 +51,29 @@ MAX_CALLBACK = 2048
 TOLD = 1000  # tasks of which it is known that their end was told
 
 
+Writes: TypeAlias = Sequence[tuple[str, Write]]
+
+
 @dataclass(slots=True)
 class Handle:
     """What a running operation tells of itself."""
 
-    report: Callable[[float, str, Any], Awaitable[None]]
+    report: Callable[[float, str], Awaitable[None]]
+    # Commits writes together with what is saved; None if the task is no longer this process's.
+    save: Callable[[float, str | None, Any, Writes], Coroutine[Any, Any, Committed | None]]
     saved: Any = None
 
 
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """An operation that has ended: the writes to commit, and its result as plain JSON, once they are made."""
+
+    writes: Writes
+    result: Callable[[Sequence[Item]], Any]
+
+
 T = TypeVar("T")
-Runner: TypeAlias = Callable[[Permit, Handle], Awaitable[Any]]
+Runner: TypeAlias = Callable[[Permit, Handle], Awaitable[Completed]]
 Change: TypeAlias = Callable[[Task], Task]
 Listener: TypeAlias = Callable[[Task], None]  # raises nothing
 
@@ -71,12 +85,14 @@ class Run:
     task: Task
     owner: str
     renewed: float
-    work: asyncio.Task[Change] = field(init=False)  # the operation; gives what becomes of the task
+    work: asyncio.Task[Change | Completed] = field(init=False)  # the operation; gives what becomes of the task
     worker: asyncio.Task[None] = field(init=False)  # waits for it and stores that
     begun: bool = False
+    attempts: int = 1  # that the operation may take
     stopped: bool = False
     saved: Any = None  # what the operation noted last
-    decided: datetime | None = None  # when the store was told what became of it
+    decided: datetime | None = None  # when the store was told what becomes of it
+    stored: Task | None = None  # what it was told
 
     def is_of(self, task: Task) -> bool:
         """Whether this is still the run of a task, and not one before another process took it over."""
@@ -98,12 +114,21 @@ class Tasks:
     A store that is away for a while stops nothing: what runs goes on, and its end is stored when the store is back.
     """
 
-    def __init__(self, store: Store, gate: Gate, run: Runner, limits: Limits, observe: Observe) -> None:
+    def __init__(
+        self,
+        store: Store,
+        gate: Gate,
+        run: Runner,
+        limits: Limits,
+        observe: Observe,
+        acknowledge: Callable[[Committed], None],
+    ) -> None:
         self._store = store
         self._gate = gate
         self._run = run
         self._limits = limits
         self._observe = observe
+        self._acknowledge = acknowledge
         self._owner = secrets.token_hex(8)
         self._in_doubt = False  # a claim may have been kept without an answer
         self._patient_until = 0.0  # until then nothing is taken over
@@ -119,15 +144,15 @@ class Tasks:
         """Have somebody told of every task that ends in this process, once its end is stored."""
         self._listeners.append(listener)
 
-    async def start(self, permit: Permit, call: Call, operation: Operation) -> Task:
-        """Put work into the store. Once this returns it will be done, or said why not."""
+    async def start(self, permit: Permit, call: Call, operation: Operation, key: Reservation | None = None) -> Task:
+        """Put work into the store. Once this returns it will be done, or said why not. A key stands for it."""
         _check(call)
         now = datetime.now(UTC)
         # Whoever names its requests is a caller of NWP, and there tasks are named by UUIDs (7.2).
         id = str(uuid4()) if call.request else secrets.token_urlsafe(24)
         limit = self._limits.tasks_per_caller
         task = Task(id, call, permit.caller, TaskState.PENDING, now, now, estimate=operation.estimate)
-        if not await self._store.add_task(task, limit):
+        if not await self._store.add_task(task, limit, key):
             raise RateLimited(
                 f"{limit} tasks are already under way",
                 limit=limit,
@@ -292,7 +317,11 @@ class Tasks:
         try:
             await asyncio.wait([run.work])
             stopped = run.work.cancelled()
-            await self._settle(run, partial(_stopped, begun=run.begun) if stopped else run.work.result())
+            ending = partial(_stopped, begun=run.begun) if stopped else run.work.result()
+            try:
+                await self._settle(run, ending)
+            except SiteError as error:  # of its writes
+                await self._settle(run, _after_failure(run, error))
         except Exception as error:  # noqa: BLE001 - whatever it was, the task must not stay as if it were running
             operation = run.task.call.operation
             self._observe(Broke(operation, repr(error)))
@@ -301,7 +330,7 @@ class Tasks:
             if self._running.get(run.task.id) is run:
                 del self._running[run.task.id]
 
-    async def _attempt(self, run: Run, before: Run | None) -> Change:
+    async def _attempt(self, run: Run, before: Run | None) -> Change | Completed:
         if before:  # taken over by another process and come back, while it is still ending here
             await asyncio.wait([before.worker])
         task = run.task
@@ -316,17 +345,15 @@ class Tasks:
             return partial(_failed, error=Interrupted("The server stopped while this task was running"))
         if task.cancelling:
             return _cancelled
-        run.begun = True
+        run.begun, run.attempts = True, operation.attempts
+        handle = Handle(partial(self._report, run), partial(self._save, run), task.saved)
         try:
             async with asyncio.timeout(task.call.timeout or operation.timeout * TIMEOUT_FACTOR):
-                result = await self._run(permit, Handle(partial(self._report, run), task.saved))
+                return await self._run(permit, handle)
         except SiteError as error:
-            if task.attempts < operation.attempts and not isinstance(error, TimedOut | BadRequest | Denied):
-                return partial(_pending, message=f"Trying again: {error.message}")
-            return partial(_failed, error=error)
+            return _after_failure(run, error)
         except TimeoutError:
             return partial(_failed, error=TimedOut("The task took too long"))
-        return partial(_completed, result=result)
 
     async def _insist(self, act: Callable[[], Awaitable[T]]) -> T:
         """Do it as soon as the store answers; when this process closes, now or never."""
@@ -335,7 +362,7 @@ class Tasks:
             last = self._closing.is_set()
             try:
                 return await act()
-            except Unavailable as error:
+            except (Unavailable, OutcomeUnknown) as error:
                 if last or failures == 0:
                     self._observe(Broke("tasks", str(error)))
                 if last:
@@ -345,21 +372,38 @@ class Tasks:
                     await self._closing.wait()
             failures += 1
 
-    async def _settle(self, run: Run, change: Change) -> None:
+    async def _settle(self, run: Run, ending: Change | Completed) -> None:
         """Store what became of a task. If that cannot be done, its lease runs out and another process tries again."""
-        with contextlib.suppress(Unavailable):
-            await self._insist(partial(self._store_change, run, change))
+        run.decided = None
+        if isinstance(ending, Completed):
+            commit = partial(self._commit, run, ending.writes, partial(_completed, ending=ending))
+        else:
+            commit = partial(self._commit, run, (), lambda task, _: ending(task))
+        with contextlib.suppress(Unavailable, OutcomeUnknown):
+            if await self._insist(commit) and run.stored:
+                self._ended(run.stored)
 
-    async def _store_change(self, run: Run, change: Change) -> None:
+    async def _commit(
+        self, run: Run, writes: Writes, change: Callable[[Task, Sequence[Item]], Task]
+    ) -> Committed | None:
+        """Store what becomes of a task together with writes; None if the task is no longer this process's."""
         current = await self._store.get_task(run.task.id)
         if current and current.updated == run.decided:  # it was stored, but the answer got lost
-            self._ended(current)
+            run.stored = current
+            return Committed([], [])
         if current is None or not run.is_of(current):
-            return
-        changed = replace(change(replace(current, saved=run.kept(current))), updated=datetime.now(UTC))
-        run.decided = changed.updated
-        if await self._store.update_task(changed, run.owner):
-            self._ended(changed)
+            return None
+        before, now = replace(current, saved=run.kept(current)), datetime.now(UTC)
+        run.decided = now
+
+        def settle(items: Sequence[Item]) -> Settlement:
+            run.stored = replace(change(before, items), updated=now)
+            return Settlement(task=run.stored, owner=run.owner)
+
+        committed = await self._store.commit(writes, settle)
+        if committed:
+            self._acknowledge(committed)
+        return committed
 
     def _ended(self, task: Task) -> None:
         if task.state.is_final:
@@ -374,17 +418,33 @@ class Tasks:
         for listener in self._listeners:
             listener(ended)
 
-    async def _report(self, run: Run, progress: float, message: str, saved: Any) -> None:
-        if saved is not None:
-            run.saved = saved
-        # A store that is away misses a report; what was saved is told with the next one, or at the end.
-        with contextlib.suppress(Unavailable):
+    async def _report(self, run: Run, progress: float, message: str) -> None:
+        with contextlib.suppress(Unavailable):  # a store that is away misses a report
             current = await self._store.get_task(run.task.id)
             if current is None:
                 return
-            moved = max(current.progress, min(max(progress, 0.0), 1.0))
-            told = replace(current, progress=moved, message=message, saved=run.kept(current), updated=datetime.now(UTC))
-            await self._store.update_task(told, run.owner)
+            moved = replace(_moved(current, progress, message), saved=run.kept(current), updated=datetime.now(UTC))
+            await self._store.update_task(moved, run.owner)
+
+    async def _save(
+        self, run: Run, progress: float, message: str | None, saved: Any, writes: Writes
+    ) -> Committed | None:
+        """Store how far a task is, what it is to go on from, and its writes, or none of them."""
+        run.decided = None
+        if not writes:
+            run.saved = saved  # if the store is away, it is stored with the next report, or at the end
+
+        def change(task: Task, _: Sequence[Item]) -> Task:
+            moved = _moved(task, progress, message)
+            return moved if saved is None else replace(moved, saved=saved)
+
+        try:
+            committed = await self._commit(run, writes, change)
+        except OutcomeUnknown:  # now or as soon as the store answers
+            committed = await self._insist(partial(self._commit, run, writes, change))
+        if committed and saved is not None:
+            run.saved = saved
+        return committed
 
     async def _keep(self) -> None:
         """Keep the leases of what runs here, and stop what someone cancelled or another process took over."""
@@ -458,8 +518,20 @@ def _owns(caller: Caller, task: Task) -> bool:
 # What becomes of a task
 
 
-def _completed(task: Task, *, result: Any) -> Task:
-    return replace(task, state=TaskState.COMPLETED, progress=1.0, result=result, saved=None)
+def _moved(task: Task, progress: float, message: str | None) -> Task:
+    share = max(task.progress, min(max(progress, 0.0), 1.0))
+    return replace(task, progress=share, message=task.message if message is None else message)
+
+
+def _completed(task: Task, items: Sequence[Item], *, ending: Completed) -> Task:
+    return replace(task, state=TaskState.COMPLETED, progress=1.0, result=ending.result(items), saved=None)
+
+
+def _after_failure(run: Run, error: SiteError) -> Change:
+    """Try again, if the operation may be tried again and that can help."""
+    if run.task.attempts < run.attempts and not isinstance(error, TimedOut | BadRequest | Denied):
+        return partial(_pending, message=f"Trying again: {error.message}")
+    return partial(_failed, error=error)
 
 
 def _failed(task: Task, *, error: SiteError) -> Task:

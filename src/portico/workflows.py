@@ -24,6 +24,7 @@ from portico.errors import (
     InvalidWorkflow,
     KeyInUse,
     OperationFailed,
+    OutcomeUnknown,
     SiteError,
     TimedOut,
     Unauthenticated,
@@ -44,6 +45,7 @@ MAX_RETRIES = 5
 MAX_PAUSE = 300  # seconds before a step is tried again
 ANONYMOUS_SECONDS = 60.0  # nobody in particular holds a place among the tasks for longer
 AT_ONCE = 8  # calls of one run, all levels together
+WAIT_SECONDS = 1.0  # between looks at a step that another process may still run
 
 # A step that looks after tasks could wait for the very run that it is a step of.
 REFUSED = frozenset({"get_task", "cancel_task", "verify_challenge"})
@@ -447,16 +449,16 @@ class Level:
 
     async def _call(self, step: Step, key: str, params: Mapping[str, Any]) -> Any:
         # A key keeps a step from being done twice when a process dies between its end and the note of it. If the
-        # process dies while the step runs, its key stays taken for a day, and nobody knows how far the step came. So
-        # what may be repeated has no key and is repeated; anything else fails, and is left to people to look after.
+        # process dies while the step runs, a transactional operation is run again under its key, and nobody knows how
+        # far any other has come: it fails, and is left to people to look after.
         operation = self.site.catalog().operation(step.operation)
-        is_repeatable = operation.idempotent or operation.kind is Kind.READ
-        once = "" if is_repeatable else step.key or f"{self.run.saved.run}:{key}"
+        needs_no_key = operation.idempotent or operation.kind is Kind.READ
+        once = "" if needs_no_key else step.key or f"{self.run.saved.run}:{key}"
         call = Call(step.operation, params, run="now", key=once, timeout=step.timeout)
         try:
             async with self.run.slots:
-                outcome = await self.site.call(call, self.run.context.caller)
-        except KeyInUse as error:
+                outcome = await self._call_when_free(call)
+        except (KeyInUse, OutcomeUnknown) as error:
             if step.key or not once or error.details.get("key") != once:
                 raise
             raise Interrupted(
@@ -465,6 +467,16 @@ class Level:
                 hint="See what it has done, and run what is left.",
             ) from error
         return _given(outcome)
+
+    async def _call_when_free(self, call: Call) -> Outcome | Task:
+        """Make a call. While the process that ran it before may still do so, wait for its outcome."""
+        while True:
+            try:
+                return await self.site.call(call, self.run.context.caller)
+            except KeyInUse as error:
+                if error.details.get("state") != "running":
+                    raise
+            await asyncio.sleep(WAIT_SECONDS)
 
 
 def _given(outcome: Outcome | Task) -> Any:

@@ -12,11 +12,11 @@ import pytest
 from tests.conftest import Opening
 
 from portico.calls import Call, Caller, Priority, Task, TaskState, Warrant
-from portico.catalog import Danger
-from portico.errors import RateLimited
+from portico.catalog import Collection, Danger
+from portico.errors import KeyInUse, RateLimited
 from portico.identity import make_key
 from portico.limits import Limits, Rates
-from portico.store import Entry, Kept, Promise, Store
+from portico.store import Entry, Kept, Promise, Put, Reservation, Settlement, Store
 from portico.store.ledger import decode_task, encode_task
 
 NOW = datetime(2024, 5, 1, 12, 0, 0, 123456, tzinfo=UTC)
@@ -455,14 +455,80 @@ async def test_a_key_is_reserved_once_however_many_try(store: Store) -> None:
 
 
 async def test_a_settled_key_gives_its_result_or_its_task(store: Store) -> None:
-    await store.keep("a", "d1", later())
-    await store.keep("b", "d2", later())
+    await store.keep("a", "d1", later(), owner="me", lease=60)
+    await store.keep("b", "d2", later(), owner="me", lease=60)
 
-    await store.settle("a", Kept("d1", result=b"\0\xff"))
-    await store.settle("b", Kept("d2", task="t1"))
+    await store.commit([], lambda _: Settlement(Reservation("a", "me"), b"\0\xff"))
+    await store.add_task(task("t1"), key=Reservation("b", "me"))
 
     assert await store.keep("a", "other", later()) == Kept("d1", result=b"\0\xff")
     assert await store.keep("b", "other", later()) == Kept("d2", task="t1")
+
+
+async def test_a_call_counts_as_running_until_its_lease_runs_out_or_it_is_given_up(store: Store) -> None:
+    for scope, lease in {"held": 60, "expired": -1, "renewed": -1, "given up": 60}.items():
+        await store.keep(scope, "d", later(), owner="me", lease=lease)
+
+    assert await store.renew_key(Reservation("renewed", "me"), 60)
+    assert not await store.renew_key(Reservation("held", "other"), 60)
+    await store.abandon_key(Reservation("given up", "me"), "it did not end in time")
+
+    assert await store.kept("held") == Kept("d", is_running=True)
+    assert await store.kept("expired") == Kept("d")
+    assert await store.kept("renewed") == Kept("d", is_running=True)
+    assert await store.kept("given up") == Kept("d", reason="it did not end in time")
+
+
+async def test_only_a_key_without_an_outcome_whose_lease_ran_out_is_taken_over(store: Store) -> None:
+    await store.keep("running", "d", later(), owner="me", lease=60)
+    await store.keep("left", "d", later(), owner="me", lease=-1)
+    await store.keep("done", "d", later(), owner="me", lease=-1)
+    await store.commit([], lambda _: Settlement(Reservation("done", "me"), b"1"))
+
+    async def take_over(scope: str, digest: str = "d", *, takeover: bool = True) -> Kept | None:
+        return await store.keep(scope, digest, later(), owner="other", lease=60, takeover=takeover)
+
+    assert await take_over("running") == Kept("d", is_running=True)
+    assert await take_over("done") == Kept("d", result=b"1")
+    assert await take_over("left", "other parameters") == Kept("d")
+    assert await take_over("left", takeover=False) == Kept("d")
+    assert await take_over("left") is None
+    assert await store.kept("left") == Kept("d", is_running=True)
+
+
+async def test_who_lost_a_key_or_a_task_commits_nothing(store: Store) -> None:
+    await store.declare(Collection("things"))
+    await store.keep("k", "d", later(), owner="other", lease=60)
+    await store.add_task(task("t"))
+    running = await store.claim_task("other", 60)
+    assert running is not None
+    write = ("things", Put("a", {"n": 1}))
+
+    by_key = await store.commit([write], lambda _: Settlement(Reservation("k", "me"), b"1"))
+    by_task = await store.commit([write], lambda _: Settlement(task=replace(running, progress=1.0), owner="me"))
+    with pytest.raises(KeyInUse):
+        await store.add_task(task("t2"), key=Reservation("k", "me"))
+    await store.release_key(Reservation("k", "me"))
+    await store.abandon_key(Reservation("k", "me"), "no")
+
+    assert (by_key, by_task) == (None, None)
+    assert await store.get("things", "a") is None
+    assert await store.head() == 0
+    assert await store.get_task("t2") is None
+    assert await store.get_task("t") == running
+    assert await store.kept("k") == Kept("d", is_running=True)
+
+
+async def test_a_settled_key_is_neither_given_up_nor_released(store: Store) -> None:
+    key = Reservation("k", "me")
+    await store.keep("k", "d", later(), owner="me", lease=60)
+    await store.commit([], lambda _: Settlement(key, b"1"))
+
+    await store.abandon_key(key, "too late")
+    await store.release_key(key)
+
+    assert await store.commit([], lambda _: Settlement(key, b"2")) is None
+    assert await store.kept("k") == Kept("d", result=b"1")
 
 
 async def test_a_released_key_is_free_again(store: Store) -> None:

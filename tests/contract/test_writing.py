@@ -10,7 +10,7 @@ from portico.catalog import Collection
 from portico.errors import AlreadyExists, InvalidParams, SiteError, UnknownItem, VersionMismatch
 from portico.items import Item
 from portico.query import EVERYTHING, condition
-from portico.store import Merge, Put, Remove, Store
+from portico.store import Committed, Merge, Put, Remove, Settlement, Store, Write
 
 
 async def test_what_was_put_is_got(store: Store) -> None:
@@ -413,3 +413,50 @@ async def test_an_item_of_many_short_texts_is_kept_and_found(store: Store) -> No
     assert item.data == {**data, "t899": "new"}
     for name, value in (("t0", "a short text, number 0"), ("t450", "a short text, number 450"), ("t899", "new")):
         assert await ids(store, {name: value}) == ["wide"]
+
+
+async def test_a_commit_to_several_collections_is_made_whole_or_not_at_all(store: Store) -> None:
+    await fill(store, {"a": {"n": 1}})
+    await store.declare(Collection("others"))
+    head = await store.head()
+    good: list[tuple[str, Write]] = [("others", Put("o", {"new": "field"})), ("things", Merge("a", {"n": 2}))]
+
+    with pytest.raises(AlreadyExists):
+        await store.commit([*good, ("things", Put("a", {}, expect=""))])
+
+    assert await store.head() == head
+    assert await store.get("others", "o") is None
+    assert (await got(store, "a")).data == {"n": 1}
+
+    committed = await store.commit([*good, ("things", Remove("a"))])
+
+    assert committed is not None
+    assert [item.data for item in committed.items] == [{"new": "field"}, {"n": 2}, {"n": 2}]
+    assert [change.kind for change in committed.changes] == ["create", "update", "delete"]
+    assert [change.seq for change in await store.changes(head)] == [change.seq for change in committed.changes]
+
+
+async def test_a_commit_tells_of_every_write_what_it_leaves_also_if_nothing_changed(store: Store) -> None:
+    (first,) = await fill(store, {"a": {"n": 1}})
+
+    committed = await store.commit([("things", Merge("a", {"n": 1}))])
+
+    assert committed == Committed([], [first.item])
+
+
+async def test_what_cannot_be_settled_is_not_written(store: Store) -> None:
+    await fill(store, {"a": {"n": 1}})
+
+    def refuse(_: object) -> Settlement:
+        raise InvalidParams("no")
+
+    with pytest.raises(InvalidParams):
+        await store.commit([("things", Put("a", {"n": 2}))], refuse)
+
+    assert (await got(store, "a")).data == {"n": 1}
+
+
+async def got(store: Store, id: str) -> Item:
+    item = await store.get("things", id)
+    assert item is not None
+    return item

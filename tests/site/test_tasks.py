@@ -448,7 +448,7 @@ async def test_an_end_that_is_stored_without_an_answer_is_told_once(replica: Rep
     told: list[Task] = []
     async with replica() as here:
         here.call.site.tasks.on_end(told.append)
-        here.store.loses = "update_task"
+        here.store.loses = "commit"
         task = await here.call.task("quick")
         await until(partial(asyncio.sleep, 0, told), bool)
         ended = await here.call.finished(task.id)
@@ -558,17 +558,6 @@ async def test_a_failure_releases_its_key(inn: Parts) -> None:
         await inn.site.call(call, OPERATOR)
 
     assert await inn.site.call(call, OPERATOR) == Outcome("quick", "quick 2")
-
-
-async def test_a_cancelled_call_releases_its_key(inn: Parts) -> None:
-    running = asyncio.create_task(inn.site.call(Call("held", key="k"), OPERATOR))
-    await module(inn).started.wait()
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    module(inn).gate.set()
-
-    assert (await inn.site.call(Call("held", key="k"), OPERATOR)).repeated is False
 
 
 async def test_a_key_of_a_task_stands_for_the_task(inn: Parts) -> None:

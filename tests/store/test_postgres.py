@@ -177,6 +177,8 @@ async def test_a_store_of_an_older_portico_is_brought_up_to_date_with_its_tasks(
     await session.execute(f"ALTER TABLE {schema_of(url)}.tasks DROP COLUMN rank")
     await session.execute(f"DROP TABLE {schema_of(url)}.cases, {schema_of(url)}.trail")
     await session.execute(f"DROP FUNCTION {schema_of(url)}.refuse_change")
+    await session.execute(f"DROP TABLE {schema_of(url)}.commits")
+    await session.execute(f"ALTER TABLE {schema_of(url)}.kept DROP COLUMN owner, DROP COLUMN lease, DROP COLUMN reason")
     await session.execute(f"UPDATE {schema_of(url)}.meta SET version = 1")
 
     newer = await opening(url)

@@ -3,9 +3,9 @@
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -14,6 +14,7 @@ from portico.catalog import Collection
 from portico.errors import ConfigError, TimedOut, Unavailable
 from portico.query import Condition, Query
 from portico.store import Put, open_store
+from portico.store.planning import Plan, plan_writes
 
 
 @pytest.mark.parametrize("url", ["", "site.db", "sqlite://site.db", "sqlite:///", "mysql:///x", "file:///x"])
@@ -154,34 +155,29 @@ async def test_a_store_that_lacks_a_table_is_out_of_order_and_does_not_say_which
     await store.close()
 
 
-class Halting(list[Put]):
-    """Writes that wait, once the store has begun to carry them out."""
+async def test_a_write_that_fails_when_nobody_waits_for_it_leaves_no_fields_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
 
-    def __init__(self, writes: list[Put]) -> None:
-        super().__init__(writes)
-        self.begun, self.go_on = threading.Event(), threading.Event()
+    def plan_when_let_go(*args: Any) -> Plan:
+        begun.set()
+        go_on.wait(20)
+        return plan_writes(*args)
 
-    def __iter__(self) -> Iterator[Put]:
-        if threading.current_thread() is not threading.main_thread():
-            self.begun.set()
-            self.go_on.wait(20)
-        return super().__iter__()
-
-
-async def test_a_write_that_fails_when_nobody_waits_for_it_leaves_no_fields_behind(tmp_path: Path) -> None:
+    monkeypatch.setattr("portico.store.sqlite.plan_writes", plan_when_let_go)
     here, there = [await open_store(f"sqlite:///{tmp_path}/site.db") for _ in range(2)]
     await here.declare(Collection("things"))
     with closing(apsw.Connection(str(tmp_path / "site.db"))) as other:
         other.execute(
             "CREATE TRIGGER no BEFORE INSERT ON changes WHEN NEW.id = 'bad' BEGIN SELECT RAISE(ABORT, ''); END"
         )
-    writes = Halting([Put("bad", {"height": 1})])
 
-    writing = asyncio.create_task(here.write("things", writes))
-    assert await asyncio.to_thread(writes.begun.wait, 20)
+    writing = asyncio.create_task(here.write("things", [Put("bad", {"height": 1})]))
+    assert await asyncio.to_thread(begun.wait, 20)
     writing.cancel()
     await asyncio.wait([writing])
-    writes.go_on.set()
+    go_on.set()
     await here.save_blob("after it", b"")
 
     await there.write("things", [Put("good", {"width": 1})])

@@ -310,6 +310,12 @@ def _named_failures(url: str) -> Generator[None]:
         raise SourceError(f"{url} cannot be read: {problem or type(problem).__name__}", url=url) from problem
 
 
+def may_have_arrived(error: SourceError) -> bool:
+    """Whether a request that failed with this error may have reached its server."""
+    unsent = (httpcore.ConnectError, httpcore.ConnectTimeout, httpcore.PoolTimeout, httpcore.UnsupportedProtocol)
+    return isinstance(error.__cause__, _FAILURES) and not isinstance(error.__cause__, unsent)
+
+
 def _decoded(chunks: Iterator[bytes], encoding: str, url: str) -> Iterator[bytes]:
     if encoding.lower() in ("", "identity"):
         yield from chunks

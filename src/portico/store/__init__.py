@@ -4,7 +4,7 @@
 """
 
 import hashlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
@@ -77,11 +77,42 @@ class VectorRow:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What an idempotency key stands for: a task, or a finished result, or (neither) a call under way."""
+    """What an idempotency key stands for: a task, a finished result, or (neither) a call without a recorded outcome."""
 
     digest: str
     task: str = ""
     result: bytes = b""
+    is_running: bool = False  # the lease of the call's owner has not run out
+    reason: str = ""  # why the outcome is not known, if the owner of the call has recorded it
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """An idempotency key as one call holds it. Only its owner can settle, renew or give it up."""
+
+    scope: str
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What is recorded in the transaction of an operation's writes, provided that its owner still holds it."""
+
+    key: Reservation | None = None
+    result: bytes = b""  # what the key stands for from now on
+    task: Task | None = None
+    owner: str = ""  # of the task
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a transaction did: its changes, and for every write the item as it is now, or as it was when removed."""
+
+    changes: list[Change]
+    items: list[Item]
+
+
+Settle: TypeAlias = Callable[[Sequence[Item]], Settlement]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +235,15 @@ class Store(Protocol):
         """All or nothing. Writes that change nothing give no Change."""
         ...
 
+    async def commit(self, writes: Sequence[tuple[str, Write]], settle: Settle | None = None) -> Committed | None:
+        """Make writes to any collections and record their settlement, all or nothing.
+
+        `settle` gets the items as the writes leave them. It is called in the transaction, in any thread, and again if
+        the transaction is repeated. None if the key or the task of the settlement is no longer its owner's.
+        OutcomeUnknown if the store cannot say whether it has committed.
+        """
+        ...
+
     async def begin_load(self, source: str) -> Load: ...
 
     async def load(self, load: Load, collection: str, puts: Sequence[Put]) -> Written: ...
@@ -252,8 +292,11 @@ class Store(Protocol):
 
     # Tasks and idempotency
 
-    async def add_task(self, task: Task, limit: int | None = None) -> bool:
-        """Keep a new task; False if its caller already has as many under way as the limit says."""
+    async def add_task(self, task: Task, limit: int | None = None, key: Reservation | None = None) -> bool:
+        """Keep a new task; False if its caller already has as many under way as the limit says.
+
+        A key stands for the task from then on. KeyInUse if it is no longer its owner's.
+        """
         ...
 
     async def get_task(self, id: str) -> Task | None: ...
@@ -293,8 +336,22 @@ class Store(Protocol):
         """
         ...
 
-    async def keep(self, scope: str, digest: str, expires: datetime) -> Kept | None:
-        """Reserve an idempotency key. None: it was free and is now ours; else what it already stands for."""
+    async def keep(
+        self, scope: str, digest: str, expires: datetime, *, owner: str = "", lease: float = 0.0, takeover: bool = False
+    ) -> Kept | None:
+        """Reserve an idempotency key. None: it was free and is now ours; else what it already stands for.
+
+        The call counts as running until the lease runs out. With `takeover`, a key of the same digest without an
+        outcome, whose lease has run out, is free.
+        """
+        ...
+
+    async def renew_key(self, key: Reservation, lease: float) -> bool:
+        """Prolong the lease of a key without an outcome; False if it is no longer its owner's."""
+        ...
+
+    async def abandon_key(self, key: Reservation, reason: str) -> None:
+        """Record why the outcome of a key's call is not known, and end its lease. A settled key stays as it is."""
         ...
 
     async def kept(self, scope: str) -> Kept | None:
@@ -305,9 +362,11 @@ class Store(Protocol):
         """Keep a result under a key, in place of whatever is there."""
         ...
 
-    async def settle(self, scope: str, kept: Kept) -> None: ...
-
     async def release(self, scope: str) -> None: ...
+
+    async def release_key(self, key: Reservation) -> None:
+        """Make a key free again, unless it is settled or no longer its owner's."""
+        ...
 
     # What replicas share
 

@@ -9,12 +9,13 @@ import msgspec
 
 from portico.calls import Call, Caller, Priority, Task, TaskState, Warrant
 from portico.catalog import Danger, Trust
-from portico.errors import Conflict
+from portico.errors import Conflict, KeyInUse
 from portico.identity import Key
 from portico.store import Line, link
 
 PATIENT_MICROS = 60_000_000  # that a task waits until it counts as one of high priority
 TASK_COLUMNS = "id, caller, meter, state, rank, created, task"
+KEPT_COLUMNS = "scope, digest, task, result, expires, owner, lease, reason"
 CASE_COLUMNS = "kind, id, data, version, expires"
 LINE_COLUMNS = "seq, at, event, body, before, digest"
 
@@ -76,6 +77,10 @@ def renewed(task: Task, call: Call, at: datetime) -> Task:
     )
 
 
+def key_in_use() -> KeyInUse:
+    return KeyInUse("Another call has taken over this idempotency key", hint="Repeat the call to get its result.")
+
+
 def encode_key(key: Key) -> str:
     return msgspec.json.encode(key, order="deterministic").decode()
 
@@ -99,6 +104,10 @@ def decode_key(raw: str, revoked: int | None) -> Key:
 def superseded(key: Key, until: datetime) -> Key | None:
     """The same once another has taken its place; None if one has already, or it was revoked."""
     return None if key.revoked or key.until else replace(key, until=until)
+
+
+class LeaseLost(Exception):
+    """A key or a task is no longer its owner's, so that nothing of the transaction is kept."""
 
 
 class Overtaken(Exception):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import cast
 
 from portico.catalog import Collection
 from portico.errors import AlreadyExists, InvalidParams, UnknownItem, VersionMismatch
@@ -21,6 +22,7 @@ class Plan:
     after: dict[str, Row | None] = field(default_factory=dict[str, Row | None])
     changes: list[Change] = field(default_factory=list[Change])
     raws: list[str] = field(default_factory=list[str])  # beside changes: the item's data as JSON text
+    items: list[Item] = field(default_factory=list[Item])  # for every write: the item after it, or before its removal
 
     @property
     def created(self) -> list[Row]:
@@ -78,13 +80,29 @@ def plan_writes(collection: Collection, writes: Sequence[Write], before: Mapping
         if isinstance(write, Remove):
             if old:
                 plan.remove(old)
+                plan.items.append(old.item)
             continue
         data = merge(old.item.data, write.data) if isinstance(write, Merge) and old else dict(write.data)
         put = Put(write.id, data)
         digest = _checked_digest(put)
         if old is None or old.digest != digest:
             plan.put(put, digest)
+        plan.items.append(cast("Row", plan.current(write.id)).item)
     return plan
+
+
+def by_collection(writes: Sequence[tuple[str, Write]]) -> dict[str, list[Write]]:
+    """Writes by collection. The names are in one order for all, so that no two transactions wait for each other."""
+    groups: dict[str, list[Write]] = {name: [] for name in sorted({name for name, _ in writes})}
+    for name, write in writes:
+        groups[name].append(write)
+    return groups
+
+
+def items_in_order(writes: Sequence[tuple[str, Write]], plans: Mapping[str, Plan]) -> list[Item]:
+    """The items of all plans in the order of the writes."""
+    items = {name: iter(plan.items) for name, plan in plans.items()}
+    return [next(items[name]) for name, _ in writes]
 
 
 def plan_removal(collection: Collection, before: Mapping[str, Row], at: datetime) -> Plan:

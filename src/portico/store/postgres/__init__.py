@@ -19,10 +19,20 @@ from portico.errors import SiteError, Unavailable, UnknownCollection, UnknownFie
 from portico.items import Change, Item, problem_with
 from portico.query import Aggregate, Filter, Near, Page, Query, checked, make_cursor, project
 from portico.rows import finish_rows
-from portico.store import Load, Put, Record, VectorRow, Write, Written
-from portico.store.ledger import micros
+from portico.store import Committed, Load, Put, Record, Settle, VectorRow, Write, Written
+from portico.store.ledger import LeaseLost, micros
 from portico.store.nearest import nearest, page_of_nearest, part_shown
-from portico.store.planning import Plan, by_source, check_ids, plan_load, plan_removal, plan_restoring, plan_writes
+from portico.store.planning import (
+    Plan,
+    by_collection,
+    by_source,
+    check_ids,
+    items_in_order,
+    plan_load,
+    plan_removal,
+    plan_restoring,
+    plan_writes,
+)
 from portico.store.postgres.dialect import DIALECT, plain
 from portico.store.postgres.engine import LONG_SECONDS, WRITE_SECONDS, Address, Busy, Connection, Engine
 from portico.store.postgres.ledger import POLL_SECONDS, PostgresLedger
@@ -335,26 +345,46 @@ class PostgresStore(PostgresLedger):
     # Writing
 
     async def write(self, collection: str, writes: Sequence[Write]) -> list[Change]:
-        check_ids(writes)
+        committed = await self.commit([(collection, write) for write in writes])
+        return committed.changes if committed else []
 
-        async def work(db: Connection, table: Table) -> list[Change]:
-            before = await _locked(db, table, [w.id for w in writes])
-            plan = plan_writes(table.collection, writes, before, _now())
-            return await self._carry_out(db, table, plan)
+    async def commit(self, writes: Sequence[tuple[str, Write]], settle: Settle | None = None) -> Committed | None:
+        check_ids([write for _, write in writes])
+        groups = by_collection(writes)
 
-        return await self._writing(collection, work)
+        async def work(db: Connection, tables: Mapping[str, Table]) -> Committed:
+            plans: dict[str, Plan] = {}
+            for name, group in groups.items():
+                before = await _locked(db, tables[name], [write.id for write in group])
+                plans[name] = plan_writes(tables[name].collection, group, before, _now())
+            items = items_in_order(writes, plans)
+            planned = [(tables[name], plan) for name, plan in plans.items()]
+            await self._put_items(db, planned)
+            if settle:
+                await self.record_settlement(db, settle(items))
+            return Committed(await self._append_all(db, planned), items)
+
+        try:
+            return await self._writing_all(list(groups), work)
+        except LeaseLost:
+            return None
 
     async def _writing(self, collection: str, work: Callable[[Connection, Table], Awaitable[T]]) -> T:
-        """Run work in a transaction in which the table keeps its shape; again if it needs room or met another write."""
+        return await self._writing_all([collection], lambda db, tables: work(db, tables[collection]))
+
+    async def _writing_all(
+        self, collections: Sequence[str], work: Callable[[Connection, Mapping[str, Table]], Awaitable[T]]
+    ) -> T:
+        """Run work in a transaction in which tables keep their shape; again if it needs room or met another write."""
         attempts, needs = 0, None
         for pause in _pauses(WRITE_SECONDS):
             try:
                 if needs:
-                    await self._reshape(collection, needs.met)
+                    await self._reshape(needs.name, needs.met)
                     needs = None
-                # Writers share the lock and do not wait for each other, only for a change of the shape.
-                async with self._engine.writing(shared=f"shape/{collection}") as db:
-                    return await work(db, await self._table(collection, db))
+                # Writers share the locks and do not wait for each other, only for a change of the shape.
+                async with self._engine.writing(shared=[f"shape/{name}" for name in collections]) as db:
+                    return await work(db, {name: await self._table(name, db) for name in collections})
             except Busy:
                 await asyncio.sleep(pause)
                 continue
@@ -363,21 +393,23 @@ class PostgresStore(PostgresLedger):
             except Raced:
                 await asyncio.sleep(pause)
             except SiteError as error:
-                if not await self._cleared(collection, error.__cause__):
+                if not await self._cleared(collections, error.__cause__):
                     raise
                 await asyncio.sleep(pause)
             attempts += 1
             if attempts == ATTEMPTS:
-                raise Unavailable(f"{collection} is being written by too many at once", hint="Try again.")
-        raise _being_changed(collection)
+                names = ", ".join(collections)
+                raise Unavailable(f"{names} is being written by too many at once", hint="Try again.")
+        raise _being_changed(", ".join(collections))
 
-    async def _cleared(self, collection: str, fault: BaseException | None) -> bool:
+    async def _cleared(self, collections: Sequence[str], fault: BaseException | None) -> bool:
         """Whether what was in the way of a write is so no longer."""
         match fault:
             case asyncpg.DeadlockDetectedError() | asyncpg.SerializationError():
                 return True
             case asyncpg.ProgramLimitExceededError() if "index row" in str(fault):
-                await self._drop_text_indexes(collection, fault.constraint_name)
+                for name in collections:
+                    await self._drop_text_indexes(name, fault.constraint_name)
                 return True
             case _:
                 return False
@@ -394,22 +426,34 @@ class PostgresStore(PostgresLedger):
 
     async def _carry_out(self, db: Connection, table: Table, plan: Plan, source: str | None = None) -> list[Change]:
         """Write what a plan says. Items keep their source unless a new one is given."""
-        if plan.collection is not table.collection:
-            raise NeedsRoom(plan)
-        at = micros(plan.at)
-        created, updated, removed = plan.created, plan.updated, plan.removed
-        if created and await insert(db, table, created, source or "", at) < len(created):
-            raise Raced
-        if updated:
-            await update(db, table, updated, source, at)
-        if removed:
-            await db.execute(f"DELETE FROM {table.name} WHERE id = ANY($1::text[])", removed)
-            await db.execute(
-                "DELETE FROM vectors WHERE collection = $1 AND id = ANY($2::text[])", table.number, removed
-            )
-        for known in table.vector_fields:
-            await put_field_vectors(db, table, known, [*created, *updated])
+        await self._put_items(db, [(table, plan)], source)
         return await self._append(db, table, plan)
+
+    async def _put_items(
+        self, db: Connection, planned: Sequence[tuple[Table, Plan]], source: str | None = None
+    ) -> None:
+        """Write the items of plans, then their vectors: the locks of all tables are taken in one order."""
+        for table, plan in planned:
+            if plan.collection is not table.collection:
+                raise NeedsRoom(plan)
+        for table, plan in planned:
+            at = micros(plan.at)
+            created, updated, removed = plan.created, plan.updated, plan.removed
+            if created and await insert(db, table, created, source or "", at) < len(created):
+                raise Raced
+            if updated:
+                await update(db, table, updated, source, at)
+            if removed:
+                await db.execute(f"DELETE FROM {table.name} WHERE id = ANY($1::text[])", removed)
+                await db.execute(
+                    "DELETE FROM vectors WHERE collection = $1 AND id = ANY($2::text[])", table.number, removed
+                )
+        for table, plan in planned:
+            for known in table.vector_fields:
+                await put_field_vectors(db, table, known, [*plan.created, *plan.updated])
+
+    async def _append_all(self, db: Connection, planned: Sequence[tuple[Table, Plan]]) -> list[Change]:
+        return [change for table, plan in planned for change in await self._append(db, table, plan)]
 
     async def _append(self, db: Connection, table: Table, plan: Plan) -> list[Change]:
         """Number the changes and write them into the feed, in the transaction of what they tell."""
@@ -655,12 +699,12 @@ class NeedsRoom(Exception):
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(f"{plan.collection.name} needs room")
-        self._name = plan.collection.name
+        self.name = plan.collection.name
         self._datas = [change.item.data for change in plan.changes if change.kind != "delete"]
 
     def met(self, known: Collection | None) -> Collection:
         """What is known of the collection by now, with room for what is written."""
-        wanted = known or Collection(self._name)
+        wanted = known or Collection(self.name)
         for data in self._datas:
             wanted = wanted.widened(data)
         return wanted

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import hashlib
+import secrets
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ import asyncpg
 import numpy as np
 
 from portico.config import shown_url
-from portico.errors import ConfigError, Unavailable
+from portico.errors import ConfigError, OutcomeUnknown, TimedOut, Unavailable
 from portico.store.postgres.faults import FAULTS, URL_HINT, Disconnected, explained, explained_to_operator, too_slow
 from portico.store.postgres.migrations import extension_schema, prepare
 
@@ -29,6 +31,9 @@ LONG_SECONDS = 3600.0  # for making an index or filling a column
 CLOSE_SECONDS = 3.0
 GRACE_SECONDS = 5.0  # beyond the server's own deadline, in case it cannot be reached any more
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0  # between attempts to listen again
+LOOKUP_SECONDS = 15.0  # for finding out whether a transaction was committed
+TOKEN_SECONDS = 600.0  # that the token of a transaction is kept
+SWEEP_EVERY = 500  # transactions, after which old tokens are dropped
 
 
 class Connection(Protocol):
@@ -46,7 +51,15 @@ class Connection(Protocol):
 
     def terminate(self) -> None: ...
 
-    def transaction(self, *, isolation: str = ..., readonly: bool = ...) -> AbstractAsyncContextManager[None]: ...
+    def transaction(self, *, isolation: str = ..., readonly: bool = ...) -> "Transaction": ...
+
+
+class Transaction(AbstractAsyncContextManager[None], Protocol):
+    async def start(self) -> None: ...
+
+    async def commit(self) -> None: ...
+
+    async def rollback(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +130,7 @@ class Engine:
         self.hears = False  # whether news arrive at present
         self.changes = News()
         self.tasks = News()
+        self._transactions = 0
 
     async def open(self) -> bytes:
         """Connect, bring the tables up to date, and return the store's secret."""
@@ -243,22 +257,64 @@ class Engine:
             yield connection
 
     @asynccontextmanager
-    async def writing(self, seconds: float = WRITE_SECONDS, shared: str = "") -> AsyncGenerator[Connection]:
-        """One transaction: all of it is kept, or none. It may share a lock that `holding` has to itself, or is Busy."""
-        async with self.connection() as connection, _deadline(seconds), connection.transaction():
-            lock = "pg_try_advisory_xact_lock_shared(hashtextextended($2, 0))" if shared else "$2::text = ''"
-            free = await connection.fetchval(
-                f"SELECT {lock} FROM set_config('statement_timeout', $1, true)",
-                str(int(seconds * 1000)),
-                self.lock_name(shared) if shared else "",
-            )
-            if not free:
-                raise Busy
-            yield connection
+    async def writing(self, seconds: float = WRITE_SECONDS, shared: Sequence[str] = ()) -> AsyncGenerator[Connection]:
+        """One transaction: all of it is kept, or none. It may share locks that `holding` has to itself, or is Busy.
+
+        A COMMIT that is not answered is looked up: a transaction that was committed ends well, one that was not raises
+        Disconnected or TimedOut, and OutcomeUnknown is raised when the database cannot be asked.
+        """
+        token = _new_token()
+        is_committing = False
+        try:
+            async with self.connection() as connection, _deadline(seconds):
+                transaction = connection.transaction()
+                await transaction.start()
+                try:
+                    is_free = await connection.fetchval(
+                        _BEGIN, str(int(seconds * 1000)), [self.lock_name(name) for name in shared], token
+                    )
+                    if not is_free:
+                        raise Busy
+                    yield connection
+                except BaseException:
+                    with contextlib.suppress(*FAULTS):
+                        await transaction.rollback()
+                    raise
+                is_committing = True
+                await transaction.commit()
+        except (Disconnected, TimedOut) as error:
+            if not is_committing or not await self._is_committed(token, error):
+                raise
+        await self._sweep_tokens()
+
+    async def _is_committed(self, token: str, fault: Unavailable) -> bool:
+        """Whether the transaction of this token was committed, once it has ended; OutcomeUnknown if nobody can say."""
+        deadline, pause = time.monotonic() + LOOKUP_SECONDS, 0.05
+        while True:
+            try:
+                # A second row with the token waits until the transaction has ended, and keeps it from ever committing.
+                row = await self.change(_LOOK_UP, token)
+                return row is not None and row[0]
+            except Unavailable:
+                if time.monotonic() >= deadline:
+                    raise OutcomeUnknown(
+                        "The database did not say whether it has committed",
+                        state="unknown",
+                        hint="Look at what the call would have changed before you repeat it.",
+                    ) from fault
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 1.0)
+
+    async def _sweep_tokens(self) -> None:
+        self._transactions += 1
+        if self._transactions % SWEEP_EVERY == 0:
+            with contextlib.suppress(Unavailable):  # the next sweep takes them
+                await self.change("DELETE FROM commits WHERE token < $1", _new_token(time.time() - TOKEN_SECONDS))
 
     async def fetch_patiently(self, sql: str, *params: Any) -> list[Sequence[Any]]:
         """Like `fetch`, for what a process reads in bulk and no caller waits for."""
-        async with self.writing(PATIENT_SECONDS) as connection:
+        async with self.connection() as connection, _deadline(PATIENT_SECONDS), connection.transaction(readonly=True):
+            await connection.execute(f"SET LOCAL statement_timeout = {int(PATIENT_SECONDS * 1000)}")
             return await connection.fetch(sql, *params)
 
     @asynccontextmanager
@@ -349,6 +405,22 @@ class Engine:
             self.changes.tell()
         if what in {"", "tasks"}:
             self.tasks.tell()
+
+
+_BEGIN = """
+WITH recorded AS (INSERT INTO commits VALUES ($3, true))
+SELECT coalesce(
+    (SELECT bool_and(pg_try_advisory_xact_lock_shared(hashtextextended(name, 0))) FROM unnest($2::text[]) name), true)
+FROM set_config('statement_timeout', $1, true)
+"""
+_LOOK_UP = """
+INSERT INTO commits VALUES ($1, false) ON CONFLICT (token) DO UPDATE SET token = excluded.token RETURNING is_committed
+"""
+
+
+def _new_token(at: float | None = None) -> str:
+    """A name for a transaction. Later ones sort after earlier ones."""
+    return f"{int((time.time() if at is None else at) * 1e6):016x}{secrets.token_hex(8)}"
 
 
 @asynccontextmanager

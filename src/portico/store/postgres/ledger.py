@@ -10,12 +10,14 @@ from typing import Any
 
 from portico.calls import Call, Task, TaskState
 from portico.identity import Key
-from portico.store import Case, Entry, Kept, Line, Meter, Promise
+from portico.store import Case, Entry, Kept, Line, Meter, Promise, Reservation, Settlement
 from portico.store.ledger import (
     CASE_COLUMNS,
+    KEPT_COLUMNS,
     LINE_COLUMNS,
     PATIENT_MICROS,
     TASK_COLUMNS,
+    LeaseLost,
     Overtaken,
     decode_key,
     decode_task,
@@ -23,6 +25,7 @@ from portico.store.ledger import (
     encode_task,
     following,
     is_new,
+    key_in_use,
     line_row,
     micros,
     read_line,
@@ -65,7 +68,13 @@ class PostgresLedger:
 
     # Tasks
 
-    async def add_task(self, task: Task, limit: int | None = None) -> bool:
+    async def add_task(self, task: Task, limit: int | None = None, key: Reservation | None = None) -> bool:
+        try:
+            return await self._add_task(task, limit, key)
+        except LeaseLost:
+            raise key_in_use() from None
+
+    async def _add_task(self, task: Task, limit: int | None, key: Reservation | None) -> bool:
         meter = task.caller.rate_key
         async with self._engine.writing() as db:
             if limit is not None:
@@ -76,8 +85,21 @@ class PostgresLedger:
                 if waiting >= limit:
                     return False
             await db.execute(f"INSERT INTO tasks ({TASK_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7)", *task_row(task))
+            if key:
+                await _settle_key(db, key, task=task.id)
             await self._tell(db)
         return True
+
+    async def record_settlement(self, db: Connection, settlement: Settlement) -> None:
+        """Settle a key and store a task, in a transaction; LeaseLost if another owner has taken over."""
+        if settlement.key:
+            await _settle_key(db, settlement.key, result=settlement.result)
+        task = settlement.task
+        if task:
+            if not await db.fetchval(_UPDATE_TASK, *_task_update(task, settlement.owner)):
+                raise LeaseLost
+            if task.state != TaskState.RUNNING:
+                await self._tell(db)
 
     async def _tell(self, db: Connection) -> None:
         await db.execute("SELECT pg_notify($1, 'tasks')", self._engine.channel)
@@ -134,13 +156,11 @@ class PostgresLedger:
         return _task(row)
 
     async def update_task(self, task: Task, owner: str) -> bool:
-        moved = (task.state.value, encode_task(task), task.id, owner)
-        change = (
-            "UPDATE tasks SET state = $1, task = $2 WHERE id = $3 AND owner = $4 AND state = 'running' RETURNING id"
-        )
+        values = _task_update(task, owner)
         if task.state == TaskState.RUNNING:
-            return await self._engine.change(change, *moved) is not None
-        return await self._engine.change(f"{change}, pg_notify($5, 'tasks')", *moved, self._engine.channel) is not None
+            return await self._engine.change(_UPDATE_TASK, *values) is not None
+        change = f"{_UPDATE_TASK}, pg_notify($5, 'tasks')"
+        return await self._engine.change(change, *values, self._engine.channel) is not None
 
     async def cancel_task(self, id: str) -> Task | None:
         async with self._engine.writing() as db:
@@ -178,50 +198,63 @@ class PostgresLedger:
 
     # Idempotency
 
-    async def keep(self, scope: str, digest: str, expires: datetime) -> Kept | None:
+    async def keep(
+        self, scope: str, digest: str, expires: datetime, *, owner: str = "", lease: float = 0.0, takeover: bool = False
+    ) -> Kept | None:
         async with self._engine.writing() as db:
             await db.execute(
                 "DELETE FROM kept WHERE scope IN (SELECT scope FROM kept WHERE expires < clock_timestamp()"
                 " LIMIT 100 FOR UPDATE SKIP LOCKED)"
             )
             made = await db.fetchrow(
-                "INSERT INTO kept AS k VALUES ($1, $2, '', ''::bytea, $3) ON CONFLICT (scope) DO UPDATE"
-                " SET digest = excluded.digest, task = '', result = ''::bytea, expires = excluded.expires"
-                " WHERE k.expires < clock_timestamp() RETURNING scope",
-                scope,
-                digest,
-                expires,
+                f"INSERT INTO kept AS k ({KEPT_COLUMNS}) VALUES ($1, $2, '', ''::bytea, $3, $4,"
+                " clock_timestamp() + make_interval(secs => $5), '') ON CONFLICT (scope) DO UPDATE"
+                " SET digest = excluded.digest, task = '', result = ''::bytea, expires = excluded.expires,"
+                " owner = excluded.owner, lease = excluded.lease, reason = ''"
+                " WHERE k.expires < clock_timestamp() OR ($6 AND k.digest = excluded.digest AND k.task = ''"
+                " AND k.result = ''::bytea AND k.lease < clock_timestamp()) RETURNING scope",
+                *(scope, digest, expires, owner, lease, takeover),
             )
             if made:
                 return None
-            row = await db.fetchrow("SELECT digest, task, result FROM kept WHERE scope = $1", scope)
+            row = await db.fetchrow(f"{_KEPT} WHERE scope = $1", scope)
+        if row:
+            return Kept(*row)
         # It was there a moment ago: if it has gone since, whoever had it has given it up.
-        return Kept(*row) if row else await self.keep(scope, digest, expires)
+        return await self.keep(scope, digest, expires, owner=owner, lease=lease, takeover=takeover)
 
     async def kept(self, scope: str) -> Kept | None:
-        row = await self._engine.fetchrow(
-            "SELECT digest, task, result FROM kept WHERE scope = $1 AND expires >= clock_timestamp()", scope
-        )
+        row = await self._engine.fetchrow(f"{_KEPT} WHERE scope = $1 AND expires >= clock_timestamp()", scope)
         return Kept(*row) if row else None
+
+    async def renew_key(self, key: Reservation, lease: float) -> bool:
+        row = await self._engine.change(
+            f"UPDATE kept SET lease = clock_timestamp() + make_interval(secs => $3) WHERE {_HELD} RETURNING scope",
+            *(key.scope, key.owner, lease),
+        )
+        return row is not None
+
+    async def abandon_key(self, key: Reservation, reason: str) -> None:
+        await self._engine.change(
+            f"UPDATE kept SET lease = '-infinity', reason = $3 WHERE {_HELD}", key.scope, key.owner, reason
+        )
 
     async def note(self, scope: str, note: bytes, expires: datetime) -> None:
         await self._engine.change(
             "WITH old AS (DELETE FROM kept WHERE scope IN (SELECT scope FROM kept WHERE expires < clock_timestamp()"
             " AND scope <> $1 LIMIT 100 FOR UPDATE SKIP LOCKED))"
             " INSERT INTO kept VALUES ($1, '', '', $2, $3) ON CONFLICT (scope) DO UPDATE"
-            " SET digest = '', task = '', result = excluded.result, expires = excluded.expires",
+            " SET digest = '', task = '', result = excluded.result, expires = excluded.expires, owner = ''",
             scope,
             note,
             expires,
         )
 
-    async def settle(self, scope: str, kept: Kept) -> None:
-        await self._engine.change(
-            "UPDATE kept SET task = $2, result = $3 WHERE scope = $1", scope, kept.task, kept.result
-        )
-
     async def release(self, scope: str) -> None:
         await self._engine.change("DELETE FROM kept WHERE scope = $1", scope)
+
+    async def release_key(self, key: Reservation) -> None:
+        await self._engine.change(f"DELETE FROM kept WHERE {_HELD}", key.scope, key.owner)
 
     # What replicas share
 
@@ -337,9 +370,10 @@ class PostgresLedger:
         yield list(await self.keys())
         async for rows in self._pages("SELECT id, task, cancelling FROM tasks WHERE id > $1 ORDER BY id", ("",)):
             yield [decode_task(task, cancelling=cancelling) for _, task, cancelling in rows]
-        sql = "SELECT scope, digest, task, result, expires FROM kept WHERE scope > $1 AND expires > $2 ORDER BY scope"
+        sql = f"SELECT {KEPT_COLUMNS} FROM kept WHERE scope > $1 AND expires > $2 ORDER BY scope"
         async for rows in self._pages(sql, ("",), at):
-            yield [Promise(row[0], Kept(*row[1:4]), row[4]) for row in rows]
+            # A lease does not come along: no call goes on in the other store.
+            yield [Promise(row[0], Kept(*row[1:4], reason=row[7]), row[4]) for row in rows]
         sql = f"SELECT {CASE_COLUMNS} FROM cases WHERE (kind, id) > ($1, $2) AND (expires IS NULL OR expires > $3)"
         async for rows in self._pages(f"{sql} ORDER BY kind, id", ("", ""), at):
             yield [Case(*row) for row in rows]
@@ -384,11 +418,13 @@ async def _restore(db: Connection, entry: Entry) -> None:
             values = (*task_row(entry), entry.cancelling)
         case Promise():
             sql = (
-                "INSERT INTO kept VALUES ($1, $2, $3, $4, $5) ON CONFLICT (scope) DO UPDATE"
+                f"INSERT INTO kept ({KEPT_COLUMNS}) VALUES ($1, $2, $3, $4, $5, '', '-infinity', $6)"
+                " ON CONFLICT (scope) DO UPDATE"
                 " SET digest = excluded.digest, task = excluded.task, result = excluded.result,"
-                " expires = excluded.expires"
+                " expires = excluded.expires, owner = '', lease = '-infinity', reason = excluded.reason"
             )
-            values = (entry.scope, entry.kept.digest, entry.kept.task, entry.kept.result, entry.expires)
+            kept = entry.kept
+            values = (entry.scope, kept.digest, kept.task, kept.result, entry.expires, kept.reason)
         case Case():
             sql = (
                 f"INSERT INTO cases ({CASE_COLUMNS}) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (kind, id) DO UPDATE"
@@ -401,6 +437,19 @@ async def _restore(db: Connection, entry: Entry) -> None:
                 await _append(db, entry)
             return
     await db.execute(sql, *values)
+
+
+async def _settle_key(db: Connection, key: Reservation, *, task: str = "", result: bytes = b"") -> None:
+    row = await db.fetchrow(
+        f"UPDATE kept SET task = $3, result = $4 WHERE {_HELD} RETURNING scope", key.scope, key.owner, task, result
+    )
+    if row is None:
+        raise LeaseLost
+
+
+def _task_update(task: Task, owner: str) -> tuple[str, str, str, str]:
+    """The values of _UPDATE_TASK."""
+    return task.state.value, encode_task(task), task.id, owner
 
 
 async def _put_case(db: Connection, case: Case) -> None:
@@ -417,6 +466,9 @@ async def _append(db: Connection, line: Line) -> None:
     await db.execute(f"INSERT INTO trail ({LINE_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6)", *line_row(line))
 
 
+_KEPT = "SELECT digest, task, result, lease > clock_timestamp() AND task = '' AND result = ''::bytea, reason FROM kept"
+_HELD = "scope = $1 AND owner = $2 AND owner <> '' AND task = '' AND result = ''::bytea"
+_UPDATE_TASK = "UPDATE tasks SET state = $1, task = $2 WHERE id = $3 AND owner = $4 AND state = 'running' RETURNING id"
 _LASTS = "(expires IS NULL OR expires > clock_timestamp())"
 _CHANGE_CASE = f"""
 UPDATE cases SET data = $3, expires = $4, version = version + 1

@@ -99,6 +99,12 @@ MIGRATIONS = (
     CREATE TRIGGER trail_changed BEFORE UPDATE OR DELETE OR TRUNCATE ON trail
         FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
     """,
+    # Tokens of transactions, by which is found out whether one was committed whose COMMIT was not answered.
+    """
+    ALTER TABLE kept ADD COLUMN owner text NOT NULL DEFAULT '', ADD COLUMN lease timestamptz NOT NULL
+        DEFAULT '-infinity', ADD COLUMN reason text NOT NULL DEFAULT '';
+    CREATE TABLE commits (token text COLLATE "C" PRIMARY KEY, is_committed boolean NOT NULL);
+    """,
 )
 
 

@@ -16,14 +16,24 @@ from portico.catalog import Collection, Field, FieldType, check_collection_name
 from portico.items import Change, Item, problem_with
 from portico.query import Aggregate, Filter, Near, Page, Query, checked, conditions, make_cursor, project
 from portico.rows import finish_rows
-from portico.store import Load, Put, Record, VectorRow, Write, Written
-from portico.store.ledger import micros, moment
+from portico.store import Committed, Load, Put, Record, Settle, VectorRow, Write, Written
+from portico.store.ledger import LeaseLost, micros, moment
 from portico.store.nearest import nearest, page_of_nearest, part_shown
-from portico.store.planning import Plan, by_source, check_ids, plan_load, plan_removal, plan_restoring, plan_writes
+from portico.store.planning import (
+    Plan,
+    by_collection,
+    by_source,
+    check_ids,
+    items_in_order,
+    plan_load,
+    plan_removal,
+    plan_restoring,
+    plan_writes,
+)
 from portico.store.sql import MAX_GROUPS, Statement, ordering, shown_row, too_many_groups
 from portico.store.sqlite.dialect import DIALECT
 from portico.store.sqlite.engine import READERS, Database, Engine
-from portico.store.sqlite.ledger import SqliteLedger
+from portico.store.sqlite.ledger import SqliteLedger, record_settlement
 from portico.store.tables import (
     INDEXED_COLUMNS,
     INDEXED_FROM,
@@ -288,16 +298,33 @@ class SqliteStore(SqliteLedger):
     # Writing
 
     async def write(self, collection: str, writes: Sequence[Write]) -> list[Change]:
-        check_ids(writes)
+        committed = await self.commit([(collection, write) for write in writes])
+        return committed.changes if committed else []
 
-        def work(db: Database) -> list[Change]:
-            table = self._table(db, collection)
-            before = {row.item.id: row for row in _rows(db, table, [w.id for w in writes])}
-            return self._carry_out(db, table, plan_writes(table.collection, writes, before, _moment()))
+    async def commit(self, writes: Sequence[tuple[str, Write]], settle: Settle | None = None) -> Committed | None:
+        check_ids([write for _, write in writes])
+        groups = by_collection(writes)
 
-        changes = await self._write(work)
-        self._announce(changes)
-        return changes
+        def work(db: Database) -> tuple[Committed, bool]:
+            plans: dict[str, Plan] = {}
+            changes: list[Change] = []
+            for name, group in groups.items():
+                table = self._table(db, name)
+                before = {row.item.id: row for row in _rows(db, table, [write.id for write in group])}
+                plans[name] = plan_writes(table.collection, group, before, _moment())
+                changes += self._carry_out(db, table, plans[name])
+            items = items_in_order(writes, plans)
+            is_news = record_settlement(db, settle(items)) if settle else False
+            return Committed(changes, items), is_news
+
+        try:
+            committed, is_news = await self._write(work)
+        except LeaseLost:
+            return None
+        self._announce(committed.changes)
+        if is_news:
+            self._tell()
+        return committed
 
     def _carry_out(self, db: Database, table: Table, plan: Plan, source: str | None = None) -> list[Change]:
         """Write what a plan says. Items keep their source unless a new one is given."""

@@ -97,6 +97,11 @@ MIGRATIONS = (
     CREATE TRIGGER trail_deleted BEFORE DELETE ON trail
         BEGIN SELECT RAISE(ABORT, 'the audit trail only grows'); END;
     """,
+    """
+    ALTER TABLE kept ADD COLUMN owner TEXT NOT NULL DEFAULT '';
+    ALTER TABLE kept ADD COLUMN lease INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE kept ADD COLUMN reason TEXT NOT NULL DEFAULT '';
+    """,
 )
 
 METERS = (

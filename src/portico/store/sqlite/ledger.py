@@ -10,12 +10,14 @@ from typing import Any, cast
 
 from portico.calls import Call, Task, TaskState
 from portico.identity import Key
-from portico.store import Case, Entry, Kept, Line, Meter, Promise
+from portico.store import Case, Entry, Kept, Line, Meter, Promise, Reservation, Settlement
 from portico.store.ledger import (
     CASE_COLUMNS,
+    KEPT_COLUMNS,
     LINE_COLUMNS,
     PATIENT_MICROS,
     TASK_COLUMNS,
+    LeaseLost,
     Overtaken,
     decode_key,
     decode_task,
@@ -23,6 +25,7 @@ from portico.store.ledger import (
     encode_task,
     following,
     is_new,
+    key_in_use,
     line_row,
     micros,
     moment,
@@ -38,6 +41,7 @@ ENTRIES = 500  # read at a time
 NEWS_SECONDS = 0.25  # how late the news of another process may be
 MINUTE = 60.0
 LASTS = "(expires IS NULL OR expires > ?)"
+HELD = "scope = ? AND owner = ? AND owner <> '' AND task = '' AND result = x''"
 
 
 class SqliteLedger:
@@ -70,16 +74,21 @@ class SqliteLedger:
 
     # Tasks
 
-    async def add_task(self, task: Task, limit: int | None = None) -> bool:
+    async def add_task(self, task: Task, limit: int | None = None, key: Reservation | None = None) -> bool:
         meter = task.caller.rate_key
 
         def work(db: Database) -> bool:
             if limit is not None and _under_way(db, meter) >= limit:
                 return False
             db.execute(f"INSERT INTO tasks ({TASK_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", task_row(task))
+            if key:
+                _settle_key(db, key, task=task.id)
             return True
 
-        added = await self._engine.write(work)
+        try:
+            added = await self._engine.write(work)
+        except LeaseLost:
+            raise key_in_use() from None
         if added:
             self._tell()
         return added
@@ -143,14 +152,7 @@ class SqliteLedger:
         return await self._engine.write(work)
 
     async def update_task(self, task: Task, owner: str) -> bool:
-        def work(db: Database) -> bool:
-            db.execute(
-                "UPDATE tasks SET state = ?, task = ? WHERE id = ? AND owner = ? AND state = 'running'",
-                (task.state, encode_task(task), task.id, owner),
-            )
-            return db.changes() > 0
-
-        updated = await self._engine.write(work)
+        updated = await self._engine.write(lambda db: _update_task(db, task, owner))
         if updated and task.state != TaskState.RUNNING:
             self._tell()
         return updated
@@ -197,41 +199,56 @@ class SqliteLedger:
 
     # Idempotency
 
-    async def keep(self, scope: str, digest: str, expires: datetime) -> Kept | None:
+    async def keep(
+        self, scope: str, digest: str, expires: datetime, *, owner: str = "", lease: float = 0.0, takeover: bool = False
+    ) -> Kept | None:
         def work(db: Database) -> Kept | None:
-            db.execute("DELETE FROM kept WHERE expires < ?", (_now(),))
-            row = db.execute("SELECT digest, task, result FROM kept WHERE scope = ?", (scope,)).fetchone()
-            if row:
-                return Kept(*row)
-            db.execute("INSERT INTO kept VALUES (?, ?, '', x'', ?)", (scope, digest, micros(expires)))
+            now = _now()
+            db.execute("DELETE FROM kept WHERE expires < ?", (now,))
+            kept = _kept(db, scope, now)
+            is_free = takeover and kept and kept.digest == digest and not (kept.task or kept.result or kept.is_running)
+            if kept and not is_free:
+                return kept
+            db.execute(
+                f"INSERT OR REPLACE INTO kept ({KEPT_COLUMNS}) VALUES (?, ?, '', x'', ?, ?, ?, '')",
+                (scope, digest, micros(expires), owner, now + int(lease * 1e6)),
+            )
             return None
 
         return await self._engine.write(work)
 
     async def kept(self, scope: str) -> Kept | None:
-        def work(db: Database) -> Kept | None:
-            wanted = "SELECT digest, task, result FROM kept WHERE scope = ? AND expires >= ?"
-            row = db.execute(wanted, (scope, _now())).fetchone()
-            return Kept(*row) if row else None
+        return await self._engine.read(lambda db: _kept(db, scope, _now()))
 
-        return await self._engine.read(work)
+    async def renew_key(self, key: Reservation, lease: float) -> bool:
+        def work(db: Database) -> bool:
+            db.execute(f"UPDATE kept SET lease = ? WHERE {HELD}", (_now() + int(lease * 1e6), key.scope, key.owner))
+            return db.changes() > 0
+
+        return await self._engine.write(work)
+
+    async def abandon_key(self, key: Reservation, reason: str) -> None:
+        def work(db: Database) -> None:
+            db.execute(f"UPDATE kept SET lease = 0, reason = ? WHERE {HELD}", (reason, key.scope, key.owner))
+
+        await self._engine.write(work)
 
     async def note(self, scope: str, note: bytes, expires: datetime) -> None:
         def work(db: Database) -> None:
             db.execute("DELETE FROM kept WHERE expires < ?", (_now(),))
-            db.execute("INSERT OR REPLACE INTO kept VALUES (?, '', '', ?, ?)", (scope, note, micros(expires)))
-
-        await self._engine.write(work)
-
-    async def settle(self, scope: str, kept: Kept) -> None:
-        def work(db: Database) -> None:
-            db.execute("UPDATE kept SET task = ?, result = ? WHERE scope = ?", (kept.task, kept.result, scope))
+            _put_kept(db, Promise(scope, Kept("", result=note), expires))
 
         await self._engine.write(work)
 
     async def release(self, scope: str) -> None:
         def work(db: Database) -> None:
             db.execute("DELETE FROM kept WHERE scope = ?", (scope,))
+
+        await self._engine.write(work)
+
+    async def release_key(self, key: Reservation) -> None:
+        def work(db: Database) -> None:
+            db.execute(f"DELETE FROM kept WHERE {HELD}", (key.scope, key.owner))
 
         await self._engine.write(work)
 
@@ -361,9 +378,10 @@ class SqliteLedger:
         yield list(await self.keys())
         async for rows in self._pages("SELECT id, task, cancelling FROM tasks WHERE id > ? ORDER BY id", ("",)):
             yield [decode_task(task, cancelling=bool(cancelling)) for _, task, cancelling in rows]
-        sql = "SELECT scope, digest, task, result, expires FROM kept WHERE scope > ? AND expires > ? ORDER BY scope"
+        sql = f"SELECT {KEPT_COLUMNS} FROM kept WHERE scope > ? AND expires > ? ORDER BY scope"
         async for rows in self._pages(sql, ("",), micros(at)):
-            yield [Promise(row[0], Kept(*row[1:4]), moment(row[4])) for row in rows]
+            # A lease does not come along: no call goes on in the other store.
+            yield [Promise(row[0], Kept(*row[1:4], reason=row[7]), moment(row[4])) for row in rows]
         sql = f"SELECT {CASE_COLUMNS} FROM cases WHERE (kind, id) > (?, ?) AND {LASTS} ORDER BY kind, id"
         async for rows in self._pages(sql, ("", ""), micros(at)):
             yield [_case(row) for row in rows]
@@ -412,11 +430,7 @@ def _restore(db: Database, entry: Entry) -> None:
                 (*task_row(entry), entry.cancelling),
             )
         case Promise():
-            kept = entry.kept
-            db.execute(
-                "INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?, ?)",
-                (entry.scope, kept.digest, kept.task, kept.result, micros(entry.expires)),
-            )
+            _put_kept(db, entry)
         case Case():
             db.execute(
                 f"INSERT OR REPLACE INTO cases ({CASE_COLUMNS}) VALUES (?, ?, ?, ?, ?)",
@@ -426,6 +440,46 @@ def _restore(db: Database, entry: Entry) -> None:
             near = db.execute("SELECT seq, digest FROM trail WHERE seq IN (?1, ?1 - 1)", (entry.seq,))
             if is_new(entry, dict(near.fetchall())):
                 _append(db, entry)
+
+
+def record_settlement(db: Database, settlement: Settlement) -> bool:
+    """Settle a key and store a task; LeaseLost if another owner has taken over. Return whether a task has ended."""
+    if settlement.key:
+        _settle_key(db, settlement.key, result=settlement.result)
+    if settlement.task and not _update_task(db, settlement.task, settlement.owner):
+        raise LeaseLost
+    return settlement.task is not None and settlement.task.state != TaskState.RUNNING
+
+
+def _settle_key(db: Database, key: Reservation, *, task: str = "", result: bytes = b"") -> None:
+    db.execute(f"UPDATE kept SET task = ?, result = ? WHERE {HELD}", (task, result, key.scope, key.owner))
+    if not db.changes():
+        raise LeaseLost
+
+
+def _put_kept(db: Database, promise: Promise) -> None:
+    kept = promise.kept
+    db.execute(
+        f"INSERT OR REPLACE INTO kept ({KEPT_COLUMNS}) VALUES (?, ?, ?, ?, ?, '', 0, ?)",
+        (promise.scope, kept.digest, kept.task, kept.result, micros(promise.expires), kept.reason),
+    )
+
+
+def _kept(db: Database, scope: str, now: int) -> Kept | None:
+    row = db.execute(
+        "SELECT digest, task, result, lease > ?1 AND task = '' AND result = x'', reason FROM kept"
+        " WHERE scope = ?2 AND expires >= ?1",
+        (now, scope),
+    ).fetchone()
+    return Kept(*row[:3], is_running=bool(row[3]), reason=row[4]) if row else None
+
+
+def _update_task(db: Database, task: Task, owner: str) -> bool:
+    db.execute(
+        "UPDATE tasks SET state = ?, task = ? WHERE id = ? AND owner = ? AND state = 'running'",
+        (task.state, encode_task(task), task.id, owner),
+    )
+    return db.changes() > 0
 
 
 def _put_case(db: Database, case: Case) -> None:
