@@ -53,7 +53,7 @@ from portico.query import (
 )
 from portico.safety.gate import Permit
 from portico.search import Finder
-from portico.store import Committed, Merge, Put, Remove, Write
+from portico.store import Committed, Merge, Put, Remove, Settlement, Write
 from portico.tasks import Completed, Handle
 from portico.unit_of_work import UnitOfWork
 
@@ -75,7 +75,8 @@ class Context:
     handle: Handle | None = None
     seen: int = 0  # the newest change the caller knows of; searches find everything up to it
     session: str = ""  # of the caller, if it has one
-    commits: int = 0  # before the operation has ended
+    interim: Settlement = field(default_factory=Settlement)  # recorded with what is committed before the end
+    commits: int = 0  # before the end
     unit: UnitOfWork = field(init=False)
 
     def __post_init__(self) -> None:
@@ -113,10 +114,13 @@ class Context:
             return
         self.unit.clear()
         self.commits += 1
-        commit = self.handle.save(0.0, None, None, writes) if self.handle else self.finder.store.commit(writes)
+        if self.handle:
+            commit = self.handle.save(0.0, None, None, writes)
+        else:
+            commit = self.finder.store.commit(writes, lambda _: self.interim)
         committed = await uninterrupted(commit)
         if committed is None:
-            raise Interrupted("Another process has taken over this task", hint="Nothing of this attempt is kept.")
+            raise Interrupted("Another process has taken over this call", hint="Repeat the call to get its result.")
         self.acknowledge(committed)
 
     def acknowledge(self, committed: Committed) -> None:

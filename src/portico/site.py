@@ -60,6 +60,7 @@ from portico.workflows import RUN, Ran, Workflow, Workflows
 
 KEY_HOURS = 24
 STOPPED = "the process that ran it stopped"
+PARTLY_DONE = "it had committed a part of its writes when it ended"
 NOTES_PER_MINUTE = 120  # that one caller may have put away
 RESERVED = LOOP | {"ask", "get_task", "cancel_task", "list_memories", "forget_memories", RUN}
 WATCH_SECONDS = 15.0
@@ -98,7 +99,7 @@ class Attempt:
         if not self.has_begun or operation.idempotent:
             return ""
         if self.context.commits:
-            return "it failed after it had committed a part of its writes"
+            return PARTLY_DONE
         if operation.is_repeatable:
             return ""
         match error:
@@ -538,6 +539,7 @@ class Site:
         )
         if kept is not None:
             return await self._repeated(kept, digest, call, permit.caller)
+        context.interim = Settlement(key, reason="" if operation.idempotent else PARTLY_DONE)
         attempt = Attempt(call, context, key)
         renewing = asyncio.create_task(self._renew(key))
         try:

@@ -99,7 +99,8 @@ class Settlement:
     """What is recorded in the transaction of an operation's writes, provided that its owner still holds it."""
 
     key: Reservation | None = None
-    result: bytes = b""  # what the key stands for from now on
+    result: bytes = b""  # what the key stands for from now on; empty while its call goes on
+    reason: str = ""  # why the outcome of the call is not known if no result is recorded later
     task: Task | None = None
     owner: str = ""  # of the task
 
@@ -342,7 +343,7 @@ class Store(Protocol):
         """Reserve an idempotency key. None: it was free and is now ours; else what it already stands for.
 
         The call counts as running until the lease runs out. With `takeover`, a key of the same digest without an
-        outcome, whose lease has run out, is free.
+        outcome and without a reason for that, whose lease has run out, is free.
         """
         ...
 

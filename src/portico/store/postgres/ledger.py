@@ -93,7 +93,7 @@ class PostgresLedger:
     async def record_settlement(self, db: Connection, settlement: Settlement) -> None:
         """Settle a key and store a task, in a transaction; LeaseLost if another owner has taken over."""
         if settlement.key:
-            await _settle_key(db, settlement.key, result=settlement.result)
+            await _settle_key(db, settlement.key, result=settlement.result, reason=settlement.reason)
         task = settlement.task
         if task:
             if not await db.fetchval(_UPDATE_TASK, *_task_update(task, settlement.owner)):
@@ -212,7 +212,7 @@ class PostgresLedger:
                 " SET digest = excluded.digest, task = '', result = ''::bytea, expires = excluded.expires,"
                 " owner = excluded.owner, lease = excluded.lease, reason = ''"
                 " WHERE k.expires < clock_timestamp() OR ($6 AND k.digest = excluded.digest AND k.task = ''"
-                " AND k.result = ''::bytea AND k.lease < clock_timestamp()) RETURNING scope",
+                " AND k.result = ''::bytea AND k.reason = '' AND k.lease < clock_timestamp()) RETURNING scope",
                 *(scope, digest, expires, owner, lease, takeover),
             )
             if made:
@@ -439,9 +439,12 @@ async def _restore(db: Connection, entry: Entry) -> None:
     await db.execute(sql, *values)
 
 
-async def _settle_key(db: Connection, key: Reservation, *, task: str = "", result: bytes = b"") -> None:
+async def _settle_key(
+    db: Connection, key: Reservation, *, task: str = "", result: bytes = b"", reason: str = ""
+) -> None:
     row = await db.fetchrow(
-        f"UPDATE kept SET task = $3, result = $4 WHERE {_HELD} RETURNING scope", key.scope, key.owner, task, result
+        f"UPDATE kept SET task = $3, result = $4, reason = $5 WHERE {_HELD} RETURNING scope",
+        *(key.scope, key.owner, task, result, reason),
     )
     if row is None:
         raise LeaseLost

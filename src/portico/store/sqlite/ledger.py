@@ -206,8 +206,7 @@ class SqliteLedger:
             now = _now()
             db.execute("DELETE FROM kept WHERE expires < ?", (now,))
             kept = _kept(db, scope, now)
-            is_free = takeover and kept and kept.digest == digest and not (kept.task or kept.result or kept.is_running)
-            if kept and not is_free:
+            if kept and not (takeover and kept == Kept(digest)):
                 return kept
             db.execute(
                 f"INSERT OR REPLACE INTO kept ({KEPT_COLUMNS}) VALUES (?, ?, '', x'', ?, ?, ?, '')",
@@ -445,14 +444,16 @@ def _restore(db: Database, entry: Entry) -> None:
 def record_settlement(db: Database, settlement: Settlement) -> bool:
     """Settle a key and store a task; LeaseLost if another owner has taken over. Return whether a task has ended."""
     if settlement.key:
-        _settle_key(db, settlement.key, result=settlement.result)
+        _settle_key(db, settlement.key, result=settlement.result, reason=settlement.reason)
     if settlement.task and not _update_task(db, settlement.task, settlement.owner):
         raise LeaseLost
     return settlement.task is not None and settlement.task.state != TaskState.RUNNING
 
 
-def _settle_key(db: Database, key: Reservation, *, task: str = "", result: bytes = b"") -> None:
-    db.execute(f"UPDATE kept SET task = ?, result = ? WHERE {HELD}", (task, result, key.scope, key.owner))
+def _settle_key(db: Database, key: Reservation, *, task: str = "", result: bytes = b"", reason: str = "") -> None:
+    db.execute(
+        f"UPDATE kept SET task = ?, result = ?, reason = ? WHERE {HELD}", (task, result, reason, key.scope, key.owner)
+    )
     if not db.changes():
         raise LeaseLost
 
