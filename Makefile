@@ -12,7 +12,7 @@ COMPILED := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX='$(CURDIR)/$(VENV)/pyca
 # Tests also wait: for processes, for a browser.
 JOBS ?= $(shell $(BIN)/python -c 'import os; print(min(max(os.cpu_count() or 2, 2) + 1, 4))')
 
-.PHONY: demo test check clean constraints
+.PHONY: demo test check chaos clean constraints
 
 demo: $(VENV)/.portico
 	@$(BIN)/portico demo --port $(PORT) --nwp-port $(NWP_PORT)
@@ -26,6 +26,12 @@ check: $(VENV)/.tests
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/pyright
+
+# The fault loop of tests/faults, in its long form: KILLS in all, on both stores.
+KILLS ?= 300
+SEED ?= 1
+chaos: $(VENV)/.tests
+	@$(COMPILED) $(BIN)/python -m tests.faults.chaos --kills $(KILLS) --seed $(SEED)
 
 $(UV):
 	@echo "Creating the environment in $(VENV)"

@@ -11,7 +11,8 @@ import asyncio
 import inspect
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -77,22 +78,25 @@ class Context:
     session: str = ""  # of the caller, if it has one
     interim: Settlement = field(default_factory=Settlement)  # recorded with what is committed before the end
     commits: int = 0  # before the end
+    is_cut_off: bool = False  # the store did not answer
     unit: UnitOfWork = field(init=False)
 
     def __post_init__(self) -> None:
         self.unit = UnitOfWork(self.finder.store)
 
     async def get(self, collection: str, id: str) -> Item:
-        item = await self.unit.get(collection, id)
+        with self._watching():
+            item = await self.unit.get(collection, id)
         if item is None:
             raise UnknownItem(f"{collection} has no item {id!r}", collection=collection, id=id)
         return item
 
     async def find(self, query: Query) -> Page:
         check_text(query.text, self.limits)
-        if self.unit.is_touched(query.collection):
-            return await self.unit.find(query)
-        return await self.finder.find(query, self.seen)
+        with self._watching():
+            if self.unit.is_touched(query.collection):
+                return await self.unit.find(query)
+            return await self.finder.find(query, self.seen)
 
     async def put(self, collection: str, id: str, data: Mapping[str, Any], expect: str | None = None) -> Item:
         return await self.write(collection, Put(id, data, expect))
@@ -105,7 +109,16 @@ class Context:
 
     async def write(self, collection: str, write: Write) -> Item:
         """Add one write; return the item as it will be, or as it was before its removal."""
-        return await self.unit.write(collection, write)
+        with self._watching():
+            return await self.unit.write(collection, write)
+
+    @contextmanager
+    def _watching(self) -> Generator[None]:
+        try:
+            yield
+        except Unavailable:
+            self.is_cut_off = True
+            raise
 
     async def commit(self) -> None:
         """Commit what was written so far. What follows is committed on its own."""

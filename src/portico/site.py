@@ -109,8 +109,10 @@ class Attempt:
                 return "the call was broken off"
             case OutcomeUnknown():
                 return error.message
-            case Unavailable() if self.has_ended:
+            case _ if self.has_ended:
                 return "its writes could not be committed"
+            case Unavailable() if self.context.is_cut_off:
+                return "the store did not answer while it ran"
             case _:
                 return ""
 
@@ -535,7 +537,8 @@ class Site:
             datetime.now(UTC) + timedelta(hours=KEY_HOURS),
             owner=key.owner,
             lease=LEASE_SECONDS,
-            takeover=operation.is_repeatable,
+            # A task begins with its key's settlement: without one, nothing has been done.
+            reason="" if operation.is_repeatable or _is_task(call, operation) else STOPPED,
         )
         if kept is not None:
             return await self._repeated(kept, digest, call, permit.caller)
@@ -594,7 +597,7 @@ class Site:
     async def _begin(self, permit: Permit, operation: Operation, given: Any, attempt: "Attempt") -> Outcome | Task:
         call = attempt.call
         cleared = await self.gate.clear(permit)
-        if call.run == "later" or (call.run == "auto" and operation.long):
+        if _is_task(call, operation):
             step = cleared.taken.name if cleared.taken else ""
             return await self.tasks.start(cleared, replace(call, step=step), operation, attempt.key)
         try:
@@ -669,6 +672,10 @@ class Site:
         operation = cast("Operation", permit.operation)
         call = cast("Call", permit.request)
         return await run(permit, checked_params(operation, call.params), self._context(permit, handle), self._observe)
+
+
+def _is_task(call: Call, operation: Operation) -> bool:
+    return call.run == "later" or (call.run == "auto" and operation.long)
 
 
 def _unseen(_: Challenged, __: Code) -> None:

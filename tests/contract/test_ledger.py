@@ -479,19 +479,22 @@ async def test_a_call_counts_as_running_until_its_lease_runs_out_or_it_is_given_
     assert await store.kept("given up") == Kept("d", reason="it did not end in time")
 
 
-async def test_only_a_key_without_an_outcome_whose_lease_ran_out_is_taken_over(store: Store) -> None:
+async def test_only_a_key_without_an_outcome_or_a_reason_is_taken_over(store: Store) -> None:
     await store.keep("running", "d", later(), owner="me", lease=60)
     await store.keep("left", "d", later(), owner="me", lease=-1)
+    await store.keep("in doubt", "d", later(), owner="me", lease=-1, reason="it stopped")
+    await store.keep("a name", "d", later())
     await store.keep("done", "d", later(), owner="me", lease=-1)
     await store.commit([], lambda _: Settlement(Reservation("done", "me"), b"1"))
 
-    async def take_over(scope: str, digest: str = "d", *, takeover: bool = True) -> Kept | None:
-        return await store.keep(scope, digest, later(), owner="other", lease=60, takeover=takeover)
+    async def take_over(scope: str, digest: str = "d") -> Kept | None:
+        return await store.keep(scope, digest, later(), owner="other", lease=60)
 
     assert await take_over("running") == Kept("d", is_running=True)
     assert await take_over("done") == Kept("d", result=b"1")
     assert await take_over("left", "other parameters") == Kept("d")
-    assert await take_over("left", takeover=False) == Kept("d")
+    assert await take_over("in doubt") == Kept("d", reason="it stopped")
+    assert await take_over("a name") == Kept("d")
     assert await take_over("left") is None
     assert await store.kept("left") == Kept("d", is_running=True)
 

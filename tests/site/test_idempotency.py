@@ -24,6 +24,7 @@ from portico.errors import (
 )
 from portico.query import EVERYTHING
 from portico.server import Parts
+from portico.site import STOPPED
 
 OWN = '''
 import asyncio
@@ -278,7 +279,9 @@ async def test_a_call_that_is_broken_off_while_it_commits_has_its_outcome(
 async def leave_behind(shop: Parts, operation: str, digest: str) -> None:
     """A key as a killed process leaves it, once its lease has run out."""
     expires = datetime.now(UTC) + timedelta(hours=24)
-    await shop.store.keep(f"{OPERATOR.rate_key}\n{operation}\nk", digest, expires, owner="dead", lease=-1)
+    reason = STOPPED if operation == "sell_anywhere" else ""
+    scope = f"{OPERATOR.rate_key}\n{operation}\nk"
+    await shop.store.keep(scope, digest, expires, owner="dead", lease=-1, reason=reason)
 
 
 async def test_a_key_of_a_killed_process_is_not_said_to_be_running(

@@ -338,12 +338,12 @@ class Store(Protocol):
         ...
 
     async def keep(
-        self, scope: str, digest: str, expires: datetime, *, owner: str = "", lease: float = 0.0, takeover: bool = False
+        self, scope: str, digest: str, expires: datetime, *, owner: str = "", lease: float = 0.0, reason: str = ""
     ) -> Kept | None:
         """Reserve an idempotency key. None: it was free and is now ours; else what it already stands for.
 
-        The call counts as running until the lease runs out. With `takeover`, a key of the same digest without an
-        outcome and without a reason for that, whose lease has run out, is free.
+        The call counts as running until the lease of its owner runs out. If no outcome is recorded by then, `reason`
+        says why it is not known. A key that was reserved without a reason is free then, for a call of the same digest.
         """
         ...
 

@@ -199,7 +199,7 @@ class PostgresLedger:
     # Idempotency
 
     async def keep(
-        self, scope: str, digest: str, expires: datetime, *, owner: str = "", lease: float = 0.0, takeover: bool = False
+        self, scope: str, digest: str, expires: datetime, *, owner: str = "", lease: float = 0.0, reason: str = ""
     ) -> Kept | None:
         async with self._engine.writing() as db:
             await db.execute(
@@ -208,12 +208,12 @@ class PostgresLedger:
             )
             made = await db.fetchrow(
                 f"INSERT INTO kept AS k ({KEPT_COLUMNS}) VALUES ($1, $2, '', ''::bytea, $3, $4,"
-                " clock_timestamp() + make_interval(secs => $5), '') ON CONFLICT (scope) DO UPDATE"
+                " clock_timestamp() + make_interval(secs => $5), $6) ON CONFLICT (scope) DO UPDATE"
                 " SET digest = excluded.digest, task = '', result = ''::bytea, expires = excluded.expires,"
-                " owner = excluded.owner, lease = excluded.lease, reason = ''"
-                " WHERE k.expires < clock_timestamp() OR ($6 AND k.digest = excluded.digest AND k.task = ''"
+                " owner = excluded.owner, lease = excluded.lease, reason = excluded.reason"
+                " WHERE k.expires < clock_timestamp() OR (k.digest = excluded.digest AND k.owner <> '' AND k.task = ''"
                 " AND k.result = ''::bytea AND k.reason = '' AND k.lease < clock_timestamp()) RETURNING scope",
-                *(scope, digest, expires, owner, lease, takeover),
+                *(scope, digest, expires, owner, lease, reason),
             )
             if made:
                 return None
@@ -221,7 +221,7 @@ class PostgresLedger:
         if row:
             return Kept(*row)
         # It was there a moment ago: if it has gone since, whoever had it has given it up.
-        return await self.keep(scope, digest, expires, owner=owner, lease=lease, takeover=takeover)
+        return await self.keep(scope, digest, expires, owner=owner, lease=lease, reason=reason)
 
     async def kept(self, scope: str) -> Kept | None:
         row = await self._engine.fetchrow(f"{_KEPT} WHERE scope = $1 AND expires >= clock_timestamp()", scope)

@@ -200,17 +200,17 @@ class SqliteLedger:
     # Idempotency
 
     async def keep(
-        self, scope: str, digest: str, expires: datetime, *, owner: str = "", lease: float = 0.0, takeover: bool = False
+        self, scope: str, digest: str, expires: datetime, *, owner: str = "", lease: float = 0.0, reason: str = ""
     ) -> Kept | None:
         def work(db: Database) -> Kept | None:
             now = _now()
             db.execute("DELETE FROM kept WHERE expires < ?", (now,))
             kept = _kept(db, scope, now)
-            if kept and not (takeover and kept == Kept(digest)):
+            if kept and not (kept == Kept(digest) and _has_owner(db, scope)):
                 return kept
             db.execute(
-                f"INSERT OR REPLACE INTO kept ({KEPT_COLUMNS}) VALUES (?, ?, '', x'', ?, ?, ?, '')",
-                (scope, digest, micros(expires), owner, now + int(lease * 1e6)),
+                f"INSERT OR REPLACE INTO kept ({KEPT_COLUMNS}) VALUES (?, ?, '', x'', ?, ?, ?, ?)",
+                (scope, digest, micros(expires), owner, now + int(lease * 1e6), reason),
             )
             return None
 
@@ -473,6 +473,10 @@ def _kept(db: Database, scope: str, now: int) -> Kept | None:
         (now, scope),
     ).fetchone()
     return Kept(*row[:3], is_running=bool(row[3]), reason=row[4]) if row else None
+
+
+def _has_owner(db: Database, scope: str) -> bool:
+    return db.execute("SELECT 1 FROM kept WHERE scope = ? AND owner <> ''", (scope,)).fetchone() is not None
 
 
 def _update_task(db: Database, task: Task, owner: str) -> bool:
