@@ -307,7 +307,10 @@ def test_every_error_has_its_status() -> None:
             *("InvalidToken", "TokenExpired", "TokenUsed", "TokenMismatch"),
         },
         404: {"NotFound", "UnknownCollection", "UnknownOperation", "UnknownItem", "UnknownTask"},
-        409: {"Conflict", "AlreadyExists", "KeyInUse", "TakenOver", "TaskFinished", "TaskCancelled"},
+        409: {
+            *("Conflict", "AlreadyExists", "KeyInUse", "OutcomeUnknown", "TakenOver", "TaskFinished"),
+            "TaskCancelled",
+        },
         410: {"FeedExpired"},
         412: {"VersionMismatch"},
         413: {"TooLarge", "QueryTooLarge"},

@@ -83,7 +83,7 @@ Quantity = Annotated[int, Meta(ge=1, le=99, description="How many")]
 CartId = Annotated[str, Meta(description="The cart; a new one is made when left out")]
 
 
-@operation(kind="execute", danger="reversible")
+@operation(kind="execute", danger="reversible", transactional=True)
 async def add_to_cart(context: Context, product: str, quantity: Quantity = 1, cart: CartId = "") -> Cart:
     """Put a product into a cart. Keep the cart's id: whoever has it can order."""
     item = await context.get("products", product)
@@ -102,7 +102,7 @@ async def view_cart(context: Context, cart: str) -> Cart:
     return _cart(await context.get("carts", cart))
 
 
-@operation(kind="execute", danger="reversible")
+@operation(kind="execute", danger="reversible", transactional=True)
 async def remove_from_cart(context: Context, cart: str, product: str) -> Cart:
     """Take a product out of a cart."""
     known = await context.get("carts", cart)
@@ -119,7 +119,8 @@ async def place_order(context: Context, cart: str) -> Order:
     lines = [msgspec.convert(line, Line) for line in saved.get("lines", msgspec.to_builtins(known))]
     if not lines:
         raise InvalidParams("The cart is empty", param="cart")
-    await _take_all(context, order, lines, list(saved.get("taken", [])))
+    if not saved:
+        await _take_all(context, order, lines)
     for step, message in enumerate(PACKING[1:], 1):
         await asyncio.sleep(2)
         await context.progress((step + 1) / (len(PACKING) + 1), message)
@@ -129,21 +130,15 @@ async def place_order(context: Context, cart: str) -> Order:
     return Order(order, "sent", lines, total, _currency(lines))
 
 
-async def _take_all(context: Context, order: str, lines: Sequence[Line], taken: list[str]) -> None:
-    """Take every line from the stock, or none. Noted line by line, so that work taken up again takes nothing twice."""
+async def _take_all(context: Context, order: str, lines: Sequence[Line]) -> None:
+    """Take every line from the stock, or none, and save that, so that work taken up again takes nothing twice."""
     for line in lines:
-        if line.product in taken:
-            continue
         try:
             await _take_stock(context, line)
         except Conflict as error:
-            for each in (each for each in lines if each.product in taken):
-                await _take_stock(context, each, back=True)
             # As a wrong order, not as a conflict: trying again would not help.
             raise InvalidParams(error.message, param="cart") from error
-        taken.append(line.product)
-        note = {"order": order, "lines": msgspec.to_builtins(lines), "taken": taken}
-        await context.progress(0.2, PACKING[0], save=note)
+    await context.progress(0.2, PACKING[0], save={"order": order, "lines": msgspec.to_builtins(lines)})
 
 
 @operation(kind="execute", danger="reversible", idempotent=True)
@@ -158,7 +153,7 @@ async def cancel_order(context: Context, order: str) -> Order:
     return Order(order, "cancelled", lines, known.data["total"], _currency(lines))
 
 
-@operation(kind="execute", danger="reversible")
+@operation(kind="execute", danger="reversible", transactional=True)
 async def book_table(
     context: Context,
     restaurant: str,
