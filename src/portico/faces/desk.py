@@ -168,7 +168,7 @@ def routes(site: Site, config: Config, sources: Sources, traffic: Traffic) -> li
         is_here = _is_here(connection, address) and is_own_host(connection, own)
         if (local_only and not is_here) or is_from_elsewhere(connection, own):
             await site.gate.spend(site.identity.nobody(address))
-            error = Forbidden("The desk is not open to you", hint="safety.desk says from where it can be reached.")
+            error = Forbidden("The desk is not open to you", hint="The operator decides from where it can be reached.")
             site.refused("desk", error)
             raise error
         return await caller_of(connection, site)
@@ -315,7 +315,7 @@ def _is_here(connection: HTTPConnection, address: str) -> bool:
 def _for_approvers(endpoint: Endpoint) -> Endpoint:
     async def asked(request: Request, caller: Caller) -> Response:
         if caller.is_anonymous:
-            raise Unauthenticated("The desk wants to know who asks", hint="Send a key with the scope approve.")
+            raise Unauthenticated("The desk requires an API key", hint="Send it as a bearer token.")
         if APPROVE not in caller.scopes:
             raise Forbidden(f"This needs the scope {APPROVE}", scope=APPROVE)
         return await endpoint(request, caller)

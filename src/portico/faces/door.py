@@ -104,9 +104,9 @@ class Door:
     @staticmethod
     def _check_names(request: Request, server: Server) -> None:
         if not is_own_host(request, server):
-            raise WrongHost("This is not a site of that name", hint="Its operator can add it to server.hosts.")
+            raise WrongHost("This is not a site of that name", hint="Its operator decides which names it has.")
         if is_from_elsewhere(request, server):
-            raise Forbidden("Pages of that origin may not ask here", hint="The operator can add it to server.origins.")
+            raise Forbidden("Pages of that origin may not ask here", hint="The operator decides which origins may.")
 
     async def _caller(self, request: Request) -> Caller:
         caller = await caller_of(request, self._site)

@@ -190,7 +190,7 @@ class Guard:
                 required_trust=needed.name.lower(),
                 actual_trust=caller.trust.name.lower(),
                 danger_level=int(operation.danger),
-                hint=f"Use a key made with `portico keys create --trust {needed.name.lower()}`.",
+                hint=policy.OPERATOR_DECIDES,
             )
         return Forbidden("; ".join(verdict.reasons), operation=operation.name, reason="policy")
 
@@ -201,7 +201,7 @@ class Guard:
             f"A step of this caller waits for a person, and until then {operation.name} does too",
             operation=operation.name,
             reason="paused",
-            hint="Report the step again when a person has agreed, or end the execution.",
+            hint="Report the step again once a person has agreed to it.",
         )
 
     def _unreported(self, sheets: Sheets, agent: Agent, operation: Operation) -> SiteError:

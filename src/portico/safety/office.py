@@ -101,7 +101,6 @@ def check_approver(caller: Caller) -> None:
         raise Forbidden(
             "This is only for people who approve others",
             scope=APPROVE,
-            hint="It needs a key with the scope approve.",
         )
 
 

@@ -18,6 +18,7 @@ from portico.items import Item
 from portico.query import And, Condition, Filter, Not, Or, matcher, parse_filter
 
 START = "execute_agent"
+OPERATOR_DECIDES = "The operator of this site decides what a caller may do."
 
 
 class Decision(IntEnum):
