@@ -104,7 +104,7 @@ class Door:
     @staticmethod
     def _check_names(request: Request, server: Server) -> None:
         if not is_own_host(request, server):
-            raise WrongHost("This is not a site of that name", hint="Its operator decides which names it has.")
+            raise WrongHost("This is not a site of that name", hint="Its operator can add it to server.hosts.")
         if is_from_elsewhere(request, server):
             raise Forbidden("Pages of that origin may not ask here", hint="The operator decides which origins may.")
 

@@ -89,6 +89,7 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     spent: int = 0
     grants: tuple[Grant, ...] = ()
     waiting: dict[str, datetime] = {}  # confirmations that may still be given, and until when
+    sizes: dict[str, int] = {}  # how many bytes of parameters each of them has
     given: dict[str, datetime] = {}  # those that were, and were not used yet
     notices: tuple[Notification, ...] = ()  # for the next step
 
@@ -103,7 +104,7 @@ class Confirmation(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     what: Literal["call", "step"]
     operation: str
     digest: str
-    params: dict[str, Any] = {}  # for those who agree to see; long ones shortened
+    params: dict[str, Any] = {}  # for those who agree to see: all of them, whole
     danger: str = ""
     reasons: tuple[str, ...] = ()
     issued: datetime
@@ -122,6 +123,8 @@ class Challenge(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     agent: str
     hint: str
     digest: str  # of the hint
+    operation: str = ""
+    params: dict[str, Any] | None = None
     tier: Tier
     reasons: tuple[str, ...]
     blocks: bool

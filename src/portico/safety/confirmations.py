@@ -8,7 +8,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from portico.calls import Caller
 from portico.errors import (
     ConfirmationNeeded,
     Forbidden,
+    InvalidParams,
     InvalidToken,
     RateLimited,
     SiteError,
@@ -34,7 +35,7 @@ ID = 22  # characters in the end of a token that name the confirmation; the othe
 SHOWN = 10  # characters of a token that are told to others
 MAX_WAITING = 50  # of one caller
 KEPT = timedelta(hours=1)  # after it expired, to say so
-MAX_SHOWN = 4000  # bytes of parameters that are shown to those who agree
+MAX_BYTES = 1_000_000  # of parameters of one caller that wait together: people are shown all of them
 MAX_NOTE = 500
 _TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{1,64}}")
 
@@ -59,7 +60,14 @@ class Confirmations:
                 limit=MAX_WAITING,
                 hint="Wait for an answer.",
             )
-        self._office.file(sheets, replace(agent, waiting={**waiting, wanted.id: wanted.expires}))
+        sizes = {id: size for id, size in agent.sizes.items() if id in waiting} | {wanted.id: _size(wanted)}
+        if sum(sizes.values()) > MAX_BYTES:
+            return RateLimited(
+                f"The calls of this caller that wait to be confirmed would have more than {MAX_BYTES} bytes",
+                limit=MAX_BYTES,
+                hint="Wait for an answer, or send less in one call.",
+            )
+        self._office.file(sheets, replace(agent, waiting={**waiting, wanted.id: wanted.expires}, sizes=sizes))
         sheets.put(wanted, wanted.expires + KEPT)
         sheets.tell(
             "CONFIRMATION_REQUIRED",
@@ -93,7 +101,7 @@ class Confirmations:
             what=what,
             operation=operation,
             digest=digest,
-            params=_shortened(params),
+            params=dict(params),
             danger=danger,
             reasons=reasons,
             issued=office.clock(),
@@ -182,8 +190,10 @@ class Confirmations:
 
     # For those who agree
 
-    async def confirm(self, token: str, decision: Decision, note: str, caller: Caller, operation: str = "") -> Waiting:
-        """Agree to what somebody else wants, or turn it down."""
+    async def confirm(
+        self, token: str, decision: Decision, note: str, caller: Caller, operation: str = "", digest: str = ""
+    ) -> Waiting:
+        """Agree to what somebody else wants, as it was shown under a digest, or turn it down."""
         check_approver(caller)
         id = named_by(token)
         found = await self._office.docket.read(Confirmation, id)
@@ -207,7 +217,7 @@ class Confirmations:
                 return TokenUsed(f"The confirmation is {known.state} already", token=shown(token), consumed_at=known.at)
             if self._is_over(known):
                 return TokenExpired("The confirmation has expired", token=shown(token), expired_at=known.expires)
-            return self._decided(sheets, known, decision, note, caller)
+            return _check_shown(known, decision, digest) or self._decided(sheets, known, decision, note, caller)
 
         return await self._office.docket.change([(Confirmation, id), (Agent, principal)], work)
 
@@ -297,6 +307,42 @@ def waiting(known: Confirmation) -> Waiting:
         reasons=known.reasons,
         issued=known.issued,
         expires=known.expires,
+        digest=shown_digest(known),
+    )
+
+
+def shown_digest(known: Confirmation) -> str:
+    """Return the SHA-256 of what an approver is shown and agrees to, as canonical JSON."""
+    shown_fields = {
+        "what": known.what,
+        "caller": known.principal,
+        "operation": known.operation,
+        "params": known.params,
+        "danger": known.danger,
+        "reasons": known.reasons,
+    }
+    return hashlib.sha256(msgspec.json.encode(shown_fields, order="sorted")).hexdigest()
+
+
+def _check_shown(known: Confirmation, decision: Decision, digest: str) -> SiteError | None:
+    """Refuse to approve anything but the call that the approver was shown."""
+    if decision != "approve":
+        return None
+    if not digest:
+        return InvalidParams(
+            "`digest` is required to approve",
+            operation="confirm_operation",
+            missing=["digest"],
+            hint="It is listed with the call: list_pending_approvals, the desk and `portico approve` show both.",
+        )
+    if hmac.compare_digest(digest.encode(errors="surrogatepass"), shown_digest(known).encode()):
+        return None
+    return TokenMismatch(
+        "The call that waits under this token is not the one that was shown",
+        token=shown(token_of(known)),
+        token_operation=known.operation,
+        requested_operation=known.operation,
+        hint="Look at it again before you decide.",
     )
 
 
@@ -337,11 +383,5 @@ def _looked_at(agent: Agent) -> Agent:
     return replace(agent, runs=runs)
 
 
-def _shortened(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters for people to see. What is too long for that is cut, and says so."""
-    encoded = msgspec.json.encode(params, enc_hook=str)
-    if len(encoded) <= MAX_SHOWN:
-        return cast("dict[str, Any]", msgspec.json.decode(encoded))
-    return {name[:100]: f"{str(value)[:200]}…" for name, value in list(params.items())[:20]} | {
-        "…": f"{len(encoded)} bytes"
-    }
+def _size(wanted: Confirmation) -> int:
+    return len(msgspec.json.encode(wanted.params))

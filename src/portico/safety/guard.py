@@ -127,9 +127,9 @@ class Guard:
 
     def _wanted(self, call: Call, operation: Operation, caller: Caller, verdict: Verdict) -> Confirmation:
         danger = operation.danger.name.lower()
-        digest = digest_of(policy.filled(operation, call.params))
+        params = policy.filled(operation, call.params)
         return self._confirmations.wanted(
-            caller, "call", operation.name, digest, verdict.reasons, call.params, danger, call.session
+            caller, "call", operation.name, digest_of(params), verdict.reasons, params, danger, call.session
         )
 
     def _cleared(
@@ -265,9 +265,12 @@ class Guard:
         check_approver(caller)
         return await self.loop.under_way()
 
-    async def confirm(self, token: str, decision: Decision, note: str, caller: Caller, operation: str = "") -> Waiting:
+    async def confirm(
+        self, token: str, decision: Decision, note: str, caller: Caller, operation: str = "", digest: str = ""
+    ) -> Waiting:
+        """Approve what was shown under this digest, or turn it down; that needs no digest."""
         await self._check_free(caller)
-        return await self._confirmations.confirm(token, decision, note, caller, operation)
+        return await self._confirmations.confirm(token, decision, note, caller, operation, digest)
 
     async def verify(self, id: str, code: str, caller: Caller) -> Challenged:
         if not self.settings.relay:

@@ -23,7 +23,7 @@ AGENT_DAYS = 30  # that something is known of an agent which does nothing
 MAX_NOTICES = 20  # that wait for one agent
 FINISHED_DAYS = 30
 MAX_SUMMARY = 1000
-MAX_SHOWN = 2000  # characters of what an agent says that people are shown
+MAX_NOTED = 2000  # characters of what an agent says that are kept beside what is approved
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +105,14 @@ def check_approver(caller: Caller) -> None:
 
 
 def plain(text: str) -> str:
-    """A text of an agent for people to read: nothing in it moves a cursor or hides, and a cut can be seen.
+    """Return a text of an agent for people to read, whole: nothing in it moves a cursor or hides.
 
     What cannot be printed is named, as in U+202E, so that people can tell what was there.
     """
-    rest = len(text) - MAX_SHOWN
-    end = f" … and {rest} more characters" if rest > 0 else ""
-    return "".join(each if each.isprintable() else f"[U+{ord(each):04X}]" for each in text[:MAX_SHOWN]) + end
+    return "".join(each if each.isprintable() else f"[U+{ord(each):04X}]" for each in text)
+
+
+def abridge(text: str) -> str:
+    """Return a text of an agent for a record that nobody approves by: a long one is cut, and says so."""
+    rest = len(text) - MAX_NOTED
+    return plain(text[:MAX_NOTED]) + (f" … and {rest} more characters" if rest > 0 else "")

@@ -17,7 +17,7 @@ from portico.safety.confirmations import Confirmations, token_of
 from portico.safety.docket import Sheets
 from portico.safety.evaluation import Judged, Seen, Terms, judge
 from portico.safety.hints import Named, Reading, read
-from portico.safety.office import Office, digest_of, plain
+from portico.safety.office import Office, abridge, digest_of, plain
 from portico.safety.policy import filled
 
 MAX_STEPS = 30  # that are remembered of a run
@@ -59,10 +59,11 @@ class Reported(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The operation that a step may call, and the digest of its parameters; empty if it did not tell them."""
+    """The call that a step may make: its operation, and the digest of its parameters, empty if it named none."""
 
     operation: str
     params: str
+    arguments: Mapping[str, Any] | None = None  # the parameters themselves, with defaults for those left out
 
 
 @dataclass(slots=True)
@@ -111,7 +112,7 @@ class Reporting:
             "STEP_REPORTED",
             execution=self.run.id,
             caller=self.agent.id,
-            hint=plain(report.hint),
+            hint=abridge(report.hint),
             outcome=report.outcome or "",
             operation=report.operation,
             score=self.reading.score,
@@ -165,7 +166,7 @@ class Reporting:
         by = grant.by if grant else ""
         step = Step(number=count, hint=self.action, operation=self.bound.operation, params=self.bound.params, by=by)
         steps = (*self.run.steps, step)[-MAX_STEPS:] if authoritative else self.run.steps
-        said = plain(self.report.description)
+        said = abridge(self.report.description)
         self.run = replace(self.run, status="running", count=count, steps=steps, message=said, held=False)
         self._file()
         return self._reported(judged)
@@ -174,15 +175,14 @@ class Reporting:
         """Have a person asked whether this very step may be taken."""
         self.run = replace(self.run, status="paused", held=False)
         self._file()
-        step = meant(self.reading, self.report)
         # What is agreed to is the call, wherever in the hint it stands.
         params: dict[str, Any] = {
             "agent": self.run.agent,
             "hint": plain(self.report.hint),
-            "operation": step.operation,
+            "operation": self.bound.operation,
         }
-        if step.params is not None:
-            params["params"] = dict(step.params)
+        if self.bound.arguments is not None:
+            params["params"] = dict(self.bound.arguments)
         reasons = (judged.factor, *self.reading.factors)
         wanted = self.confirmations.wanted(
             self.caller, "step", STEP, self.action, reasons, params, session=self.run.session
@@ -213,7 +213,15 @@ class Reporting:
     def _challenged(self, tier: Tier, judged: Judged) -> str:
         reasons = (judged.factor, *self.reading.factors)
         self.agent, challenge, code = self.challenges.begin(
-            self.sheets, self.agent, self.run, self.report.hint, self.action, tier, reasons
+            self.sheets,
+            self.agent,
+            self.run,
+            self.report.hint,
+            self.action,
+            tier,
+            reasons,
+            self.bound.operation,
+            self.bound.arguments,
         )
         self.sent.challenges.append((challenge, code))
         return challenge.id
@@ -273,7 +281,8 @@ def bound(reading: Reading, report: Report, operations: Mapping[str, Operation])
     if step.params is None:
         return Bound(step.operation, "")
     operation = operations.get(step.operation)
-    return Bound(step.operation, digest_of(filled(operation, step.params) if operation else step.params))
+    arguments = filled(operation, step.params) if operation else step.params
+    return Bound(step.operation, digest_of(arguments), arguments)
 
 
 def meant(reading: Reading, report: Report) -> Named:
