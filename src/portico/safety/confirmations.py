@@ -245,6 +245,7 @@ class Confirmations:
             caller=known.principal,
             operation=known.operation,
             params=known.digest,
+            digest=shown_digest(known),
             by=caller.rate_key,
             note=note[:MAX_NOTE],
         )
