@@ -125,19 +125,28 @@ class Confirmations:
             if not (token and self._may_acknowledge(sheets, wanted)):
                 return self.needed(self.ask(sheets, wanted))
             by = f"acknowledged by {wanted.principal}"
+        self.use(sheets, found, by)
+        return by
+
+    def use(self, sheets: Sheets, found: Confirmation, by: str) -> None:
+        """Use up an approval, so that what it allows happens once."""
         sheets.put(replace(found, state="used", by=by, at=self._office.clock()), found.expires + KEPT)
-        agent = sheets.get(Agent, wanted.principal)
+        agent = sheets.get(Agent, found.principal)
         if agent:
             self._office.file(sheets, _settled(agent, found))
         sheets.tell(
             "TOKEN_VALIDATED",
             token=shown(token_of(found)),
-            caller=wanted.principal,
-            operation=wanted.operation,
-            params=wanted.digest,
+            caller=found.principal,
+            operation=found.operation,
+            params=found.digest,
             by=by,
         )
-        return by
+
+    def approved(self, sheets: Sheets, id: str) -> Confirmation | None:
+        """Return the approval of a call that was not used yet and has not expired, if there is one."""
+        found = sheets.get(Confirmation, id)
+        return found if found and found.state == "approved" and not self._is_over(found) else None
 
     def _problem(self, found: Confirmation | None, wanted: Confirmation, token: str) -> SiteError | None:
         """What is wrong with a token that was shown. Others than its owner hear only that it is not valid."""

@@ -26,7 +26,7 @@ from portico.limits import Allowance, Limits, Rates, check_payload, check_text
 from portico.observe import Observe, Refused
 from portico.query import EVERYTHING, MAX_LIMIT, Query, check_bounds
 from portico.safety.guard import Guard, Taken
-from portico.safety.policy import OPERATOR_DECIDES
+from portico.safety.policy import OPERATOR_DECIDES, may_call
 
 T = TypeVar("T")
 
@@ -237,11 +237,7 @@ class Gate:
 
     def may(self, operation: Operation, caller: Caller) -> bool:
         """Whether a caller could have an operation run, as things are."""
-        return (
-            operation.danger <= caller.danger
-            and operation.danger != Danger.FORBIDDEN
-            and (operation.open or allows(caller.scopes, operation.kind, operation.collection, operation.name))
-        )
+        return may_call(operation, caller)
 
     def readable(self, caller: Caller) -> list[str]:
         """The collections a caller may read."""

@@ -40,6 +40,7 @@ LOOP = frozenset(
 VERIFY = "verify_challenge"
 SPARED = LOOP - {policy.START}  # what these do they check by themselves
 STOPS = frozenset({"cancel_task", "cancel_execution"})  # nobody has to be asked to do less
+UNNAMED = "The step that was agreed to did not name its parameters"
 MAX_TRAIL = 1000
 MAX_LINE = 2**53
 
@@ -153,8 +154,9 @@ class Guard:
             taken = Taken(run.id, step.number)
         else:
             taken = None
-        if verdict.decision is policy.Decision.CONFIRM and not (step and step.by and step.params):
-            said = self._confirmations.redeem(sheets, wanted, call.confirmation)
+        reasons = _to_confirm(verdict, step)
+        if reasons is not None:
+            said = self._confirmations.redeem(sheets, replace(wanted, reasons=reasons), call.confirmation)
             if isinstance(said, SiteError):
                 self._remind(sheets, operation, said, caller)
                 return said
@@ -352,6 +354,15 @@ def _is_paused(agent: Agent) -> bool:
     return agent.pause is not None or any(run.status == "paused" and not run.held for run in agent.runs)
 
 
+def _to_confirm(verdict: Verdict, step: Step | None) -> tuple[str, ...] | None:
+    """Return why a person has to agree to a call, or None if nobody has to, or has done so with its step."""
+    reasons = verdict.reasons if verdict.decision is policy.Decision.CONFIRM else None
+    if step is None or not step.by:
+        return reasons
+    # Who agreed to a step without parameters has not seen the call.
+    return None if step.params else (UNNAMED, *(reasons or ()))
+
+
 def _step(agent: Agent, operation: Operation, digest: str) -> tuple[Run | None, Step | None]:
     """The reported step that covers a call: the one that says most about it first."""
     fitting = [
@@ -360,7 +371,7 @@ def _step(agent: Agent, operation: Operation, digest: str) -> tuple[Run | None, 
         for step in run.steps
         if not step.used and step.operation == operation.name and step.params in {"", digest}
     ]
-    return max(fitting, key=lambda pair: bool(pair[1].params), default=(None, None))
+    return max(fitting, key=lambda pair: (bool(pair[1].params), not pair[1].by), default=(None, None))
 
 
 def _using(agent: Agent, run: Run, step: Step) -> Agent:

@@ -18,7 +18,17 @@ from portico.safety.challenges import MAX_NOTE, Challenges
 from portico.safety.confirmations import Confirmations, confirmation_id
 from portico.safety.docket import Sheets
 from portico.safety.office import Office, agent_of, digest_of
-from portico.safety.reporting import STEP, Report, Reported, Reporting, Sent, action_of, bound, read_report
+from portico.safety.reporting import (
+    STEP,
+    Report,
+    Reported,
+    Reporting,
+    Sent,
+    action_of,
+    bound,
+    read_report,
+    says_no_more,
+)
 
 MAX_RUNS = 20  # of one caller, at once
 MAX_NAME = 100
@@ -110,10 +120,17 @@ class Loop:
         name = _checked_name(report.agent, caller)
         await self.refuse_blocked(caller)
         operations = self._operations()
-        reading = read_report(report, self._office.terms(caller), operations)
+        terms = self._office.terms(caller)
+        reading = read_report(report, terms, operations)
         step = bound(reading, report, operations)
         action = action_of(reading, step)
+        is_only_call = step.is_exact and says_no_more(reading, step, terms, operations)
+        call = confirmation_id(caller, "call", step.operation, step.params) if is_only_call else ""
         names = [(Agent, caller.rate_key), (Confirmation, confirmation_id(caller, "step", STEP, action))]
+        if call:
+            names.append((Confirmation, call))
+        operation = operations.get(step.operation)
+        denial = self._office.policies.denial(operation, step.arguments, caller) if operation else ""
         news = await self._news()
         sent = Sent()
 
@@ -136,6 +153,8 @@ class Loop:
                 reading,
                 step,
                 action,
+                call,
+                denial,
                 caller,
                 news,
                 sent,

@@ -1,5 +1,6 @@
 """One report of an agent: what it says is read, judged, written down and answered (MCP-AQL 8.6.3, 8.7)."""
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,6 +66,11 @@ class Bound:
     params: str
     arguments: Mapping[str, Any] | None = None  # the parameters themselves, with defaults for those left out
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is one call with all its parameters."""
+        return bool(self.operation and self.params)
+
 
 @dataclass(slots=True)
 class Sent:
@@ -87,6 +93,8 @@ class Reporting:
     reading: Reading
     bound: Bound
     action: str
+    call: str  # the id of a confirmation of the same call, if the step is nothing but that; else empty
+    denial: str  # why the call that it names is refused whoever agrees to it; else empty
     caller: Caller
     news: Sequence[Notification]
     sent: Sent
@@ -147,16 +155,42 @@ class Reporting:
             judged = Judged("verify", f"Verification {pause.challenge} is pending", Tier.VERIFY)
             return self._halted(judged, "paused", pause.challenge)
         grant = next((each for each in self.agent.grants if each.hint == self.action), None)
-        judged = judge(self._seen(grant), self.office.terms(self.caller, self.run.limit))
+        seen, terms = self._seen(grant), self.office.terms(self.caller, self.run.limit)
+        judged = judge(seen, terms)
         match judged.action:
             case "go":
                 return self._passed(judged, grant)
+            case "pause" | "verify" if self.denial:
+                return self._denied(judged)
             case "pause":
-                return self._paused(judged)
+                return self._agreed(seen, terms) or self._asked(judged, seen, terms)
             case "verify":
                 return self._halted(judged, "paused", self._challenged(Tier.VERIFY, judged))
             case "stop":
                 return self._stopped(judged)
+
+    def _agreed(self, seen: Seen, terms: Terms) -> Reported | None:
+        """Let a step pass whose call a person has agreed to, if nothing but the call is objected to."""
+        agreement = self.confirmations.approved(self.sheets, self.call) if self.call else None
+        judged = judge(dataclasses.replace(seen, is_call_agreed=True), terms)
+        if agreement is None or not judged.may_go:
+            return None
+        self.confirmations.use(self.sheets, agreement, agreement.by)
+        kept = self.sheets.get(Agent, self.agent.id) or self.agent
+        self.agent = replace(self.agent, waiting=kept.waiting, given=kept.given, notices=kept.notices)
+        return self._passed(judged, Grant(hint=self.action, by=agreement.by, expires=agreement.expires))
+
+    def _asked(self, judged: Judged, seen: Seen, terms: Terms) -> Reported:
+        """Ask a person once, for what the strictest stage needs: where agreeing would not do, for a code."""
+        word = Grant(hint=self.action, by="", expires=self.office.clock())
+        if judge(dataclasses.replace(seen, grant=word), terms).may_go:
+            return self._paused(judged)
+        return self._halted(judged, "paused", self._challenged(Tier.VERIFY, judged))
+
+    def _denied(self, judged: Judged) -> Reported:
+        """Refuse a step whose call will be refused. Nobody is asked to agree to it."""
+        self._file()
+        return self._reported(Judged("pause", self.denial, judged.tier))
 
     def _passed(self, judged: Judged, grant: Grant | None = None, *, authoritative: bool = True) -> Reported:
         self.agent, _ = self.office.spent_with(self.agent)
@@ -184,6 +218,8 @@ class Reporting:
         if self.bound.arguments is not None:
             params["params"] = dict(self.bound.arguments)
         reasons = (judged.factor, *self.reading.factors)
+        if self.bound.operation and not self.bound.is_exact:
+            reasons = (*reasons, f"It does not name the parameters of {self.bound.operation}: the call is asked about")
         wanted = self.confirmations.wanted(
             self.caller, "step", STEP, self.action, reasons, params, session=self.run.session
         )
@@ -273,6 +309,12 @@ def read_report(report: Report, terms: Terms, operations: Mapping[str, Operation
     matched = "" if strict.matched == "auto" and "" in {said.matched, named.matched} else strict.matched
     score, factors = max(said.score, named.score), (*said.factors, *named.factors)
     return Reading(matched, strict.pattern, score, factors, said.named, said.digest)
+
+
+def says_no_more(reading: Reading, step: Bound, terms: Terms, operations: Mapping[str, Operation]) -> bool:
+    """Return whether a step is as risky as the call that it names, for no other reason than that call."""
+    dangers = {name: each.danger for name, each in operations.items()}
+    return set(reading.factors) <= set(read(step.operation, terms.patterns, dangers).factors)
 
 
 def bound(reading: Reading, report: Report, operations: Mapping[str, Operation]) -> Bound:
