@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.conformance.requirements import requirement
-from tests.safety.conftest import ADDING, DENIED, Open, boss_of, events, later, person
+from tests.safety.conftest import ADDING, DENIED, Open, boss_of, events, fresh_code, later, person
 
 from portico.calls import Call, Task, TaskState
 from portico.errors import (
@@ -119,9 +119,14 @@ async def test_what_was_begun_in_a_session_ends_with_it(eager: Parts) -> None:
 
     ended = await bot.does("get_execution_status", execution_id=started["execution_id"])
     assert (ended["status"], ended["summary"]) == ("cancelled", "The session is over")
+    assert isinstance(await bot.hears(Call("close_kitchen", {}, confirmation=token)), StepNeeded)  # paused still
+    (challenge,) = (await eager.site.guard.pending(boss.caller)).challenges
+    await boss.does(
+        "verify_challenge", challenge_id=challenge.id, code=await fresh_code(eager.site, challenge.id, boss)
+    )
     assert type(await bot.hears(Call("close_kitchen", {}, confirmation=token))) is InvalidToken
     await bot.starts()
-    assert (await bot.steps())["continue"] is True  # the pause is gone too
+    assert (await bot.steps())["continue"] is True
     assert isinstance(await bot.refused("close_kitchen"), StepNeeded)  # and so is the step
     await boss.agrees(own)
     assert await other.calls(Call("close_kitchen", {}, confirmation=own))

@@ -70,7 +70,7 @@ class Challenges:
             agent = replace(agent, block=block, pause=None)
             sheets.put(Broadcast(id=id, notice=_news(challenge)))
         else:
-            agent = replace(agent, pause=Pause(challenge=id, hint=digest, expires=challenge.expires, execution=run.id))
+            agent = replace(agent, pause=Pause(challenge=id, hint=digest, expires=challenge.expires))
         event = "AGENT_BLOCKED" if challenge.blocks else "VERIFICATION_REQUIRED"
         sheets.tell(event, challenge=id, caller=agent.id, agent=run.agent, hint=abridge(hint), reasons=reasons)
         return agent, challenge, code

@@ -124,7 +124,7 @@ class Guard:
     async def _is_idle(self, caller: Caller) -> bool:
         """Whether nothing is known of a caller that could keep it from anything."""
         known = await self._office.docket.read(Agent, caller.rate_key)
-        return known is None or not (known.block or known.runs or known.pause)
+        return known is None or not (known.block or known.runs or known.pause or known.undecided)
 
     def _wanted(self, call: Call, operation: Operation, caller: Caller, verdict: Verdict) -> Confirmation:
         danger = operation.danger.name.lower()
@@ -156,7 +156,8 @@ class Guard:
             taken = None
         reasons = _to_confirm(verdict, step)
         if reasons is not None:
-            said = self._confirmations.redeem(sheets, replace(wanted, reasons=reasons), call.confirmation)
+            wanted = replace(wanted, reasons=reasons, execution=taken.execution if taken else "")
+            said = self._confirmations.redeem(sheets, wanted, call.confirmation)
             if isinstance(said, SiteError):
                 self._remind(sheets, operation, said, caller)
                 return said
@@ -350,8 +351,12 @@ def _is_everyday(operation: Operation, verdict: Verdict) -> bool:
 
 
 def _is_paused(agent: Agent) -> bool:
-    """Whether nothing is done, whatever was agreed to before: one agent of a caller stands for all."""
-    return agent.pause is not None or any(run.status == "paused" and not run.held for run in agent.runs)
+    """Whether nothing is done, whatever was agreed to before: one agent of a caller stands for all.
+
+    Who ends the execution that a step has paused is paused still, and may go on in another one, step by step.
+    """
+    is_held = any(run.status == "paused" and not run.held for run in agent.runs)
+    return agent.pause is not None or is_held or (bool(agent.undecided) and not agent.runs)
 
 
 def _to_confirm(verdict: Verdict, step: Step | None) -> tuple[str, ...] | None:

@@ -1,7 +1,7 @@
 """What all who decide share: the docket, the settings, the clock, and small things that are true for all of them."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -64,6 +64,32 @@ class Office:
         whose = {"execution": run.id, "caller": agent.id, "agent": run.agent}
         sheets.tell(f"EXECUTION_{status.upper()}", **whose, reason=summary[:200], **said)
         return finished
+
+    def end_runs(
+        self, sheets: Sheets, agent: Agent, runs: Iterable[Run], status: ExecutionState, summary: str, **said: str
+    ) -> tuple[Agent, list[Finished]]:
+        """End executions with what they asked for and were allowed. What paused their agent stays: it is not theirs."""
+        over = {run.id: run for run in runs}
+        withdrawn = {id for id, request in agent.requests.items() if request.execution in over}
+        left = tuple(run for run in agent.runs if run.id not in over)
+        agent = replace(
+            agent,
+            runs=left,
+            grants=agent.grants if left else tuple(grant for grant in agent.grants if grant.verified),
+            waiting={id: until for id, until in agent.waiting.items() if id not in withdrawn},
+            given={id: until for id, until in agent.given.items() if id not in withdrawn},
+            requests={id: request for id, request in agent.requests.items() if id not in withdrawn},
+        )
+        return agent, [self.finish(sheets, agent, run, status, summary, **said) for run in over.values()]
+
+    def has_lapsed(self, run: Run) -> bool:
+        """Return whether nothing was heard of an execution for too long, so that it is over."""
+        return self.clock() >= run.touched + timedelta(seconds=self.settings.idle)
+
+    def is_live(self, agent: Agent | None, execution: str) -> bool:
+        """Return whether an execution of an agent goes on. What belongs to none is never over with one."""
+        runs = agent.runs if agent else ()
+        return not execution or any(run.id == execution and not self.has_lapsed(run) for run in runs)
 
     def spent(self, agent: Agent) -> int:
         """Steps of all agents of a caller in the window that is counted: a new execution begins no new one."""

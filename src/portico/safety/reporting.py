@@ -22,6 +22,7 @@ from portico.safety.office import Office, abridge, digest_of, plain
 from portico.safety.policy import filled
 
 MAX_STEPS = 30  # that are remembered of a run
+MAX_UNDECIDED = 50  # steps that pause one agent for a person
 MAX_SEEN = 100  # hints that are remembered to notice repetition
 STEP = "record_execution_step"
 
@@ -177,7 +178,9 @@ class Reporting:
             return None
         self.confirmations.use(self.sheets, agreement, agreement.by)
         kept = self.sheets.get(Agent, self.agent.id) or self.agent
-        self.agent = replace(self.agent, waiting=kept.waiting, given=kept.given, notices=kept.notices)
+        self.agent = replace(
+            self.agent, waiting=kept.waiting, given=kept.given, requests=kept.requests, notices=kept.notices
+        )
         return self._passed(judged, Grant(hint=self.action, by=agreement.by, expires=agreement.expires))
 
     def _asked(self, judged: Judged, seen: Seen, terms: Terms) -> Reported:
@@ -208,6 +211,10 @@ class Reporting:
     def _paused(self, judged: Judged) -> Reported:
         """Have a person asked whether this very step may be taken."""
         self.run = replace(self.run, status="paused", held=False)
+        settings = self.office.settings
+        until = self.office.after(max(settings.idle, settings.confirm_seconds))
+        undecided = {**self.agent.undecided, self.action: until}
+        self.agent = replace(self.agent, undecided=dict(list(undecided.items())[-MAX_UNDECIDED:]))
         self._file()
         # What is agreed to is the call, wherever in the hint it stands.
         params: dict[str, Any] = {
@@ -221,7 +228,14 @@ class Reporting:
         if self.bound.operation and not self.bound.is_exact:
             reasons = (*reasons, f"It does not name the parameters of {self.bound.operation}: the call is asked about")
         wanted = self.confirmations.wanted(
-            self.caller, "step", STEP, self.action, reasons, params, session=self.run.session
+            self.caller,
+            "step",
+            STEP,
+            self.action,
+            reasons,
+            params,
+            session=self.run.session,
+            execution=self.run.id,
         )
         asked = self.confirmations.ask(self.sheets, wanted)
         if isinstance(asked, Confirmation):
@@ -231,10 +245,8 @@ class Reporting:
 
     def _stopped(self, judged: Judged) -> Reported:
         challenge = self._challenged(Tier.DANGER_ZONE, judged)
-        for run in self.agent.runs:
-            current = self.run if run.id == self.run.id else run
-            self.office.finish(self.sheets, self.agent, current, "cancelled", f"Stopped: {judged.factor}")
-        self.agent = replace(self.agent, runs=())
+        runs = [self.run if run.id == self.run.id else run for run in self.agent.runs]
+        self.agent, _ = self.office.end_runs(self.sheets, self.agent, runs, "cancelled", f"Stopped: {judged.factor}")
         self.run = replace(self.run, status="cancelled")
         self.office.file(self.sheets, self.agent)
         self._notify("danger_zone", judged.factor, judged.tier, challenge)

@@ -186,7 +186,7 @@ function confirmation(item, api, changed) {
   const gone = () => {
     if (!outcome.hidden) return;
     outcome.className = "note";
-    outcome.textContent = "This is no longer waiting.";
+    outcome.textContent = "This is no longer waiting: it was decided, has expired, or its execution has ended.";
     outcome.hidden = false;
   };
   return { element, gone, update: (current, now) => left.update(current.expires, now) };
