@@ -11,12 +11,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.conformance.requirements import requirement
 from tests.faces.conftest import soon
 from tests.test_callbacks import receiver
 
-from portico.channels import MAX_AT_ONCE, Channels, dialog_of
+from portico.channels import MAX_AT_ONCE, Channels, Message, dialog_of
 from portico.config import Safety
 from portico.errors import ConfigError
 from portico.observe import Broke, Log, Observation
@@ -178,6 +179,22 @@ async def test_a_dialog_is_told_on_its_input(tmp_path: Path, monkeypatch: pytest
     assert SECRET not in arguments
     assert lines[0] == f"Code: {SECRET}"
     assert lines[-2:] == ['Agent: bot" 1', "It is about to: wipe Code: AAAA"]  # no line of the agent's own
+
+
+def test_a_code_comes_with_the_whole_call_that_it_releases() -> None:
+    params = {"id": "n5", "input": {"description": "long " * 900, "price": 0.01}}
+    about = msgspec.structs.replace(CHALLENGED, hint="word " * 400, operation="update_note", params=params)
+
+    message = Message(about, Code(SECRET))
+
+    assert json.loads(message.body())["params"] == params
+    text = message.text()
+    assert '"price":0.01' in text
+    assert text.count("word") == 400
+    assert (
+        "more characters, which the desk shows"
+        in Message(msgspec.structs.replace(about, hint="x" * 30_000), Code(SECRET)).text()
+    )
 
 
 def test_no_text_can_become_a_command_of_a_dialog() -> None:

@@ -1,6 +1,7 @@
 """`portico approve`: what waits for a person, and the word of whoever sits at the machine. Decides nothing itself.
 
-What agents say is shown on one line each, without control characters: it cannot look like a line of this command.
+What agents say is shown on lines that begin with spaces, without control characters: it cannot look like a line of this
+command. Calls are shown whole.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, cast
 
 import msgspec
 import typer
@@ -21,7 +22,7 @@ from portico.errors import BadRequest, ConfigError, NotFound
 from portico.identity import local_operator
 from portico.options import JsonOption, SiteOption, StoreOption, config_of
 from portico.oversight import Blocked, Challenged, Decision, Pending, Waiting
-from portico.terminal import err, out, plain, print_json
+from portico.terminal import err, json_text, out, plain, print_json
 
 if TYPE_CHECKING:
     from portico.safety.guard import Guard
@@ -32,6 +33,7 @@ BEGINNING: Final = "conf_"  # what every token begins with; it does not count
 SHOWN: Final = 13  # characters of it that are shown, if that is enough
 LINES: Final = 1000  # of the trail that are read at once
 POLL_SECONDS: Final = 1.0
+ONE_LINE: Final = 200  # characters of parameters that are shown on one line
 
 Entry: TypeAlias = Waiting | Challenged | Blocked
 
@@ -44,6 +46,10 @@ def approve(
     reject: Annotated[
         str | None, typer.Option(metavar="TOKEN", help="Refuse what waits under this token.", show_default=False)
     ] = None,
+    digest: Annotated[
+        str,
+        typer.Option(help="Agree only if the call has this digest; then nothing is asked.", show_default=False),
+    ] = "",
     note: Annotated[str, typer.Option(help="Why; it is kept in the audit trail.", show_default=False)] = "",
     code: Annotated[
         str | None, typer.Option(metavar="CHALLENGE", help="Make a fresh code and show it.", show_default=False)
@@ -57,7 +63,7 @@ def approve(
         str | None,
         typer.Option(metavar="CALLER", help="Let the agents of a caller work again.", show_default=False),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before --release and --unblock.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before TOKEN, --release and --unblock.")] = False,
     audit: Annotated[bool, typer.Option("--audit", help="Print the audit trail.")] = False,
     after: Annotated[int, typer.Option(min=0, help="Of the trail, only what follows this line.")] = 0,
     verify: Annotated[
@@ -71,11 +77,14 @@ def approve(
     """Agree to what agents want to do, or refuse it. Without arguments, list what waits.
 
     Works on the store of a site, also while a server runs on it. The beginning of a token or of the id of a challenge
-    is enough: 8 characters or more, `conf_` not counted.
+    is enough: 8 characters or more, `conf_` not counted. What is approved is the call that was shown: it is shown again
+    and asked about, unless its digest is given.
 
         portico approve
 
         portico approve conf_3xJq8Zv1 --note "asked for by Ann"
+
+        portico approve conf_3xJq8Zv1 --digest 5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef
 
         portico approve --reject conf_3xJq8Zv1
 
@@ -88,8 +97,8 @@ def approve(
         portico approve --unblock key:2548990428d0 --note "it was a drill"
     """
     given: dict[str, Work | None] = {
-        "TOKEN": partial(_decide, token, "approve", note) if token else None,
-        "--reject": partial(_decide, reject, "reject", note) if reject else None,
+        "TOKEN": partial(_approve, token, digest, note, yes) if token else None,
+        "--reject": partial(_decide, reject, "reject", note, "") if reject else None,
         "--code": partial(_issue, code, print_it) if code else None,
         "--release": partial(_release, release, yes) if release else None,
         "--unblock": partial(_unblock, unblock, note, yes) if unblock else None,
@@ -182,19 +191,46 @@ def _lines(entry: Entry, pending: Pending) -> list[str]:
             short = _short(entry.token, [each.token for each in pending.confirmations])
             danger = f", {entry.danger}" if entry.danger else ""
             wants = f"{entry.name} ({entry.caller}) wants {entry.operation}{danger}, {_left(entry.expires)}"
-            return [short, wants, _params(entry), *entry.reasons]
+            return [short, wants, *_params(entry), *entry.reasons, f"digest {entry.digest}"]
         case Challenged():
             short = _short(entry.id, _challenge_ids(pending))
             state = "is blocked" if entry.blocks else "is paused"
             what = f"agent {entry.agent} of {entry.caller} {state} before: {entry.hint}"
-            return [short, what, f"{entry.tier}, {_left(entry.expires)}", *entry.reasons]
+            return [short, what, *_step_call(entry), f"{entry.tier}, {_left(entry.expires)}", *entry.reasons]
         case Blocked():
             since = f"since {entry.since.astimezone():%Y-%m-%d %H:%M:%S}, challenge {entry.verification_id}"
             return [entry.caller, f"agent {entry.agent} is blocked: {entry.reason}", since]
 
 
-def _params(waiting: Waiting) -> str:
-    return json.dumps(waiting.params, ensure_ascii=False)
+def _params(waiting: Waiting) -> list[str]:
+    return _json_lines(waiting.params)
+
+
+def _step_call(challenged: Challenged) -> list[str]:
+    """Return the call that a step names, if it names one."""
+    if not challenged.operation:
+        return []
+    named = challenged.params is not None
+    shown = _json_lines(challenged.params) if named else ["its parameters are not named"]
+    return [f"calls {challenged.operation}", *shown]
+
+
+def _json_lines(params: Any) -> list[str]:
+    """Return parameters as the lines of one JSON text: nothing is left out, and short values come first."""
+    ordered = _short_first(params)
+    text = json_text(ordered)
+    return [text] if len(text) <= ONE_LINE else json_text(ordered, 2).splitlines()
+
+
+def _short_first(value: Any) -> Any:
+    match value:
+        case dict():
+            items = [(name, _short_first(part)) for name, part in cast("dict[str, Any]", value).items()]
+            return dict(sorted(items, key=lambda item: len(json.dumps(item[1]))))
+        case list():
+            return [_short_first(part) for part in cast("list[Any]", value)]
+        case _:
+            return value
 
 
 def _show(lines: Sequence[str]) -> None:
@@ -226,14 +262,25 @@ def _teach(pending: Pending) -> None:
 # Deciding
 
 
-async def _decide(given: str, decision: Decision, note: str, desk: Desk) -> None:
+async def _approve(given: str, digest: str, note: str, is_sure: bool, desk: Desk) -> None:
+    """Agree to a call: to the one that has this digest, or to the one that is shown here and agreed to."""
+    pending = await desk.pending()
+    token = _found(given, [each.token for each in pending.confirmations])
+    waiting = next((each for each in pending.confirmations if each.token == token), None)
+    if waiting and not digest:
+        _ask(_lines(waiting, pending)[1:], "Approve this call?", is_sure)
+        digest = waiting.digest
+    await _decide(token, "approve", note, digest, desk)
+
+
+async def _decide(given: str, decision: Decision, note: str, digest: str, desk: Desk) -> None:
     token = _found(given, [each.token for each in (await desk.pending()).confirmations])
-    decided = await desk.guard.confirm(token, decision, note, desk.operator)
+    decided = await desk.guard.confirm(token, decision, note, desk.operator, digest=digest)
     if desk.as_json:
         print_json(msgspec.to_builtins(decided))
         return
     says = "may do this once" if decision == "approve" else "may not do this"
-    _say(f"{decided.name} ({decided.caller}) {says}: {decided.operation} {_params(decided)}")
+    _say(f"{decided.name} ({decided.caller}) {says}: {decided.operation} {json_text(decided.params)}")
 
 
 async def _issue(given: str, print_it: bool, desk: Desk) -> None:
@@ -253,8 +300,8 @@ async def _release(given: str, is_sure: bool, desk: Desk) -> None:
     """Make a code and give it at once: the word of whoever sits at the machine is enough."""
     pending = await desk.pending()
     id = _found(given, _challenge_ids(pending))
-    about = [f"Agent {each.agent} is about to: {each.hint}" for each in pending.challenges if each.id == id]
-    _ask("; ".join(about) or f"Challenge {id}", "Let it go on?", is_sure)
+    about = [_lines(each, pending)[1:] for each in pending.challenges if each.id == id]
+    _ask(about[0] if about else [f"Challenge {id}"], "Let it go on?", is_sure)
     _, code = await desk.guard.reissue(id, desk.operator)
     released = await desk.guard.verify(id, code.revealed(), desk.operator)
     if desk.as_json:
@@ -267,7 +314,7 @@ async def _unblock(caller: str, note: str, is_sure: bool, desk: Desk) -> None:
     block = next((each for each in (await desk.pending()).blocks if each.caller == caller), None)
     if block is None:
         raise NotFound(f"{caller!r} is not blocked", hint="`portico approve` lists who is.")
-    _ask(f"Agent {block.agent} is blocked: {block.reason}", "Let it work again?", is_sure)
+    _ask([f"Agent {block.agent} is blocked: {block.reason}"], "Let it work again?", is_sure)
     await desk.guard.unblock(caller, note, desk.operator)
     if desk.as_json:
         print_json({"unblocked": caller})
@@ -275,9 +322,10 @@ async def _unblock(caller: str, note: str, is_sure: bool, desk: Desk) -> None:
         _say(f"The agents of {caller} may work again.")
 
 
-def _ask(about: str, question: str, is_sure: bool) -> None:
+def _ask(about: Iterable[str], question: str, is_sure: bool) -> None:
     if not is_sure:
-        _say(about)
+        for line in about:
+            err.print(f"    {_line(line)}", highlight=False, soft_wrap=True)
         typer.confirm(question, abort=True, err=True)
 
 
@@ -341,5 +389,5 @@ def _say(text: str) -> None:
 
 
 def _line(text: str) -> str:
-    """Text of unknown origin as a part of one line."""
-    return plain(" ".join(text.split()))
+    """Return text of unknown origin as a part of one line. Spaces stay: they are part of what is approved."""
+    return plain(" ".join(text.splitlines()))

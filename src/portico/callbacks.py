@@ -61,12 +61,10 @@ class Callbacks:
         if host in self._allowed or f"{host}:{port}" in self._allowed:
             return
         if parts.scheme != "https":
-            raise BadRequest("Callbacks go over https", hint="The operator can allow a host in `allow_hosts`.")
+            raise BadRequest("Callbacks go over https", hint="Name an https address.")
         address = _fetching().literal_address(host)
         if _names_this_machine(host) or (address is not None and not _fetching().is_public(address)):
-            raise BadRequest(
-                f"{host} is not a public address", hint="The operator can allow it in `allow_hosts`.", host=host
-            )
+            raise BadRequest(f"{host} is not a public address", hint="Name a host that is public.", host=host)
 
     async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
         """The status of the answer to a POST. A redirect is an answer like any other."""

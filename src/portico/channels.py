@@ -8,12 +8,12 @@ import asyncio
 import base64
 import contextlib
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from ipaddress import ip_address
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,7 +26,7 @@ from portico.oversight import Challenged, Code
 
 MAX_AT_ONCE = 20  # codes under way in one channel
 SECONDS = 10.0  # for a command
-MAX_SHOWN = 500  # characters of what an agent says, in a dialog
+MAX_SHOWN = 20_000  # characters of what an agent says, in a dialog
 TITLE = "Portico"
 
 Arguments: TypeAlias = tuple[str, ...]
@@ -42,6 +42,8 @@ class Message:
     def body(self) -> bytes:
         about = self.challenged
         said = {name: getattr(about, name) for name in ("id", "agent", "hint", "tier", "expires")}
+        if about.operation:
+            said |= {"operation": about.operation, "params": about.params}
         return msgspec.json.encode({**said, "code": self.code.revealed()})
 
     def text(self) -> str:
@@ -51,8 +53,16 @@ class Message:
             f"Code: {self.code.revealed()}\n\n"
             f"Whoever has it can let an agent go on that was stopped.\n"
             f"Challenge {about.id}, {about.tier}, until {about.expires:%H:%M:%S} UTC\n\n"
-            f"Agent: {_one_line(about.agent)}\nIt is about to: {_one_line(about.hint)}\n"
+            f"Agent: {_one_line(about.agent)}\nIt is about to: {_one_line(about.hint)}\n{self._call()}"
         )
+
+    def _call(self) -> str:
+        """Return the call of this site that the step names, as a line; empty if it names none."""
+        about = self.challenged
+        if not about.operation:
+            return ""
+        params = "with parameters that it did not name" if about.params is None else _json(about.params)
+        return f"It calls: {_one_line(f'{about.operation} {params}')}\n"
 
     @property
     def seconds(self) -> float:
@@ -64,8 +74,13 @@ Tell: TypeAlias = Callable[[Message], Awaitable[str]]  # gives what went wrong, 
 
 
 def _one_line(text: str) -> str:
-    shown = "".join(each if each.isprintable() else " " for each in text)
-    return " ".join(shown.split())[:MAX_SHOWN]
+    shown = " ".join("".join(each if each.isprintable() else " " for each in text).split())
+    rest = len(shown) - MAX_SHOWN
+    return shown if rest <= 0 else f"{shown[:MAX_SHOWN]} … and {rest} more characters, which the desk shows"
+
+
+def _json(params: Mapping[str, Any]) -> str:
+    return msgspec.json.encode(params).decode()
 
 
 class Channels:

@@ -165,7 +165,7 @@ class Identity:
         if key is None or not key.is_valid(datetime.now(UTC)):
             raise Unauthenticated(
                 "The API key is not valid",
-                hint="It may be mistyped, expired or revoked; `portico keys create` makes a new one.",
+                hint="It may be mistyped, expired or revoked.",
             )
         return Caller(f"{BY_KEY}{key.id}", key.name, key.scopes, key.danger, credentials.address, trust=key.trust)
 

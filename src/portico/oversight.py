@@ -80,11 +80,12 @@ class Waiting(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     caller: str  # whose it is; nobody agrees to their own
     name: str
     operation: str
-    params: dict[str, Any] = {}
+    params: dict[str, Any] = {}  # all of them, whole
     danger: str = ""
     reasons: tuple[str, ...] = ()
     issued: datetime
     expires: datetime
+    digest: str  # of everything above that is agreed to; an approval names it
 
 
 class Challenged(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -94,6 +95,8 @@ class Challenged(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     caller: str
     agent: str
     hint: str
+    operation: str = ""  # of this site, if the step names one
+    params: dict[str, Any] | None = None  # None if the step did not name them
     tier: Tier
     reasons: tuple[str, ...] = ()
     blocks: bool

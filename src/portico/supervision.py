@@ -3,6 +3,7 @@
 They are operations like any other, so every protocol has them. What they decide is decided by the guard.
 """
 
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -12,14 +13,15 @@ from msgspec import UNSET, Meta, UnsetType
 from portico.calls import Task
 from portico.catalog import Danger, Kind, Operation
 from portico.operations import Context
-from portico.oversight import Decision, Execution, Outcome, Progress
+from portico.oversight import Decision, Execution, Outcome, Pending, Progress, Waiting
 from portico.safety.guard import LOOP as WATCHED
 from portico.safety.guard import Guard
 from portico.safety.loop import Started
 from portico.safety.reporting import Report, Reported
 from portico.tasks import Tasks
 
-LOOP = WATCHED | {"introspect", "cancel_execution", "retry_execution"}
+LOOP = WATCHED | {"introspect", "cancel_execution", "retry_execution", "list_pending_approvals"}
+MAX_LISTED = 1_000_000  # bytes of approvals in one list; the first is listed whatever its size
 MAX_HINT = 10_000
 
 Name = Annotated[str, Meta(min_length=1, max_length=100, description="The agent, as it calls itself")]
@@ -65,6 +67,9 @@ class AbortParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 class ConfirmParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     confirmation_token: Annotated[str, Meta(min_length=8, max_length=80, description="Of what somebody else wants")]
     operation: Annotated[str, Meta(max_length=128, description="That it is for; told, it must be that")] = ""
+    digest: Annotated[
+        str, Meta(max_length=64, description="The digest that the call was listed with; required to approve")
+    ] = ""
     decision: Annotated[Decision, Meta(description="Whether to agree")] = "approve"
     note: Annotated[str, Meta(max_length=500, description="For the audit trail")] = ""
 
@@ -76,6 +81,16 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
     operation: str
     scope: str
     expires_at: datetime
+
+
+class ListParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    confirmation_token: Annotated[str, Meta(max_length=80, description="List only what waits under this token")] = ""
+
+
+class PendingApprovals(Pending, frozen=True, kw_only=True):
+    """What waits for a person, every call whole."""
+
+    more: Annotated[int, Meta(description="How many confirmations did not fit; decide these first")] = 0
 
 
 class VerifyParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -98,7 +113,7 @@ class ExecutionParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 def supervision(guard: Guard, tasks: Tasks) -> list[Operation]:
     """The operations of a site's supervision; those of the loop only where there is one."""
-    always = [*_lifecycle(guard, tasks), _confirm(guard)]
+    always = [*_lifecycle(guard, tasks), _confirm(guard), _pending(guard)]
     return always if guard.settings.mode == "disabled" else [*always, *_loop(guard, tasks), _verify(guard)]
 
 
@@ -152,7 +167,7 @@ def _loop(guard: Guard, tasks: Tasks) -> list[Operation]:
 def _confirm(guard: Guard) -> Operation:
     async def confirm_operation(context: Context, given: ConfirmParams) -> Confirmed:
         waited = await guard.confirm(
-            given.confirmation_token, given.decision, given.note, context.caller, given.operation
+            given.confirmation_token, given.decision, given.note, context.caller, given.operation, given.digest
         )
         return Confirmed(
             confirmed=given.decision == "approve",
@@ -163,6 +178,33 @@ def _confirm(guard: Guard) -> Operation:
 
     says = "Agree to what somebody else wants to do, or turn it down. Nobody agrees to their own."
     return _made("confirm_operation", Kind.EXECUTE, says, ConfirmParams, Confirmed, confirm_operation)
+
+
+def _pending(guard: Guard) -> Operation:
+    async def list_pending_approvals(context: Context, given: ListParams) -> PendingApprovals:
+        pending = await guard.pending(context.caller)
+        token = given.confirmation_token
+        wanted = [each for each in pending.confirmations if not token or each.token == token]
+        listed = list(_first_page(wanted))
+        return PendingApprovals(
+            confirmations=tuple(listed),
+            challenges=() if token else pending.challenges,
+            blocks=() if token else pending.blocks,
+            more=len(wanted) - len(listed),
+        )
+
+    says = "List the calls and steps that wait for a person, each with all its parameters and its digest."
+    return _made("list_pending_approvals", Kind.READ, says, ListParams, PendingApprovals, list_pending_approvals)
+
+
+def _first_page(confirmations: Iterable[Waiting]) -> Iterator[Waiting]:
+    """Yield those that fit into one list, the oldest first. None of them is cut."""
+    left = MAX_LISTED
+    for index, confirmation in enumerate(confirmations):
+        left -= len(msgspec.json.encode(confirmation))
+        if index and left < 0:
+            return
+        yield confirmation
 
 
 def _verify(guard: Guard) -> Operation:

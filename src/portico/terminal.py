@@ -30,8 +30,12 @@ _UNSEEN = unseen(but=IN_LINES)
 
 
 def print_json(value: Any) -> None:
-    text = json.dumps(value, ensure_ascii=False, indent=2)
-    sys.stdout.write(_UNSEEN.sub(_escaped, text) + "\n")
+    sys.stdout.write(json_text(value, 2) + "\n")
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Return JSON in which nothing is invisible: what does not show is escaped, so that it can be read back."""
+    return _UNSEEN.sub(_escaped, json.dumps(value, ensure_ascii=False, indent=indent))
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -10,6 +10,7 @@ from tests.browser.conftest import NARROW, Town, Visitor, employ, is_too_wide, s
 
 from portico.calls import Call
 from portico.errors import AgentBlocked, ConfirmationNeeded
+from portico.identity import local_operator
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -57,6 +58,39 @@ async def test_a_call_is_approved_and_then_runs(town: Town, visitor: Visitor) ->
     await expect(line).to_contain_text("It is twice in there")
     await page.get_by_role("button", name="Check the whole trail").click()
     await expect(page.get_by_text("The whole trail was checked")).to_be_visible()
+
+
+async def test_every_name_of_a_long_call_is_visible_at_once_and_every_value_can_be_read(
+    town: Town, visitor: Visitor
+) -> None:
+    long = "A fine book. " * 400 + "The end."
+    agent = await employ(town.parts, "merchant")
+    await agent.do("execute_agent", element_name="sell")
+    call = {"id": BOOK, "input": {"description": long, "price": 0.01, "tags": ["x"] * 3}}
+    step = {"next_operation": "delete_book", "next_params": call}
+    await agent.do("record_execution_step", element_name="sell", next_action_hint="delete the old book", **step)
+
+    page = await signed_in(town, visitor)
+    case = page.get_by_role("article", name="merchant wants record_execution_step")
+    price = case.get_by_role("term").filter(has_text=re.compile("^price$"))
+    description = case.get_by_role("term").filter(has_text=re.compile("^description$"))
+    box = await case.get_by_label("Parameters", exact=True).bounding_box()
+    places = [await each.bounding_box() for each in (price, description)]
+    assert box
+    assert [bool(place and box["y"] < place["y"] < box["y"] + box["height"]) for place in places] == [True, True]
+    assert box["height"] < 600  # the long text is folded
+    await expect(case.get_by_text("0.01")).to_be_visible()
+    await case.get_by_text(f"all {len(long)} characters").click()
+    await expect(case.get_by_text("The end.")).to_be_visible()
+
+    (waiting,) = [
+        each
+        for each in (await town.parts.site.guard.pending(local_operator())).confirmations
+        if each.caller == agent.caller.id
+    ]
+    await expect(case).to_contain_text(waiting.digest)
+    await case.get_by_role("button", name="Approve").click()
+    await expect(case).to_contain_text("Approved")
 
 
 async def test_nothing_that_an_agent_sends_is_invisible(town: Town, visitor: Visitor) -> None:

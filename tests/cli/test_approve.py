@@ -87,7 +87,7 @@ def test_what_waits_is_listed_and_agreed_to_by_the_beginning_of_its_token(inn: I
     listed = inn.portico("approve")
     name = listed.out.split()[0]
 
-    done = inn.portico("approve", name, "--note", "Ann asked")
+    done = inn.portico("approve", name, "--yes", "--note", "Ann asked")
 
     assert (len(name) < len(token), token.startswith(name)) == (True, True)
     for each in (f"menu importer ({inn.agent}) wants delete_room, destructive", '{"id": "attic"}', "5 min left"):
@@ -211,3 +211,46 @@ def _forge(file: Path) -> None:
     """What somebody can do who has the file."""
     with closing(sqlite3.connect(file)) as database:
         database.executescript("DROP TRIGGER trail_updated; UPDATE trail SET event = 'NOTHING' WHERE seq = 1;")
+
+
+# Approving what was shown
+
+LONG = {"id": "attic", "input": {"description": "A room.  " * 500, "price": 0.01, "note": "\u202eexe.gpj\x1b[2J"}}
+ASKING = '\n[[safety.policy]]\noperation = "update_room"\ndecision = "confirm"\n'
+
+
+def test_the_whole_call_is_listed_with_short_values_before_long_ones(inn: Inn) -> None:
+    (inn.folder / "portico.toml").write_text(SITE + ASKING)
+    inn.do("update_room", **LONG)
+
+    listed = inn.portico("approve").out
+    shown = listed[listed.index("{") : listed.rindex("}") + 1]
+
+    assert json.loads(shown) == inn.portico("approve", "--json").json["confirmations"][0]["params"]
+    assert json.loads(shown)["input"] == LONG["input"]
+    assert listed.index('"price": 0.01') < listed.index('"description"')
+    assert ("\u202e" in listed, "\x1b" in listed) == (False, False)
+
+
+def test_without_a_digest_the_call_is_shown_and_asked_about_before_it_is_approved(inn: Inn) -> None:
+    token = inn.do("delete_room", id="attic")["token"]
+
+    asked = inn.portico("approve", token)  # nobody answers
+
+    assert (asked.code, '{"id": "attic"' in asked.err) == (1, True), asked.err
+    assert inn.do("delete_room", id="attic")["error"] == "ConfirmationNeeded"
+    assert inn.portico("approve", token, "--yes").code == 0
+    assert "error" not in inn.do("delete_room", id="attic")
+
+
+def test_an_approval_with_the_digest_of_another_call_is_refused(inn: Inn) -> None:
+    tokens = [inn.do("delete_room", id=room)["token"] for room in ("attic", "cellar")]
+    digests = {each["token"]: each["digest"] for each in inn.portico("approve", "--json").json["confirmations"]}
+
+    swapped = inn.portico("approve", tokens[0], "--digest", digests[tokens[1]])
+    right = inn.portico("approve", tokens[0], "--digest", digests[tokens[0]])
+
+    assert (swapped.code, "is not the one that was shown" in swapped.err) == (4, True), swapped.err
+    assert (right.code, inn.do("delete_room", id="cellar")["error"]) == (0, "ConfirmationNeeded")
+    assert digests[tokens[0]] in inn.portico("approve", "--audit").out
+    assert digests[tokens[1]] in inn.portico("approve").out

@@ -187,6 +187,7 @@ def test_without_a_name_all_operations_are_listed(portico: Portico) -> None:
         "run_workflow",
         *("execute_agent", "record_execution_step", "complete_execution", "abort_execution"),
         *("get_execution_status", "cancel_execution", "retry_execution", "confirm_operation", "verify_challenge"),
+        "list_pending_approvals",
         *("count_rooms", "create_room", "delete_room", "get_room", "list_rooms", "search_rooms", "update_room"),
     }
     assert all(name in table for name in names)

@@ -53,6 +53,13 @@ class Desk:
             await self.do("delete_room", id=room)
         return waiting.value.details["token"]
 
+    async def approve(self, token: str, note: str = "", **headers: str) -> httpx.Response:
+        """Agree to what waits under a token, as it is shown."""
+        shown = (await self.get("pending")).json()["confirmations"]
+        digest = next((each["digest"] for each in shown if each["token"] == token), "")
+        said = {"decision": "approve", "digest": digest, "note": note}
+        return await self.post(f"confirmations/{token}", said, **headers)
+
     async def goes_too_far(self) -> str:
         """The id of the challenge that an agent has brought on itself."""
         await self.do("execute_agent", element_name="bot")
@@ -94,7 +101,7 @@ async def test_what_waits_is_shown_and_what_is_agreed_to_runs_once(desk: Desk) -
     token = await desk.wants("attic")
 
     shown = await desk.get("pending")
-    said = await desk.post(f"confirmations/{token}", {"decision": "approve", "note": "Ann asked for it"})
+    said = await desk.approve(token, "Ann asked for it")
     await desk.do("delete_room", id="attic")
 
     [waiting] = shown.json()["confirmations"]

@@ -103,7 +103,8 @@ class House:
         """Have somebody else agree to the one thing that waits."""
         async with visitor(self.port, self.host) as http:
             [waiting] = (await http.get("/desk/api/pending")).json()["confirmations"]
-            said = await http.post(f"/desk/api/confirmations/{waiting['token']}", json={"decision": "approve"})
+            seen = {"decision": "approve", "digest": waiting["digest"]}
+            said = await http.post(f"/desk/api/confirmations/{waiting['token']}", json=seen)
         assert (said.status_code, waiting["operation"]) == (200, operation)
 
 

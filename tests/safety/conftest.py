@@ -140,7 +140,11 @@ class Person:
         return {**answer["autonomy"], "status": answer["status"], "token": answer.get("confirmation", {}).get("token")}
 
     async def agrees(self, token: str, decision: str = "approve") -> Any:
-        return await self.does("confirm_operation", confirmation_token=token, decision=decision)
+        """Decide as somebody who has looked at what waits."""
+        shown = await self.does("list_pending_approvals", confirmation_token=token)
+        digests = {each["token"]: each["digest"] for each in shown["confirmations"]}
+        seen = {"digest": digests[token]} if token in digests else {}
+        return await self.does("confirm_operation", confirmation_token=token, decision=decision, **seen)
 
     async def wants(self, operation: str, /, **params: Any) -> str:
         """The token of what somebody has to agree to."""

@@ -45,7 +45,7 @@ from portico.store import Case
 
 WRONG = "A" * 26
 NOWHERE = "00000000-0000-4000-8000-000000000000"
-RISKY = {"hint": "calling set_table for two", "risk_score": 70}
+RISKY = {"hint": 'calling set_table with params {"seats": 1}', "risk_score": 70}
 ALLOWED = {"start": "allow"}
 REPORTED = {
     "execute_agent": {"element_name": "bot"},

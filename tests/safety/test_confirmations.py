@@ -216,7 +216,8 @@ async def test_an_approval_is_good_for_five_minutes(parts: Parts) -> None:
         await late.guard.confirm(forgotten, "approve", "", boss.caller)
     assert isinstance(await late.refuses(DELETING, bot), ConfirmationNeeded)  # without the token it is asked anew
 
-    assert await soon.guard.confirm(forgotten, "approve", "", boss.caller)
+    (waiting,) = [each for each in (await soon.guard.pending(boss.caller)).confirmations if each.token == forgotten]
+    assert await soon.guard.confirm(forgotten, "approve", "", boss.caller, digest=waiting.digest)
     assert await soon.clears(with_token(forgotten, id="r2"), bot) is None
 
 
@@ -315,7 +316,9 @@ async def test_who_agrees_sees_what_it_is_and_whose(parts: Parts) -> None:
     assert (waiting.operation, waiting.params, waiting.danger) == ("delete_recipe", {"id": "r1"}, "destructive")
     wrong = await boss.refused("confirm_operation", confirmation_token=token, operation="get_recipe")
     assert isinstance(wrong, TokenMismatch)
-    right = await boss.does("confirm_operation", confirmation_token=token, operation="delete_recipe")
+    right = await boss.does(
+        "confirm_operation", confirmation_token=token, operation="delete_recipe", digest=waiting.digest
+    )
     assert right["confirmed"] is True
 
 

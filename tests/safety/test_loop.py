@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.conformance.requirements import requirement
-from tests.safety.conftest import ADDING, DENIED, Open, boss_of, events, later, person
+from tests.safety.conftest import ADDING, DENIED, Open, boss_of, events, fresh_code, later, person
 
 from portico.calls import Call, Task, TaskState
 from portico.errors import (
@@ -119,9 +119,14 @@ async def test_what_was_begun_in_a_session_ends_with_it(eager: Parts) -> None:
 
     ended = await bot.does("get_execution_status", execution_id=started["execution_id"])
     assert (ended["status"], ended["summary"]) == ("cancelled", "The session is over")
+    assert isinstance(await bot.hears(Call("close_kitchen", {}, confirmation=token)), StepNeeded)  # paused still
+    (challenge,) = (await eager.site.guard.pending(boss.caller)).challenges
+    await boss.does(
+        "verify_challenge", challenge_id=challenge.id, code=await fresh_code(eager.site, challenge.id, boss)
+    )
     assert type(await bot.hears(Call("close_kitchen", {}, confirmation=token))) is InvalidToken
     await bot.starts()
-    assert (await bot.steps())["continue"] is True  # the pause is gone too
+    assert (await bot.steps())["continue"] is True
     assert isinstance(await bot.refused("close_kitchen"), StepNeeded)  # and so is the step
     await boss.agrees(own)
     assert await other.calls(Call("close_kitchen", {}, confirmation=own))
@@ -249,8 +254,8 @@ async def test_who_agrees_to_a_step_sees_the_call_wherever_in_the_hint_it_stands
 
     assert (await bot.steps(hidden))["continue"] is False
 
-    (waiting,) = (await eager.site.guard.pending(boss.caller)).confirmations
-    assert (waiting.params["operation"], waiting.params["params"]) == ("delete_recipe", {"id": "r1"})
+    (waiting,) = (await eager.site.guard.pending(boss.caller)).challenges  # so many parts are a risk of their own
+    assert (waiting.operation, waiting.params) == ("delete_recipe", {"id": "r1"})
 
 
 @requirement("aql:loop:pause-holds")
@@ -362,10 +367,10 @@ async def test_of_many_calls_at_once_one_uses_a_step_and_of_many_reports_no_more
         assert paused == "Step limit exceeded"
         await bot.does("abort_execution", element_name="bot")
         await bot.starts("other")
-        await boss.agrees((await bot.steps("calling create_recipe once", "other"))["token"])
-        await bot.steps("calling create_recipe once", "other")
+        await boss.agrees((await bot.steps(adding(SOUP), "other"))["token"])
+        await bot.steps(adding(SOUP), "other")
 
-        calls = (Call("create_recipe", {"id": f"n{number}", "input": {"name": "Soup"}}) for number in range(20))
+        calls = (Call("create_recipe", SOUP) for _ in range(20))
         done = await asyncio.gather(*(bot.calls(call) for call in calls), return_exceptions=True)
 
         assert sum(isinstance(each, dict) for each in done) == 1

@@ -99,7 +99,9 @@ async def test_a_key_that_is_not_certified_deletes_nothing_until_somebody_else_h
         await parts.site.call(DELETE, somebody)
     assert await parts.store.get("rooms", "attic")
 
-    await parts.site.guard.confirm(refusal.value.details["token"], "approve", "", OPERATOR)
+    [waiting] = (await parts.site.guard.pending(OPERATOR)).confirmations
+    assert waiting.token == refusal.value.details["token"]
+    await parts.site.guard.confirm(waiting.token, "approve", "", OPERATOR, digest=waiting.digest)
     await parts.site.call(DELETE, somebody)
     assert await parts.store.get("rooms", "attic") is None
 

@@ -52,6 +52,7 @@ async def test_a_collection_has_its_seven_operations_beside_those_of_every_site(
         "cancel_execution": ("execute", "SAFE"),
         "retry_execution": ("execute", "SAFE"),
         "confirm_operation": ("execute", "SAFE"),
+        "list_pending_approvals": ("read", "SAFE"),
         "verify_challenge": ("create", "SAFE"),
     }
 

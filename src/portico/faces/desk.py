@@ -10,7 +10,7 @@ GET  /desk/api/sources                 what the site is loaded from, and how fre
 POST /desk/api/sources/{number}/reload begins to load one of them again
 GET  /desk/api/traffic                 the last hour of this process, by minute
 GET  /desk/api/feedback?limit=         what people say of answers, newest first
-POST /desk/api/confirmations/{token}   {"decision": "approve" or "reject", "note": …}
+POST /desk/api/confirmations/{token}   {"decision": "approve" or "reject", "digest": of the call as shown, "note": …}
 POST /desk/api/challenges/{id}/code    a fresh code: nothing else that is served ever says one
 POST /desk/api/challenges/{id}/verify  {"code": …}
 POST /desk/api/agents/unblock          {"caller": …, "note": …}
@@ -69,6 +69,9 @@ Names = Annotated[dict[str, str], Meta(description="What the keys of the callers
 class Decided(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decision: Decision
     note: Note = ""
+    digest: Annotated[
+        str, Meta(max_length=64, description="The digest that the call was shown with; required to approve")
+    ] = ""
 
 
 class Typed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -168,7 +171,7 @@ def routes(site: Site, config: Config, sources: Sources, traffic: Traffic) -> li
         is_here = _is_here(connection, address) and is_own_host(connection, own)
         if (local_only and not is_here) or is_from_elsewhere(connection, own):
             await site.gate.spend(site.identity.nobody(address))
-            error = Forbidden("The desk is not open to you", hint="safety.desk says from where it can be reached.")
+            error = Forbidden("The desk is not open to you", hint="The operator decides from where it can be reached.")
             site.refused("desk", error)
             raise error
         return await caller_of(connection, site)
@@ -205,7 +208,8 @@ def _decisions(site: Site) -> list[Work]:
 
     async def confirm(request: Request, caller: Caller) -> Response:
         said = await _read(request, site, Decided)
-        return _json(await site.guard.confirm(_named(request, "token", site), said.decision, said.note, caller))
+        token = _named(request, "token", site)
+        return _json(await site.guard.confirm(token, said.decision, said.note, caller, digest=said.digest))
 
     async def issue(request: Request, caller: Caller) -> Response:
         challenged, code = await site.guard.reissue(_named(request, "id", site), caller)
@@ -315,7 +319,7 @@ def _is_here(connection: HTTPConnection, address: str) -> bool:
 def _for_approvers(endpoint: Endpoint) -> Endpoint:
     async def asked(request: Request, caller: Caller) -> Response:
         if caller.is_anonymous:
-            raise Unauthenticated("The desk wants to know who asks", hint="Send a key with the scope approve.")
+            raise Unauthenticated("The desk requires an API key", hint="Send it as a bearer token.")
         if APPROVE not in caller.scopes:
             raise Forbidden(f"This needs the scope {APPROVE}", scope=APPROVE)
         return await endpoint(request, caller)

@@ -106,7 +106,7 @@ class Door:
         if not is_own_host(request, server):
             raise WrongHost("This is not a site of that name", hint="Its operator can add it to server.hosts.")
         if is_from_elsewhere(request, server):
-            raise Forbidden("Pages of that origin may not ask here", hint="The operator can add it to server.origins.")
+            raise Forbidden("Pages of that origin may not ask here", hint="The operator decides which origins may.")
 
     async def _caller(self, request: Request) -> Caller:
         caller = await caller_of(request, self._site)

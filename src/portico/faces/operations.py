@@ -107,9 +107,7 @@ def routes(site: Site, config: Config) -> list[BaseRoute]:
     async def call(request: Request, caller: Caller) -> Response:
         if is_from_elsewhere(request, config.server):
             await site.gate.spend(caller)
-            raise Forbidden(
-                "Pages of that origin may run nothing here", hint="The operator can add it to server.origins."
-            )
+            raise Forbidden("Pages of that origin may run nothing here", hint="The operator decides which origins may.")
         run = "later" if "respond-async" in _preferences(request) else "auto"
         key = request.headers.get("idempotency-key", "")
         params = await site.unless_refused(_params(request, site), caller)

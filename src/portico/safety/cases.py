@@ -65,7 +65,6 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     challenge: str
     hint: str
     expires: datetime
-    execution: str = ""  # that it came from
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +74,13 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     by: str
     expires: datetime
     verified: bool = False  # with a code: then nothing else is asked
+
+
+class Request(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What an agent keeps in mind of a confirmation that it has asked for."""
+
+    size: int = 0  # bytes of its parameters
+    execution: str = ""  # that wants it, and with which it is withdrawn
 
 
 class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -89,6 +95,8 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     spent: int = 0
     grants: tuple[Grant, ...] = ()
     waiting: dict[str, datetime] = {}  # confirmations that may still be given, and until when
+    requests: dict[str, Request] = {}  # more of these, and of those that were given
+    undecided: dict[str, datetime] = {}  # digests of steps that paused it for a person, and until when they do
     given: dict[str, datetime] = {}  # those that were, and were not used yet
     notices: tuple[Notification, ...] = ()  # for the next step
 
@@ -103,7 +111,7 @@ class Confirmation(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     what: Literal["call", "step"]
     operation: str
     digest: str
-    params: dict[str, Any] = {}  # for those who agree to see; long ones shortened
+    params: dict[str, Any] = {}  # for those who agree to see: all of them, whole
     danger: str = ""
     reasons: tuple[str, ...] = ()
     issued: datetime
@@ -112,6 +120,7 @@ class Confirmation(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     by: str = ""
     at: datetime | None = None  # when it was used
     session: str = ""
+    execution: str = ""  # that wants it, if one does; it is withdrawn when that ends
 
 
 class Challenge(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -122,6 +131,8 @@ class Challenge(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     agent: str
     hint: str
     digest: str  # of the hint
+    operation: str = ""
+    params: dict[str, Any] | None = None
     tier: Tier
     reasons: tuple[str, ...]
     blocks: bool

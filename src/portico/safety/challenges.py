@@ -4,7 +4,9 @@ import hmac
 import re
 import secrets
 from base64 import b32encode
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 from msgspec.structs import replace
@@ -14,7 +16,7 @@ from portico.errors import Forbidden, InvalidToken, RateLimited, SiteError, Toke
 from portico.oversight import About, Blocked, Challenged, Code, Notification, Tier
 from portico.safety.cases import Agent, Attempts, Block, Broadcast, Challenge, Grant, Pause, Run
 from portico.safety.docket import Sheets
-from portico.safety.office import Office, check_approver, plain
+from portico.safety.office import Office, abridge, check_approver, plain
 
 CODE_BYTES = 16  # 128 bits
 EVERYBODY = "*"
@@ -33,7 +35,16 @@ class Challenges:
         self._office = office
 
     def begin(
-        self, sheets: Sheets, agent: Agent, run: Run, hint: str, digest: str, tier: Tier, reasons: tuple[str, ...]
+        self,
+        sheets: Sheets,
+        agent: Agent,
+        run: Run,
+        hint: str,
+        digest: str,
+        tier: Tier,
+        reasons: tuple[str, ...],
+        operation: str = "",
+        params: Mapping[str, Any] | None = None,
     ) -> tuple[Agent, Challenge, Code]:
         """Have a step wait for a code. If it blocks, nothing of this caller goes on until it is released."""
         office = self._office
@@ -44,6 +55,8 @@ class Challenges:
             agent=run.agent,
             hint=plain(hint),
             digest=digest,
+            operation=operation,
+            params=None if params is None else dict(params),
             tier=tier,
             reasons=reasons,
             blocks=tier == Tier.DANGER_ZONE,
@@ -57,9 +70,9 @@ class Challenges:
             agent = replace(agent, block=block, pause=None)
             sheets.put(Broadcast(id=id, notice=_news(challenge)))
         else:
-            agent = replace(agent, pause=Pause(challenge=id, hint=digest, expires=challenge.expires, execution=run.id))
+            agent = replace(agent, pause=Pause(challenge=id, hint=digest, expires=challenge.expires))
         event = "AGENT_BLOCKED" if challenge.blocks else "VERIFICATION_REQUIRED"
-        sheets.tell(event, challenge=id, caller=agent.id, agent=run.agent, hint=challenge.hint, reasons=reasons)
+        sheets.tell(event, challenge=id, caller=agent.id, agent=run.agent, hint=abridge(hint), reasons=reasons)
         return agent, challenge, code
 
     def show(self, challenge: Challenge, code: Code) -> None:
@@ -254,6 +267,8 @@ def _challenged(known: Challenge) -> Challenged:
         caller=known.principal,
         agent=known.agent,
         hint=known.hint,
+        operation=known.operation,
+        params=known.params,
         tier=known.tier,
         reasons=known.reasons,
         blocks=known.blocks,

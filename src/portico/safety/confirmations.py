@@ -8,7 +8,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from portico.calls import Caller
 from portico.errors import (
     ConfirmationNeeded,
     Forbidden,
+    InvalidParams,
     InvalidToken,
     RateLimited,
     SiteError,
@@ -25,7 +26,7 @@ from portico.errors import (
     TokenUsed,
 )
 from portico.oversight import Decision, Waiting
-from portico.safety.cases import Agent, Confirmation, Grant
+from portico.safety.cases import Agent, Confirmation, Grant, Request
 from portico.safety.docket import Sheets
 from portico.safety.office import Office, check_approver
 
@@ -34,7 +35,7 @@ ID = 22  # characters in the end of a token that name the confirmation; the othe
 SHOWN = 10  # characters of a token that are told to others
 MAX_WAITING = 50  # of one caller
 KEPT = timedelta(hours=1)  # after it expired, to say so
-MAX_SHOWN = 4000  # bytes of parameters that are shown to those who agree
+MAX_BYTES = 1_000_000  # of parameters of one caller that wait together: people are shown all of them
 MAX_NOTE = 500
 _TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{1,64}}")
 
@@ -49,9 +50,9 @@ class Confirmations:
         """Have somebody asked, once for the same thing; who asks for too much is refused."""
         known = sheets.get(Confirmation, wanted.id)
         now = self._office.clock()
-        if known and known.state == "pending" and now < known.expires:
-            return _shared(sheets, known, wanted.session)
         agent = sheets.get(Agent, wanted.principal) or Agent(id=wanted.principal, name=wanted.name)
+        if known and known.state == "pending" and now < known.expires and self._is_wanted(agent, known):
+            return self._shared(sheets, agent, known, wanted)
         waiting = _lasting(_without(agent.waiting, wanted.id), now)
         if len(waiting) >= MAX_WAITING:
             return RateLimited(
@@ -59,7 +60,18 @@ class Confirmations:
                 limit=MAX_WAITING,
                 hint="Wait for an answer.",
             )
-        self._office.file(sheets, replace(agent, waiting={**waiting, wanted.id: wanted.expires}))
+        request = Request(size=len(msgspec.json.encode(wanted.params)), execution=wanted.execution)
+        if request.size + sum(agent.requests[id].size for id in waiting if id in agent.requests) > MAX_BYTES:
+            return RateLimited(
+                f"The calls of this caller that wait to be confirmed would have more than {MAX_BYTES} bytes",
+                limit=MAX_BYTES,
+                hint="Wait for an answer, or send less in one call.",
+            )
+        lasting = {id: each for id, each in agent.requests.items() if id in waiting or id in agent.given}
+        changed = replace(
+            agent, waiting={**waiting, wanted.id: wanted.expires}, requests={**lasting, wanted.id: request}
+        )
+        self._office.file(sheets, changed)
         sheets.put(wanted, wanted.expires + KEPT)
         sheets.tell(
             "CONFIRMATION_REQUIRED",
@@ -83,6 +95,7 @@ class Confirmations:
         params: Mapping[str, Any],
         danger: str = "",
         session: str = "",
+        execution: str = "",
     ) -> Confirmation:
         office = self._office
         return Confirmation(
@@ -93,45 +106,78 @@ class Confirmations:
             what=what,
             operation=operation,
             digest=digest,
-            params=_shortened(params),
+            params=dict(params),
             danger=danger,
             reasons=reasons,
             issued=office.clock(),
             expires=office.after(office.settings.confirm_seconds),
             session=session,
+            execution=execution,
         )
+
+    def _shared(self, sheets: Sheets, agent: Agent, known: Confirmation, wanted: Confirmation) -> Confirmation:
+        """What is wanted in two sessions belongs to neither of them, and ends by its time or with its execution."""
+        shared = replace(
+            known,
+            session=known.session if known.session in {"", wanted.session} else "",
+            execution=wanted.execution,
+        )
+        if shared != known:
+            sheets.put(shared, known.expires + KEPT)
+            request = replace(agent.requests.get(known.id, Request()), execution=shared.execution)
+            self._office.file(sheets, replace(agent, requests={**agent.requests, known.id: request}))
+        return shared
+
+    def _is_wanted(self, agent: Agent | None, known: Confirmation) -> bool:
+        """Whether it was neither revoked nor wanted by an execution that has ended."""
+        return known.state != "revoked" and self._office.is_live(agent, known.execution)
 
     def redeem(self, sheets: Sheets, wanted: Confirmation, token: str) -> str | SiteError:
         """Who agreed to exactly this; it is used up with that. Or why it may not be done."""
         found = sheets.get(Confirmation, named_by(token) if token else wanted.id)
-        problem = self._problem(found, wanted, token)
+        agent = sheets.get(Agent, wanted.principal)
+        problem = self._problem(found, wanted, token, agent)
         if problem:
             sheets.tell("TOKEN_REJECTED", token=shown(token), caller=wanted.principal, reason=type(problem).__name__)
             return problem
         if found and found.state == "rejected" and not self._is_over(found):
             return Forbidden("Somebody has turned this down", operation=found.operation, reason="rejected")
-        if found is None or found.state in {"used", "rejected", "revoked"} or self._is_over(found):
+        is_void = found is None or found.state in {"used", "rejected"} or self._is_over(found)
+        if found is None or is_void or not self._is_wanted(agent, found):
             return self.needed(self.ask(sheets, wanted))
         by = found.by
         if found.state == "pending":
             if not (token and self._may_acknowledge(sheets, wanted)):
                 return self.needed(self.ask(sheets, wanted))
             by = f"acknowledged by {wanted.principal}"
+        self.use(sheets, found, by)
+        return by
+
+    def use(self, sheets: Sheets, found: Confirmation, by: str) -> None:
+        """Use up an approval, so that what it allows happens once."""
         sheets.put(replace(found, state="used", by=by, at=self._office.clock()), found.expires + KEPT)
-        agent = sheets.get(Agent, wanted.principal)
+        agent = sheets.get(Agent, found.principal)
         if agent:
             self._office.file(sheets, _settled(agent, found))
         sheets.tell(
             "TOKEN_VALIDATED",
             token=shown(token_of(found)),
-            caller=wanted.principal,
-            operation=wanted.operation,
-            params=wanted.digest,
+            caller=found.principal,
+            operation=found.operation,
+            params=found.digest,
             by=by,
         )
-        return by
 
-    def _problem(self, found: Confirmation | None, wanted: Confirmation, token: str) -> SiteError | None:
+    def approved(self, sheets: Sheets, id: str) -> Confirmation | None:
+        """Return the approval of a call that was not used yet and has not expired, if there is one."""
+        found = sheets.get(Confirmation, id)
+        if found is None or found.state != "approved" or self._is_over(found):
+            return None
+        return found if self._is_wanted(sheets.get(Agent, found.principal), found) else None
+
+    def _problem(
+        self, found: Confirmation | None, wanted: Confirmation, token: str, agent: Agent | None
+    ) -> SiteError | None:
         """What is wrong with a token that was shown. Others than its owner hear only that it is not valid."""
         if not token:
             return None
@@ -147,8 +193,10 @@ class Confirmations:
         match found.state:
             case "used":
                 return TokenUsed("The confirmation was used before", token=shown(token), consumed_at=found.at)
-            case "rejected" | "revoked":
+            case "rejected":
                 return InvalidToken("The confirmation was turned down", token=shown(token))
+            case _ if not self._is_wanted(agent, found):
+                return _withdrawn(token)
             case "pending" | "approved" if self._is_over(found):
                 return TokenExpired(
                     "The confirmation has expired",
@@ -182,8 +230,10 @@ class Confirmations:
 
     # For those who agree
 
-    async def confirm(self, token: str, decision: Decision, note: str, caller: Caller, operation: str = "") -> Waiting:
-        """Agree to what somebody else wants, or turn it down."""
+    async def confirm(
+        self, token: str, decision: Decision, note: str, caller: Caller, operation: str = "", digest: str = ""
+    ) -> Waiting:
+        """Agree to what somebody else wants, as it was shown under a digest, or turn it down."""
         check_approver(caller)
         id = named_by(token)
         found = await self._office.docket.read(Confirmation, id)
@@ -203,11 +253,13 @@ class Confirmations:
                     token_operation=known.operation,
                     requested_operation=operation,
                 )
+            if known.state in {"pending", "revoked"} and not self._is_wanted(sheets.get(Agent, principal), known):
+                return _withdrawn(token)
             if known.state != "pending":
                 return TokenUsed(f"The confirmation is {known.state} already", token=shown(token), consumed_at=known.at)
             if self._is_over(known):
                 return TokenExpired("The confirmation has expired", token=shown(token), expired_at=known.expires)
-            return self._decided(sheets, known, decision, note, caller)
+            return _check_shown(known, decision, digest) or self._decided(sheets, known, decision, note, caller)
 
         return await self._office.docket.change([(Confirmation, id), (Agent, principal)], work)
 
@@ -222,7 +274,9 @@ class Confirmations:
             if known.what == "step" and state == "approved":
                 grant = Grant(hint=known.digest, by=caller.rate_key, expires=until)
                 # Somebody has looked: the steps are counted anew.
-                agent = replace(_looked_at(agent), grants=(*agent.grants[-MAX_WAITING:], grant), spent=0, window=None)
+                undecided = {step: until for step, until in agent.undecided.items() if step != known.digest}
+                agent = replace(_looked_at(agent), undecided=undecided)
+                agent = replace(agent, grants=(*agent.grants[-MAX_WAITING:], grant), spent=0, window=None)
                 changed = replace(changed, state="used", at=office.clock())
             elif state == "approved":
                 agent = replace(agent, given={**_lasting(agent.given, office.clock()), known.id: until})
@@ -235,6 +289,7 @@ class Confirmations:
             caller=known.principal,
             operation=known.operation,
             params=known.digest,
+            digest=shown_digest(known),
             by=caller.rate_key,
             note=note[:MAX_NOTE],
         )
@@ -242,8 +297,12 @@ class Confirmations:
 
     async def pending(self) -> list[Waiting]:
         """What waits longest comes first."""
-        known = sorted(await self._office.docket.all(Confirmation), key=lambda each: each.issued)
-        return [waiting(each) for each in known if each.state == "pending" and not self._is_over(each)]
+        known = await self._office.docket.all(Confirmation)
+        pending = [each for each in known if each.state == "pending" and not self._is_over(each)]
+        principals = {each.principal for each in pending if each.execution}
+        agents = {principal: await self._office.docket.read(Agent, principal) for principal in principals}
+        wanted = [each for each in pending if self._is_wanted(agents.get(each.principal), each)]
+        return [waiting(each) for each in sorted(wanted, key=lambda each: each.issued)]
 
     async def revoke(self, session: str, principals: Iterable[str]) -> None:
         """What these wanted in a session is not wanted any more, also if somebody has agreed to it."""
@@ -297,6 +356,50 @@ def waiting(known: Confirmation) -> Waiting:
         reasons=known.reasons,
         issued=known.issued,
         expires=known.expires,
+        digest=shown_digest(known),
+    )
+
+
+def shown_digest(known: Confirmation) -> str:
+    """Return the SHA-256 of what an approver is shown and agrees to, as canonical JSON."""
+    shown_fields = {
+        "what": known.what,
+        "caller": known.principal,
+        "operation": known.operation,
+        "params": known.params,
+        "danger": known.danger,
+        "reasons": known.reasons,
+    }
+    return hashlib.sha256(msgspec.json.encode(shown_fields, order="sorted")).hexdigest()
+
+
+def _check_shown(known: Confirmation, decision: Decision, digest: str) -> SiteError | None:
+    """Refuse to approve anything but the call that the approver was shown."""
+    if decision != "approve":
+        return None
+    if not digest:
+        return InvalidParams(
+            "`digest` is required to approve",
+            operation="confirm_operation",
+            missing=["digest"],
+            hint="It is listed with the call: list_pending_approvals, the desk and `portico approve` show both.",
+        )
+    if hmac.compare_digest(digest.encode(errors="surrogatepass"), shown_digest(known).encode()):
+        return None
+    return TokenMismatch(
+        "The call that waits under this token is not the one that was shown",
+        token=shown(token_of(known)),
+        token_operation=known.operation,
+        requested_operation=known.operation,
+        hint="Look at it again before you decide.",
+    )
+
+
+def _withdrawn(token: str) -> InvalidToken:
+    return InvalidToken(
+        "This was withdrawn: the execution or the session that wanted it has ended",
+        token=shown(token),
+        reason="withdrawn",
     )
 
 
@@ -322,26 +425,7 @@ def _lasting(known: Mapping[str, datetime], now: datetime) -> dict[str, datetime
     return {id: until for id, until in known.items() if now < until}
 
 
-def _shared(sheets: Sheets, known: Confirmation, session: str) -> Confirmation:
-    """What is wanted in two sessions belongs to neither of them, and ends by its time."""
-    if known.session in {"", session}:
-        return known
-    shared = replace(known, session="")
-    sheets.put(shared, known.expires + KEPT)
-    return shared
-
-
 def _looked_at(agent: Agent) -> Agent:
     """An agent whose failures a person knows of."""
     runs = tuple(replace(run, steps=tuple(replace(step, outcome="") for step in run.steps)) for run in agent.runs)
     return replace(agent, runs=runs)
-
-
-def _shortened(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters for people to see. What is too long for that is cut, and says so."""
-    encoded = msgspec.json.encode(params, enc_hook=str)
-    if len(encoded) <= MAX_SHOWN:
-        return cast("dict[str, Any]", msgspec.json.decode(encoded))
-    return {name[:100]: f"{str(value)[:200]}…" for name, value in list(params.items())[:20]} | {
-        "…": f"{len(encoded)} bytes"
-    }

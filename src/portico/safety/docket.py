@@ -1,11 +1,16 @@
-"""Cases, read and changed together: a change holds whole, or is worked out again on what others have made of them."""
+"""Cases, read and changed together: a change holds whole, or is worked out again on what others have made of them.
+
+Changes to one case queue up within a process, so they conflict only with those of other processes.
+"""
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -14,6 +19,7 @@ from portico.observe import Audited, Observe
 from portico.store import Case, Store
 
 TRIES = 200
+FIRST_PAUSE = 0.001  # seconds; it doubles with every attempt
 LONGEST_PAUSE = 0.05
 MANY = 10_000
 
@@ -61,10 +67,26 @@ class Sheets:
         self.changed[kind, id] = Case(kind, id, data, before.version if before else 0, expires)
 
 
+class Queues:
+    """One first-come, first-served lock for every case that is being changed in this process."""
+
+    def __init__(self) -> None:
+        self._locks = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
+
+    @asynccontextmanager
+    async def entered(self, keys: Iterable[tuple[str, str]]) -> AsyncIterator[None]:
+        """Hold the locks of all cases. They are taken in one order everywhere, so that no two wait for each other."""
+        async with AsyncExitStack() as held:
+            for key in sorted(set(keys)):
+                await held.enter_async_context(self._locks.setdefault(key, asyncio.Lock()))
+            yield
+
+
 class Docket:
     def __init__(self, store: Store, observe: Observe) -> None:
         self._store = store
         self._observe = observe
+        self._queues = Queues()
 
     async def read(self, kind: type[T], id: str) -> T | None:
         case = await self._store.case(kind.__name__, id)
@@ -76,16 +98,17 @@ class Docket:
 
     async def change(self, names: Sequence[Name], work: Callable[[Sheets], R | SiteError]) -> R:
         """Do some work on cases. What it gives back is given back, or raised, once all it wrote is on disk."""
-        for attempt in range(TRIES):
-            read = {(kind.__name__, id): await self._store.case(kind.__name__, id) for kind, id in names}
-            sheets = Sheets(read)
-            result = work(sheets)
-            if await self._kept(sheets):
-                if isinstance(result, SiteError):
-                    raise result
-                return cast("R", result)
-            await asyncio.sleep(random.uniform(0, min(0.001 * (attempt + 1), LONGEST_PAUSE)))  # noqa: S311
-        raise Unavailable("Too many are changing the same thing", hint="Try again.")
+        keys = [(kind.__name__, id) for kind, id in names]
+        async with self._queues.entered(keys):
+            for attempt in range(TRIES):
+                sheets = Sheets({key: await self._store.case(*key) for key in keys})
+                result = work(sheets)
+                if await self._kept(sheets):
+                    if isinstance(result, SiteError):
+                        raise result
+                    return cast("R", result)
+                await asyncio.sleep(_pause(attempt))
+        raise Unavailable("Too many processes are changing the same record", hint="Try again.")
 
     async def _kept(self, sheets: Sheets) -> bool:
         if not sheets.changed and not sheets.told:
@@ -96,3 +119,8 @@ class Docket:
         for line in lines:
             self._observe(Audited(line.seq, line.event, dict(line.body), line.digest))
         return True
+
+
+def _pause(attempt: int) -> float:
+    """Return how long to wait after a conflict with another process: random, and longer from attempt to attempt."""
+    return random.uniform(0, min(FIRST_PAUSE * 2 ** min(attempt, 10), LONGEST_PAUSE))  # noqa: S311

@@ -38,6 +38,12 @@ class Seen:
     repeats: int  # how often the same was reported before
     risk: int = 0  # as the agent sees it; it only ever raises
     grant: Grant | None = None  # somebody's word for this very step
+    is_call_agreed: bool = False  # somebody's word for the call that it names, and the step is nothing else
+
+    @property
+    def is_agreed(self) -> bool:
+        """Whether a person knows what this step does. That says nothing of how many steps came before it."""
+        return self.grant is not None or self.is_call_agreed
 
     @property
     def score(self) -> int:
@@ -93,7 +99,7 @@ def judge(seen: Seen, terms: Terms) -> Judged:
         found = stage(seen, terms)
         if found:
             return found
-    if seen.grant:
+    if seen.is_agreed:
         return Judged("go", "A person has agreed to this step", tier_of(seen.score))
     return Judged("go", f"Risk {seen.score} of {MAX_SCORE}", tier_of(seen.score))
 
@@ -118,7 +124,7 @@ def _patterns(seen: Seen, _: Terms) -> Judged | None:
     match seen.reading.matched:
         case "deny":
             return Judged("stop", f"Denied by the pattern {seen.reading.pattern}", Tier.DANGER_ZONE)
-        case "approve" if not seen.grant:
+        case "approve" if not seen.is_agreed:
             return Judged("pause", f"The pattern {seen.reading.pattern} asks for a person", Tier.CONFIRM)
         case "auto" if tier_of(seen.score) is Tier.ADVISORY:
             return Judged("go", f"Harmless by the pattern {seen.reading.pattern}", Tier.ADVISORY)
@@ -134,7 +140,7 @@ def _tier(seen: Seen, terms: Terms) -> Judged | None:
             return Judged("stop", says, tier)
         case Tier.VERIFY:
             return Judged("verify", says, tier)
-        case Tier.CONFIRM if not seen.grant and not (terms.relaxes and seen.score <= THRESHOLDS[terms.tolerance]):
+        case Tier.CONFIRM if not seen.is_agreed and not (terms.relaxes and seen.score <= THRESHOLDS[terms.tolerance]):
             return Judged("pause", says, tier)
         case _:
             return None
@@ -142,7 +148,7 @@ def _tier(seen: Seen, terms: Terms) -> Judged | None:
 
 def _tolerance(seen: Seen, terms: Terms) -> Judged | None:
     threshold = THRESHOLDS[terms.tolerance]
-    if seen.grant or seen.score <= threshold:
+    if seen.is_agreed or seen.score <= threshold:
         return None
     return Judged("pause", f"Risk {seen.score} is above what is tolerated ({threshold})", tier_of(seen.score))
 

@@ -26,6 +26,7 @@ from portico.limits import Allowance, Limits, Rates, check_payload, check_text
 from portico.observe import Observe, Refused
 from portico.query import EVERYTHING, MAX_LIMIT, Query, check_bounds
 from portico.safety.guard import Guard, Taken
+from portico.safety.policy import OPERATOR_DECIDES, may_call
 
 T = TypeVar("T")
 
@@ -38,28 +39,9 @@ MAX_LET_IN = 10_000  # of whom it is kept that they may read a collection
 MAX_TURNS = 200  # earlier questions that come with one
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """What a caller shows, and where to get one that allows more."""
-
-    name: str
-    danger: str
-    scope: str = ""
-
-
-KEY = Proof("key", "Use a key made with `portico keys create --danger {}`.")
-PROOFS: Mapping[str, Proof] = {
-    "nip": Proof(
-        "certificate of",
-        "Show a certificate made with `portico keys agent --danger {}`.",
-        "Show a certificate made with `portico keys agent --scope {}`.",
-    ),
-    "oauth": Proof(
-        "token of",
-        "Holders of tokens may risk what oauth.danger says; a key may have more.",
-        "Ask the authorization server for a token with the scope {}.",
-    ),
-}
+# What callers authenticate with, by how their ids begin. Refusals name it, and never how to get one that allows more.
+CREDENTIALS: Mapping[str, str] = {"nip": "certificate of", "oauth": "token of"}
+KEY = "key"
 
 
 class Permit(msgspec.Struct, frozen=True):
@@ -197,7 +179,7 @@ class Gate:
                 "This caller is not trusted with anything yet",
                 required_trust=Trust.GENERATED.name.lower(),
                 actual_trust=caller.trust.name.lower(),
-                hint="Use a key made with `portico keys create --trust validated`.",
+                hint=OPERATOR_DECIDES,
             )
         match request:
             case Ask():
@@ -255,11 +237,7 @@ class Gate:
 
     def may(self, operation: Operation, caller: Caller) -> bool:
         """Whether a caller could have an operation run, as things are."""
-        return (
-            operation.danger <= caller.danger
-            and operation.danger != Danger.FORBIDDEN
-            and (operation.open or allows(caller.scopes, operation.kind, operation.collection, operation.name))
-        )
+        return may_call(operation, caller)
 
     def readable(self, caller: Caller) -> list[str]:
         """The collections a caller may read."""
@@ -278,7 +256,7 @@ class Gate:
                 operation=operation.name,
                 danger=operation.danger.name.lower(),
                 allowed=caller.danger.name.lower(),
-                hint=_proof(caller).danger.format(operation.danger.name.lower()),
+                hint=OPERATOR_DECIDES,
             )
         return operation
 
@@ -305,10 +283,6 @@ def _check_call(call: Call) -> None:
         raise BadRequest("A timeout is a number of seconds above 0", timeout=str(call.timeout))
 
 
-def _proof(caller: Caller) -> Proof:
-    return PROOFS.get(caller.id.partition(":")[0], KEY)
-
-
 def _refusal(caller: Caller, scope: str) -> SiteError:
     if caller.is_anonymous:
         return Unauthenticated(
@@ -316,7 +290,5 @@ def _refusal(caller: Caller, scope: str) -> SiteError:
             scope=scope,
             hint="Send an API key as a bearer token or x-api-key.",
         )
-    proof = _proof(caller)
-    return Forbidden(
-        f"The {proof.name} {caller.name!r} has no scope {scope}", scope=scope, hint=proof.scope.format(scope)
-    )
+    credential = CREDENTIALS.get(caller.id.partition(":")[0], KEY)
+    return Forbidden(f"The {credential} {caller.name!r} has no scope {scope}", scope=scope, hint=OPERATOR_DECIDES)

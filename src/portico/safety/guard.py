@@ -40,6 +40,7 @@ LOOP = frozenset(
 VERIFY = "verify_challenge"
 SPARED = LOOP - {policy.START}  # what these do they check by themselves
 STOPS = frozenset({"cancel_task", "cancel_execution"})  # nobody has to be asked to do less
+UNNAMED = "The step that was agreed to did not name its parameters"
 MAX_TRAIL = 1000
 MAX_LINE = 2**53
 
@@ -123,13 +124,13 @@ class Guard:
     async def _is_idle(self, caller: Caller) -> bool:
         """Whether nothing is known of a caller that could keep it from anything."""
         known = await self._office.docket.read(Agent, caller.rate_key)
-        return known is None or not (known.block or known.runs or known.pause)
+        return known is None or not (known.block or known.runs or known.pause or known.undecided)
 
     def _wanted(self, call: Call, operation: Operation, caller: Caller, verdict: Verdict) -> Confirmation:
         danger = operation.danger.name.lower()
-        digest = digest_of(policy.filled(operation, call.params))
+        params = policy.filled(operation, call.params)
         return self._confirmations.wanted(
-            caller, "call", operation.name, digest, verdict.reasons, call.params, danger, call.session
+            caller, "call", operation.name, digest_of(params), verdict.reasons, params, danger, call.session
         )
 
     def _cleared(
@@ -153,7 +154,9 @@ class Guard:
             taken = Taken(run.id, step.number)
         else:
             taken = None
-        if verdict.decision is policy.Decision.CONFIRM and not (step and step.by and step.params):
+        reasons = _to_confirm(verdict, step)
+        if reasons is not None:
+            wanted = replace(wanted, reasons=reasons, execution=taken.execution if taken else "")
             said = self._confirmations.redeem(sheets, wanted, call.confirmation)
             if isinstance(said, SiteError):
                 self._remind(sheets, operation, said, caller)
@@ -190,7 +193,7 @@ class Guard:
                 required_trust=needed.name.lower(),
                 actual_trust=caller.trust.name.lower(),
                 danger_level=int(operation.danger),
-                hint=f"Use a key made with `portico keys create --trust {needed.name.lower()}`.",
+                hint=policy.OPERATOR_DECIDES,
             )
         return Forbidden("; ".join(verdict.reasons), operation=operation.name, reason="policy")
 
@@ -201,7 +204,7 @@ class Guard:
             f"A step of this caller waits for a person, and until then {operation.name} does too",
             operation=operation.name,
             reason="paused",
-            hint="Report the step again when a person has agreed, or end the execution.",
+            hint="Report the step again once a person has agreed to it.",
         )
 
     def _unreported(self, sheets: Sheets, agent: Agent, operation: Operation) -> SiteError:
@@ -265,9 +268,12 @@ class Guard:
         check_approver(caller)
         return await self.loop.under_way()
 
-    async def confirm(self, token: str, decision: Decision, note: str, caller: Caller, operation: str = "") -> Waiting:
+    async def confirm(
+        self, token: str, decision: Decision, note: str, caller: Caller, operation: str = "", digest: str = ""
+    ) -> Waiting:
+        """Approve what was shown under this digest, or turn it down; that needs no digest."""
         await self._check_free(caller)
-        return await self._confirmations.confirm(token, decision, note, caller, operation)
+        return await self._confirmations.confirm(token, decision, note, caller, operation, digest)
 
     async def verify(self, id: str, code: str, caller: Caller) -> Challenged:
         if not self.settings.relay:
@@ -345,8 +351,21 @@ def _is_everyday(operation: Operation, verdict: Verdict) -> bool:
 
 
 def _is_paused(agent: Agent) -> bool:
-    """Whether nothing is done, whatever was agreed to before: one agent of a caller stands for all."""
-    return agent.pause is not None or any(run.status == "paused" and not run.held for run in agent.runs)
+    """Whether nothing is done, whatever was agreed to before: one agent of a caller stands for all.
+
+    Who ends the execution that a step has paused is paused still, and may go on in another one, step by step.
+    """
+    is_held = any(run.status == "paused" and not run.held for run in agent.runs)
+    return agent.pause is not None or is_held or (bool(agent.undecided) and not agent.runs)
+
+
+def _to_confirm(verdict: Verdict, step: Step | None) -> tuple[str, ...] | None:
+    """Return why a person has to agree to a call, or None if nobody has to, or has done so with its step."""
+    reasons = verdict.reasons if verdict.decision is policy.Decision.CONFIRM else None
+    if step is None or not step.by:
+        return reasons
+    # Who agreed to a step without parameters has not seen the call.
+    return None if step.params else (UNNAMED, *(reasons or ()))
 
 
 def _step(agent: Agent, operation: Operation, digest: str) -> tuple[Run | None, Step | None]:
@@ -357,7 +376,7 @@ def _step(agent: Agent, operation: Operation, digest: str) -> tuple[Run | None, 
         for step in run.steps
         if not step.used and step.operation == operation.name and step.params in {"", digest}
     ]
-    return max(fitting, key=lambda pair: bool(pair[1].params), default=(None, None))
+    return max(fitting, key=lambda pair: (bool(pair[1].params), not pair[1].by), default=(None, None))
 
 
 def _using(agent: Agent, run: Run, step: Step) -> Agent:

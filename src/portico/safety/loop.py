@@ -18,7 +18,17 @@ from portico.safety.challenges import MAX_NOTE, Challenges
 from portico.safety.confirmations import Confirmations, confirmation_id
 from portico.safety.docket import Sheets
 from portico.safety.office import Office, agent_of, digest_of
-from portico.safety.reporting import STEP, Report, Reported, Reporting, Sent, action_of, bound, read_report
+from portico.safety.reporting import (
+    STEP,
+    Report,
+    Reported,
+    Reporting,
+    Sent,
+    action_of,
+    bound,
+    read_report,
+    says_no_more,
+)
 
 MAX_RUNS = 20  # of one caller, at once
 MAX_NAME = 100
@@ -110,10 +120,17 @@ class Loop:
         name = _checked_name(report.agent, caller)
         await self.refuse_blocked(caller)
         operations = self._operations()
-        reading = read_report(report, self._office.terms(caller), operations)
+        terms = self._office.terms(caller)
+        reading = read_report(report, terms, operations)
         step = bound(reading, report, operations)
         action = action_of(reading, step)
+        is_only_call = step.is_exact and says_no_more(reading, step, terms, operations)
+        call = confirmation_id(caller, "call", step.operation, step.params) if is_only_call else ""
         names = [(Agent, caller.rate_key), (Confirmation, confirmation_id(caller, "step", STEP, action))]
+        if call:
+            names.append((Confirmation, call))
+        operation = operations.get(step.operation)
+        denial = self._office.policies.denial(operation, step.arguments, caller) if operation else ""
         news = await self._news()
         sent = Sent()
 
@@ -136,6 +153,8 @@ class Loop:
                 reading,
                 step,
                 action,
+                call,
+                denial,
                 caller,
                 news,
                 sent,
@@ -164,8 +183,9 @@ class Loop:
             run = _found(agent, agent_name, execution)
             if run is None:
                 return _no_execution(execution or agent_name)
-            self._office.file(sheets, replace(agent, runs=_without(agent.runs, run)))
-            return _shown_end(self._office.finish(sheets, agent, run, status, summary))
+            agent, (finished,) = self._office.end_runs(sheets, agent, [run], status, summary)
+            self._office.file(sheets, agent)
+            return _shown_end(finished)
 
         return await self._office.docket.change([(Agent, caller.rate_key)], work)
 
@@ -174,14 +194,14 @@ class Loop:
         agent = await self._office.docket.read(Agent, caller.rate_key)
         for run in agent.runs if agent else ():
             if run.id == id:
-                return replace(_shown(run), status="cancelled") if self.has_lapsed(run) else _shown(run)
+                return replace(_shown(run), status="cancelled") if self._office.has_lapsed(run) else _shown(run)
         finished = await self._office.docket.read(Finished, id)
         return _shown_end(finished) if finished and finished.principal == caller.rate_key else None
 
     async def under_way(self) -> list[tuple[str, Execution]]:
         """The executions of all callers that are not over, the newest first."""
         agents = await self._office.docket.all(Agent)
-        live = [(each.id, run) for each in agents for run in each.runs if not self.has_lapsed(run)]
+        live = [(each.id, run) for each in agents for run in each.runs if not self._office.has_lapsed(run)]
         live.sort(key=lambda pair: pair[1].started, reverse=True)
         return [(principal, _shown(run)) for principal, run in live]
 
@@ -209,21 +229,17 @@ class Loop:
     def current(self, sheets: Sheets, caller: Caller) -> Agent:
         """An agent as of now: executions that were silent for too long are over."""
         agent, now = agent_of(sheets, caller), self._office.clock()
-        lapsed = [run for run in agent.runs if self.has_lapsed(run)]
-        for run in lapsed:
-            self._office.finish(sheets, agent, run, "cancelled", "Nothing was heard of it for too long")
+        lapsed = [run for run in agent.runs if self._office.has_lapsed(run)]
+        agent, _ = self._office.end_runs(sheets, agent, lapsed, "cancelled", "Nothing was heard of it for too long")
         current = replace(
             agent,
-            runs=tuple(run for run in agent.runs if run not in lapsed),
             grants=tuple(each for each in agent.grants if now < each.expires),
             pause=agent.pause if agent.pause and now < agent.pause.expires else None,
+            undecided={step: until for step, until in agent.undecided.items() if now < until},
         )
         if lapsed:
             self._office.file(sheets, current)  # also if nothing else is: they end once
         return current
-
-    def has_lapsed(self, run: Run) -> bool:
-        return self._office.clock() >= run.touched + timedelta(seconds=self._office.settings.idle)
 
     async def cancel(self, principal: str, session: str) -> None:
         """End the executions of a session that is over."""
@@ -249,16 +265,14 @@ class Loop:
     def _stop(
         self, sheets: Sheets, principal: str, is_over: Callable[[Run], bool], summary: str, **said: str
     ) -> list[Finished]:
-        """End some executions of a caller, and what was allowed or waits for their sake."""
+        """End some executions of a caller."""
         agent = sheets.get(Agent, principal)
         over = [run for run in agent.runs if is_over(run)] if agent else []
         if agent is None or not over:
             return []
-        left = tuple(run for run in agent.runs if run not in over)
-        grants = agent.grants if left else tuple(each for each in agent.grants if each.verified)
-        ends = agent.pause and agent.pause.execution in {run.id for run in over}
-        self._office.file(sheets, replace(agent, runs=left, grants=grants, pause=None if ends else agent.pause))
-        return [self._office.finish(sheets, agent, run, "cancelled", summary, **said) for run in over]
+        agent, finished = self._office.end_runs(sheets, agent, over, "cancelled", summary, **said)
+        self._office.file(sheets, agent)
+        return finished
 
     async def forget_pauses(self) -> None:
         """After a restart steps are looked at anew; blocks stay (8.8.3)."""
@@ -302,10 +316,6 @@ def _checked_name(name: str, caller: Caller) -> str:
 def _found(agent: Agent, name: str, execution: str) -> Run | None:
     fitting = [run for run in agent.runs if run.agent == name and (not execution or run.id == execution)]
     return fitting[-1] if fitting else None
-
-
-def _without(runs: tuple[Run, ...], run: Run) -> tuple[Run, ...]:
-    return tuple(each for each in runs if each.id != run.id)
 
 
 def _shown(run: Run) -> Execution:

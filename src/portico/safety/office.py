@@ -1,7 +1,7 @@
 """What all who decide share: the docket, the settings, the clock, and small things that are true for all of them."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,7 +23,7 @@ AGENT_DAYS = 30  # that something is known of an agent which does nothing
 MAX_NOTICES = 20  # that wait for one agent
 FINISHED_DAYS = 30
 MAX_SUMMARY = 1000
-MAX_SHOWN = 2000  # characters of what an agent says that people are shown
+MAX_NOTED = 2000  # characters of what an agent says that are kept beside what is approved
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,32 @@ class Office:
         sheets.tell(f"EXECUTION_{status.upper()}", **whose, reason=summary[:200], **said)
         return finished
 
+    def end_runs(
+        self, sheets: Sheets, agent: Agent, runs: Iterable[Run], status: ExecutionState, summary: str, **said: str
+    ) -> tuple[Agent, list[Finished]]:
+        """End executions with what they asked for and were allowed. What paused their agent stays: it is not theirs."""
+        over = {run.id: run for run in runs}
+        withdrawn = {id for id, request in agent.requests.items() if request.execution in over}
+        left = tuple(run for run in agent.runs if run.id not in over)
+        agent = replace(
+            agent,
+            runs=left,
+            grants=agent.grants if left else tuple(grant for grant in agent.grants if grant.verified),
+            waiting={id: until for id, until in agent.waiting.items() if id not in withdrawn},
+            given={id: until for id, until in agent.given.items() if id not in withdrawn},
+            requests={id: request for id, request in agent.requests.items() if id not in withdrawn},
+        )
+        return agent, [self.finish(sheets, agent, run, status, summary, **said) for run in over.values()]
+
+    def has_lapsed(self, run: Run) -> bool:
+        """Return whether nothing was heard of an execution for too long, so that it is over."""
+        return self.clock() >= run.touched + timedelta(seconds=self.settings.idle)
+
+    def is_live(self, agent: Agent | None, execution: str) -> bool:
+        """Return whether an execution of an agent goes on. What belongs to none is never over with one."""
+        runs = agent.runs if agent else ()
+        return not execution or any(run.id == execution and not self.has_lapsed(run) for run in runs)
+
     def spent(self, agent: Agent) -> int:
         """Steps of all agents of a caller in the window that is counted: a new execution begins no new one."""
         if agent.window is None:
@@ -101,15 +127,18 @@ def check_approver(caller: Caller) -> None:
         raise Forbidden(
             "This is only for people who approve others",
             scope=APPROVE,
-            hint="It needs a key with the scope approve.",
         )
 
 
 def plain(text: str) -> str:
-    """A text of an agent for people to read: nothing in it moves a cursor or hides, and a cut can be seen.
+    """Return a text of an agent for people to read, whole: nothing in it moves a cursor or hides.
 
     What cannot be printed is named, as in U+202E, so that people can tell what was there.
     """
-    rest = len(text) - MAX_SHOWN
-    end = f" … and {rest} more characters" if rest > 0 else ""
-    return "".join(each if each.isprintable() else f"[U+{ord(each):04X}]" for each in text[:MAX_SHOWN]) + end
+    return "".join(each if each.isprintable() else f"[U+{ord(each):04X}]" for each in text)
+
+
+def abridge(text: str) -> str:
+    """Return a text of an agent for a record that nobody approves by: a long one is cut, and says so."""
+    rest = len(text) - MAX_NOTED
+    return plain(text[:MAX_NOTED]) + (f" … and {rest} more characters" if rest > 0 else "")

@@ -14,10 +14,12 @@ from portico.calls import Caller
 from portico.catalog import Collection, Danger, Field, FieldType, Operation, Trust, type_of
 from portico.config import PolicySettings, Safety
 from portico.errors import ConfigError, SiteError
+from portico.identity import allows
 from portico.items import Item
 from portico.query import And, Condition, Filter, Not, Or, matcher, parse_filter
 
 START = "execute_agent"
+OPERATOR_DECIDES = "The operator of this site decides what a caller may do."
 
 
 class Decision(IntEnum):
@@ -76,6 +78,13 @@ class Policies:
         """Whether a policy of the site file speaks of an operation at all."""
         return any(fnmatchcase(operation.name, each.said.operation) for each in self._policies)
 
+    def denial(self, operation: Operation, params: Mapping[str, Any] | None, caller: Caller) -> str:
+        """Return why a call is refused whoever agrees to it; empty if it is not. Unknown parameters deny nothing."""
+        if not may_call(operation, caller):
+            return f"This caller may not call {operation.name}"
+        verdict = _by_trust(operation, caller) if params is None else self.verdict(operation, params, caller)
+        return "; ".join(verdict.reasons) if verdict.decision is Decision.DENY else ""
+
     def verdict(self, operation: Operation, params: Mapping[str, Any], caller: Caller) -> Verdict:
         found = [_by_trust(operation, caller), *self._told(operation, params)]
         if operation.name == START and self._start == "confirm" and caller.trust < Trust.CERTIFIED:
@@ -91,6 +100,15 @@ class Policies:
             if each.fits(operation.name, given):
                 reason = each.said.reason or f"A policy of this site for {each.said.operation}"
                 yield Verdict(Decision[each.said.decision.upper()], (reason,))
+
+
+def may_call(operation: Operation, caller: Caller) -> bool:
+    """Return whether the danger and the scopes that a caller has allow an operation at all."""
+    return (
+        operation.danger <= caller.danger
+        and operation.danger != Danger.FORBIDDEN
+        and (operation.open or allows(caller.scopes, operation.kind, operation.collection, operation.name))
+    )
 
 
 def filled(operation: Operation, params: Mapping[str, Any]) -> Mapping[str, Any]:

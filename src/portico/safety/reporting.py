@@ -1,5 +1,6 @@
 """One report of an agent: what it says is read, judged, written down and answered (MCP-AQL 8.6.3, 8.7)."""
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +18,11 @@ from portico.safety.confirmations import Confirmations, token_of
 from portico.safety.docket import Sheets
 from portico.safety.evaluation import Judged, Seen, Terms, judge
 from portico.safety.hints import Named, Reading, read
-from portico.safety.office import Office, digest_of, plain
+from portico.safety.office import Office, abridge, digest_of, plain
 from portico.safety.policy import filled
 
 MAX_STEPS = 30  # that are remembered of a run
+MAX_UNDECIDED = 50  # steps that pause one agent for a person
 MAX_SEEN = 100  # hints that are remembered to notice repetition
 STEP = "record_execution_step"
 
@@ -59,10 +61,16 @@ class Reported(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The operation that a step may call, and the digest of its parameters; empty if it did not tell them."""
+    """The call that a step may make: its operation, and the digest of its parameters, empty if it named none."""
 
     operation: str
     params: str
+    arguments: Mapping[str, Any] | None = None  # the parameters themselves, with defaults for those left out
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is one call with all its parameters."""
+        return bool(self.operation and self.params)
 
 
 @dataclass(slots=True)
@@ -86,6 +94,8 @@ class Reporting:
     reading: Reading
     bound: Bound
     action: str
+    call: str  # the id of a confirmation of the same call, if the step is nothing but that; else empty
+    denial: str  # why the call that it names is refused whoever agrees to it; else empty
     caller: Caller
     news: Sequence[Notification]
     sent: Sent
@@ -111,7 +121,7 @@ class Reporting:
             "STEP_REPORTED",
             execution=self.run.id,
             caller=self.agent.id,
-            hint=plain(report.hint),
+            hint=abridge(report.hint),
             outcome=report.outcome or "",
             operation=report.operation,
             score=self.reading.score,
@@ -146,16 +156,44 @@ class Reporting:
             judged = Judged("verify", f"Verification {pause.challenge} is pending", Tier.VERIFY)
             return self._halted(judged, "paused", pause.challenge)
         grant = next((each for each in self.agent.grants if each.hint == self.action), None)
-        judged = judge(self._seen(grant), self.office.terms(self.caller, self.run.limit))
+        seen, terms = self._seen(grant), self.office.terms(self.caller, self.run.limit)
+        judged = judge(seen, terms)
         match judged.action:
             case "go":
                 return self._passed(judged, grant)
+            case "pause" | "verify" if self.denial:
+                return self._denied(judged)
             case "pause":
-                return self._paused(judged)
+                return self._agreed(seen, terms) or self._asked(judged, seen, terms)
             case "verify":
                 return self._halted(judged, "paused", self._challenged(Tier.VERIFY, judged))
             case "stop":
                 return self._stopped(judged)
+
+    def _agreed(self, seen: Seen, terms: Terms) -> Reported | None:
+        """Let a step pass whose call a person has agreed to, if nothing but the call is objected to."""
+        agreement = self.confirmations.approved(self.sheets, self.call) if self.call else None
+        judged = judge(dataclasses.replace(seen, is_call_agreed=True), terms)
+        if agreement is None or not judged.may_go:
+            return None
+        self.confirmations.use(self.sheets, agreement, agreement.by)
+        kept = self.sheets.get(Agent, self.agent.id) or self.agent
+        self.agent = replace(
+            self.agent, waiting=kept.waiting, given=kept.given, requests=kept.requests, notices=kept.notices
+        )
+        return self._passed(judged, Grant(hint=self.action, by=agreement.by, expires=agreement.expires))
+
+    def _asked(self, judged: Judged, seen: Seen, terms: Terms) -> Reported:
+        """Ask a person once, for what the strictest stage needs: where agreeing would not do, for a code."""
+        word = Grant(hint=self.action, by="", expires=self.office.clock())
+        if judge(dataclasses.replace(seen, grant=word), terms).may_go:
+            return self._paused(judged)
+        return self._halted(judged, "paused", self._challenged(Tier.VERIFY, judged))
+
+    def _denied(self, judged: Judged) -> Reported:
+        """Refuse a step whose call will be refused. Nobody is asked to agree to it."""
+        self._file()
+        return self._reported(Judged("pause", self.denial, judged.tier))
 
     def _passed(self, judged: Judged, grant: Grant | None = None, *, authoritative: bool = True) -> Reported:
         self.agent, _ = self.office.spent_with(self.agent)
@@ -165,7 +203,7 @@ class Reporting:
         by = grant.by if grant else ""
         step = Step(number=count, hint=self.action, operation=self.bound.operation, params=self.bound.params, by=by)
         steps = (*self.run.steps, step)[-MAX_STEPS:] if authoritative else self.run.steps
-        said = plain(self.report.description)
+        said = abridge(self.report.description)
         self.run = replace(self.run, status="running", count=count, steps=steps, message=said, held=False)
         self._file()
         return self._reported(judged)
@@ -173,19 +211,31 @@ class Reporting:
     def _paused(self, judged: Judged) -> Reported:
         """Have a person asked whether this very step may be taken."""
         self.run = replace(self.run, status="paused", held=False)
+        settings = self.office.settings
+        until = self.office.after(max(settings.idle, settings.confirm_seconds))
+        undecided = {**self.agent.undecided, self.action: until}
+        self.agent = replace(self.agent, undecided=dict(list(undecided.items())[-MAX_UNDECIDED:]))
         self._file()
-        step = meant(self.reading, self.report)
         # What is agreed to is the call, wherever in the hint it stands.
         params: dict[str, Any] = {
             "agent": self.run.agent,
             "hint": plain(self.report.hint),
-            "operation": step.operation,
+            "operation": self.bound.operation,
         }
-        if step.params is not None:
-            params["params"] = dict(step.params)
+        if self.bound.arguments is not None:
+            params["params"] = dict(self.bound.arguments)
         reasons = (judged.factor, *self.reading.factors)
+        if self.bound.operation and not self.bound.is_exact:
+            reasons = (*reasons, f"It does not name the parameters of {self.bound.operation}: the call is asked about")
         wanted = self.confirmations.wanted(
-            self.caller, "step", STEP, self.action, reasons, params, session=self.run.session
+            self.caller,
+            "step",
+            STEP,
+            self.action,
+            reasons,
+            params,
+            session=self.run.session,
+            execution=self.run.id,
         )
         asked = self.confirmations.ask(self.sheets, wanted)
         if isinstance(asked, Confirmation):
@@ -195,10 +245,8 @@ class Reporting:
 
     def _stopped(self, judged: Judged) -> Reported:
         challenge = self._challenged(Tier.DANGER_ZONE, judged)
-        for run in self.agent.runs:
-            current = self.run if run.id == self.run.id else run
-            self.office.finish(self.sheets, self.agent, current, "cancelled", f"Stopped: {judged.factor}")
-        self.agent = replace(self.agent, runs=())
+        runs = [self.run if run.id == self.run.id else run for run in self.agent.runs]
+        self.agent, _ = self.office.end_runs(self.sheets, self.agent, runs, "cancelled", f"Stopped: {judged.factor}")
         self.run = replace(self.run, status="cancelled")
         self.office.file(self.sheets, self.agent)
         self._notify("danger_zone", judged.factor, judged.tier, challenge)
@@ -213,7 +261,15 @@ class Reporting:
     def _challenged(self, tier: Tier, judged: Judged) -> str:
         reasons = (judged.factor, *self.reading.factors)
         self.agent, challenge, code = self.challenges.begin(
-            self.sheets, self.agent, self.run, self.report.hint, self.action, tier, reasons
+            self.sheets,
+            self.agent,
+            self.run,
+            self.report.hint,
+            self.action,
+            tier,
+            reasons,
+            self.bound.operation,
+            self.bound.arguments,
         )
         self.sent.challenges.append((challenge, code))
         return challenge.id
@@ -267,13 +323,20 @@ def read_report(report: Report, terms: Terms, operations: Mapping[str, Operation
     return Reading(matched, strict.pattern, score, factors, said.named, said.digest)
 
 
+def says_no_more(reading: Reading, step: Bound, terms: Terms, operations: Mapping[str, Operation]) -> bool:
+    """Return whether a step is as risky as the call that it names, for no other reason than that call."""
+    dangers = {name: each.danger for name, each in operations.items()}
+    return set(reading.factors) <= set(read(step.operation, terms.patterns, dangers).factors)
+
+
 def bound(reading: Reading, report: Report, operations: Mapping[str, Operation]) -> Bound:
     """The call that a step may make, as far as it told."""
     step = meant(reading, report)
     if step.params is None:
         return Bound(step.operation, "")
     operation = operations.get(step.operation)
-    return Bound(step.operation, digest_of(filled(operation, step.params) if operation else step.params))
+    arguments = filled(operation, step.params) if operation else step.params
+    return Bound(step.operation, digest_of(arguments), arguments)
 
 
 def meant(reading: Reading, report: Report) -> Named:

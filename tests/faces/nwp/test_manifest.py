@@ -60,6 +60,7 @@ ADDRESS = "nwp://inn.example:17433"
 SUPERVISION = {
     *("execute_agent", "record_execution_step", "complete_execution", "abort_execution"),
     *("get_execution_status", "cancel_execution", "retry_execution", "confirm_operation", "verify_challenge"),
+    "list_pending_approvals",
 }
 
 

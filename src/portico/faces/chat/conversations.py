@@ -125,7 +125,7 @@ def _owner(caller: Caller) -> str:
 
 def check_origin(request: Request, config: Config) -> None:
     if is_from_elsewhere(request, config.server):
-        raise Forbidden("Pages of that origin may change nothing here", hint="See server.origins.")
+        raise Forbidden("Pages of that origin may change nothing here", hint="The operator decides which origins may.")
 
 
 async def _opinion(request: Request, site: Site) -> Opinion:

@@ -47,7 +47,7 @@ class Talk:
         if is_from_elsewhere(socket, self._desk.config.server):
             origin = socket.headers.get("origin", "")
             raise Forbidden(
-                f"Pages of {origin[:100]!r} may not ask here", hint="The operator can name them in server.origins."
+                f"Pages of {origin[:100]!r} may not ask here", hint="The operator decides which origins may."
             )
 
 

@@ -174,9 +174,7 @@ class Walk:
 
     async def _elsewhere(self, child: Child, share: Share) -> bytes:
         if not is_allowed(child.url, self.exchange.config.nwp.allow_nodes):
-            raise Forbidden(
-                "The address of this node is not allowed", hint="The operator can add it to nwp.allow_nodes."
-            )
+            raise Forbidden("The address of this node is not allowed", hint="The operator decides which nodes are.")
         url, body = f"{address_of(child.url)}/query", encode_value(self.question, Tier.JSON)
         try:
             status, said = await self.callbacks.ask(url, body, self._headers(share), MAX_BYTES, self._seconds)

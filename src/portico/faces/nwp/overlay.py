@@ -326,9 +326,7 @@ class Overlay:
     def _check_page(self, arrived: Arrived) -> None:
         """Refuse what a page elsewhere sent that may not ask here."""
         if "origin" in arrived.headers and is_from_elsewhere(arrived.request, self._config.server):
-            error = Forbidden(
-                "Pages of that origin may not ask here", hint="The operator can add it to server.origins."
-            )
+            error = Forbidden("Pages of that origin may not ask here", hint="The operator decides which origins may.")
             self._site.refused("page", error)
             raise error
 

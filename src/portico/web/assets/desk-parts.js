@@ -21,9 +21,13 @@ function named(character) {
   return `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 }
 
-const DEEP = 4; // levels of what an agent sends that are shown as lists
+const DEEP = 8; // levels of what an agent sends that are shown as lists
+const LONG = 300; // characters of a text that are shown at once; the rest is one click away
 
-/** What an agent sends, as names and values, with the JSON of it behind. Nothing is left out. */
+/**
+ * What an agent sends, as names and values, with the JSON of it behind. Nothing is left out: every name is visible at
+ * once, short values come before long ones, and a long text opens in place.
+ */
 export function shownParams(params) {
   const json = el(
     "details",
@@ -45,17 +49,40 @@ function names(value, depth) {
   return el(
     "dl",
     {},
-    Object.entries(value).flatMap(([name, each]) => [el("dt", {}, plain(name)), el("dd", {}, shown(each, depth + 1))]),
+    shortFirst(value).flatMap(([name, each]) => [el("dt", {}, plain(name)), el("dd", {}, shown(each, depth + 1))]),
   );
+}
+
+/** The entries of an object, those with short values first. */
+function shortFirst(value) {
+  return Object.entries(value)
+    .map(([name, each]) => ({ entry: [name, each], size: JSON.stringify(each).length }))
+    .sort((one, other) => one.size - other.size)
+    .map(({ entry }) => entry);
+}
+
+/** A long text: its beginning and how long it is, and all of it once somebody opens it. */
+function longText(text) {
+  const whole = el(
+    "details",
+    { class: "long", ontoggle: () => whole.querySelector("div") ?? whole.append(el("div", {}, plain(text))) },
+    el(
+      "summary",
+      {},
+      plain(`${text.slice(0, LONG)}…`),
+      el("span", { class: "faint", text: ` all ${text.length} characters` }),
+    ),
+  );
+  return whole;
 }
 
 function shown(value, depth) {
   if (value === null) return faint("nothing");
-  if (typeof value === "string") return value ? plain(value) : faint("empty text");
+  if (typeof value === "string") return value.length > LONG ? longText(value) : value ? plain(value) : faint("empty text");
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (typeof value === "number") return el("span", { class: "mono", text: numbered(value) });
   if (!Object.keys(value).length) return faint(Array.isArray(value) ? "empty list" : "nothing in it");
-  if (depth > DEEP) return el("code", {}, plain(JSON.stringify(value)));
+  if (depth > DEEP) return longOrCode(value);
   return Array.isArray(value)
     ? el(
         "ol",
@@ -63,6 +90,11 @@ function shown(value, depth) {
         value.map((each) => el("li", {}, shown(each, depth + 1))),
       )
     : names(value, depth);
+}
+
+function longOrCode(value) {
+  const json = JSON.stringify(value);
+  return json.length > LONG ? longText(json) : el("code", {}, plain(json));
 }
 
 // A browser rounds what is larger than this.

@@ -142,7 +142,8 @@ function confirmation(item, api, changed) {
   const outcome = el("p", { class: "note good", hidden: true, tabIndex: -1 });
   const decide = (decision, said) =>
     acting(problem, async (byKeyboard) => {
-      await api.post(`confirmations/${encodeURIComponent(item.token)}`, { decision, note: note.value });
+      const { token, digest } = item; // of what is shown in this card
+      await api.post(`confirmations/${encodeURIComponent(token)}`, { decision, digest, note: note.value });
       outcome.className = decision === "approve" ? "note good" : "note";
       settled(outcome, buttons, said, byKeyboard);
       announce(`${item.operation}: ${said}`);
@@ -176,6 +177,7 @@ function confirmation(item, api, changed) {
       ? shownParams(item.params)
       : el("p", { class: "faint", text: "No parameters." }),
     reasons(item),
+    el("p", { class: "digest faint" }, "Digest of this call: ", el("code", { text: item.digest })),
     buttons,
     outcome,
     problem,
@@ -184,7 +186,7 @@ function confirmation(item, api, changed) {
   const gone = () => {
     if (!outcome.hidden) return;
     outcome.className = "note";
-    outcome.textContent = "This is no longer waiting.";
+    outcome.textContent = "This is no longer waiting: it was decided, has expired, or its execution has ended.";
     outcome.hidden = false;
   };
   return { element, gone, update: (current, now) => left.update(current.expires, now) };
@@ -242,12 +244,23 @@ function challenge(item, api, changed) {
     ),
     el("p", {}, "An agent of ", who(item, api), " wants to take this step:"),
     el("div", { class: "hint", tabIndex: 0, attrs: { role: "group", "aria-label": "The step" } }, plain(item.hint)),
+    stepCall(item),
     reasons(item),
     form,
     outcome,
     problem,
   );
   return { element, update: (current, now) => left.update(current.expires, now, "its code has expired") };
+}
+
+/** The call of this site that a step names, if it names one. */
+function stepCall(item) {
+  if (!item.operation) return null;
+  const named = item.params ?? null;
+  return [
+    el("p", {}, "It calls ", el("code", {}, plain(item.operation)), named ? ":" : "; its parameters are not named."),
+    named && Object.keys(named).length ? shownParams(named) : null,
+  ];
 }
 
 // The code is on the page while the dialog is open, and nowhere else.

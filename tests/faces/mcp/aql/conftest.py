@@ -38,6 +38,14 @@ class Guest:
         return said["error"]
 
 
+async def approve(approver: Guest, token: str) -> dict[str, Any]:
+    """Agree to what waits under a token, as it is listed."""
+    listing = {"operation": "list_pending_approvals", "params": {"confirmation_token": token}}
+    (waiting,) = (await approver.say(listing))["data"]["confirmations"]
+    wanted = {"confirmation_token": token, "digest": waiting["digest"]}
+    return await approver.say({"operation": "confirm_operation", "params": wanted})
+
+
 async def owner_key(parts: Parts) -> str:
     token, key = make_key("owner", OWNER, Danger.DESTRUCTIVE, 1)
     await parts.store.add_key(key)

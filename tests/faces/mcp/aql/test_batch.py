@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.conformance.requirements import requirement
 from tests.faces.conftest import key_of
-from tests.faces.mcp.aql.conftest import Visit
+from tests.faces.mcp.aql.conftest import Visit, approve
 
 ATTIC: dict[str, Any] = {"operation": "get_room", "params": {"id": "attic"}}
 NOWHERE: dict[str, Any] = {"operation": "get_room", "params": {"id": "nowhere"}}
@@ -65,7 +65,7 @@ async def test_once_somebody_has_agreed_a_new_batch_goes_on_where_the_other_halt
         halted = {**DELETE, "params": {**DELETE["params"], "confirmation_token": token}}
         early = await guest.say({"operations": [halted, *pending]})
         approver = replace(guest, key=await key_of(guest.parts, "approve"))
-        await approver.say({"operation": "confirm_operation", "params": {"confirmation_token": token}})
+        await approve(approver, token)
         done = await guest.say({"operations": [halted, *pending]})
         gone = await guest.error({**ATTIC, "params": {"id": "cellar"}})
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.conformance.requirements import requirement
 from tests.faces.conftest import Inn, asking, key_of
-from tests.faces.mcp.aql.conftest import Visit
+from tests.faces.mcp.aql.conftest import Visit, approve
 
 from portico import errors
 from portico.calls import Caller
@@ -105,7 +105,7 @@ async def test_what_somebody_else_has_approved_is_done_once_with_the_token(visit
         early = await guest.error({**delete, "confirmation_token": token})
         own = await guest.error(_approval(token))
         approver = replace(guest, key=await key_of(guest.parts, "approve"))
-        approved = await approver.say(_approval(token))
+        approved = await approve(approver, token)
         done = await guest.say({**delete, "_confirmation": token})
         again = await guest.error({**delete, "params": {"id": "attic", "confirmation_token": token}})
 

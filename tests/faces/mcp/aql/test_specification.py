@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from tests.conformance.requirements import requirement
 from tests.faces.conftest import ROOMS, asking, key_of, listening
-from tests.faces.mcp.aql.conftest import OWNER, Guest, Visit, owner_key
+from tests.faces.mcp.aql.conftest import OWNER, Guest, Visit, approve, owner_key
 from tests.faces.mcp.aql.test_introspection import FLAG, TEXT, closed, many
 from tests.faces.mcp.conftest import ERAS, Era, connected, structured, visiting
 
@@ -253,7 +253,7 @@ async def test_what_is_made_is_new_what_is_changed_is_there_and_what_is_deleted_
     token = (await guest.say(asked("delete_room", id="shed")))["confirmation"]["token"]
     kept = await guest.say(asked("get_room", id="shed"))
     other = replace(guest, key=await key_of(guest.parts, "approve"))
-    await other.say(asked("confirm_operation", confirmation_token=token))
+    await approve(other, token)
     gone = await guest.say(asked("delete_room", id="shed", confirmation_token=token))
     missing = [await guest.error(asked(name, id=id)) for name, id in (("get_room", "shed"), ("get_room", "barn"))]
 

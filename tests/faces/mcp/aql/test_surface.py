@@ -75,6 +75,7 @@ LOOP = {
     "complete_execution",
     "abort_execution",
     "confirm_operation",
+    "list_pending_approvals",
     "verify_challenge",
     "get_execution_status",
 }

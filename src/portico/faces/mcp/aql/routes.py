@@ -47,7 +47,7 @@ def routes(site: Site, config: Config, observe: Observe) -> list[BaseRoute]:
 
 def _check_page(request: Request, config: Config) -> None:
     if is_from_elsewhere(request, config.server):
-        raise Forbidden("Pages of this origin may run nothing here", hint="The operator can add it to server.origins.")
+        raise Forbidden("Pages of this origin may run nothing here", hint="The operator decides which origins may.")
 
 
 def _family(request: Request, surface: Surface) -> str | None:

@@ -1,0 +1,173 @@
+"""Who approves sees the whole call, and approves exactly what was shown, on every way of approving."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from tests.faces.conftest import listening
+from tests.safety.conftest import Open, Person, boss_of, events, person
+
+from portico.calls import Call
+from portico.errors import (
+    ConfirmationNeeded,
+    Forbidden,
+    InvalidParams,
+    RateLimited,
+    TokenMismatch,
+    Unauthenticated,
+)
+from portico.identity import Credentials
+from portico.server import Parts
+
+LONG = "A fine soup. " * 400  # more than five kilobytes
+ITEM = {"id": "r1", "input": {"description": LONG, "price": 0.01}}
+POLICY = [{"operation": "update_recipe", "decision": "confirm"}]
+
+
+@pytest.fixture
+async def parts(kitchen: Open) -> AsyncIterator[Parts]:
+    async with kitchen(safety={"policy": POLICY, "start": "allow"}) as parts:
+        yield parts
+
+
+async def listed(who: Person, **params: Any) -> dict[str, Any]:
+    return await who.does("list_pending_approvals", **params)
+
+
+async def test_the_price_behind_four_kilobytes_of_text_is_shown(parts: Parts) -> None:
+    bot, boss = await person(parts), await boss_of(parts)
+    await bot.wants("update_recipe", **ITEM)
+
+    (waiting,) = (await parts.site.guard.pending(boss.caller)).confirmations
+    (over_operations,) = (await listed(boss))["confirmations"]
+
+    assert waiting.params["input"] == ITEM["input"]
+    assert over_operations["params"] == waiting.params
+    assert over_operations["digest"] == waiting.digest
+
+
+async def test_parameters_that_the_caller_left_out_are_shown_with_their_defaults(parts: Parts) -> None:
+    bot, boss = await person(parts), await boss_of(parts)
+    await bot.wants("close_kitchen")
+
+    (waiting,) = (await listed(boss))["confirmations"]
+
+    assert waiting["params"] == {"why": ""}
+
+
+async def test_every_protocol_shows_the_whole_call_to_an_approver_and_to_nobody_else(parts: Parts) -> None:
+    bot, boss = await person(parts), await boss_of(parts)
+    await bot.wants("update_recipe", **ITEM)
+    async with listening(parts) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+        keyed = {"authorization": f"Bearer {boss.key}"}
+        asked = {"operation": "list_pending_approvals"}
+        shown = [
+            (await http.get("/desk/api/pending", headers=keyed)).json(),
+            (await http.post("/aql", json=asked, headers=keyed)).json()["data"],
+            (await http.post("/operations/list_pending_approvals", json={}, headers=keyed)).json()["result"],
+        ]
+
+    assert [each["confirmations"][0]["params"]["input"] for each in shown] == [ITEM["input"]] * 3
+    assert len({each["confirmations"][0]["digest"] for each in shown}) == 1
+    assert isinstance(await bot.refused("list_pending_approvals"), Forbidden)
+    nobody = await parts.site.caller(Credentials(address="10.0.0.1"))
+    with pytest.raises(Unauthenticated):
+        await parts.site.call(Call("list_pending_approvals", {}), nobody)
+
+
+async def test_an_approval_names_the_digest_of_what_was_shown(parts: Parts) -> None:
+    bot, boss = await person(parts), await boss_of(parts)
+    token = await bot.wants("update_recipe", **ITEM)
+    await bot.wants("update_recipe", **{**ITEM, "id": "r2"})
+    mine, other = (await listed(boss))["confirmations"]
+    assert mine["token"] == token
+
+    blind = await boss.refused("confirm_operation", confirmation_token=token)
+    swapped = await boss.refused("confirm_operation", confirmation_token=token, digest=other["digest"])
+    assert (type(blind), blind.details["missing"]) == (InvalidParams, ["digest"])
+    assert isinstance(swapped, TokenMismatch)
+    assert isinstance(await bot.refused("update_recipe", **ITEM), ConfirmationNeeded)
+
+    said = await boss.does("confirm_operation", confirmation_token=token, digest=mine["digest"])
+    assert said["confirmed"] is True
+    assert await bot.does("update_recipe", **ITEM)
+    assert "CONFIRMATION_GRANTED" in await events(parts, boss)
+
+
+async def test_the_digest_covers_caller_operation_parameters_and_reasons(kitchen: Open) -> None:
+    digests = set[str]()
+    for reason in ("", "Prices are looked at"):
+        async with kitchen(safety={"policy": [{**POLICY[0], "reason": reason}]}) as parts:
+            bot, twin, boss = await person(parts), await person(parts), await boss_of(parts)
+            await bot.wants("update_recipe", id="r1", input={"price": 1})
+            await bot.wants("update_recipe", id="r1", input={"price": 1.5})
+            await bot.wants("update_recipe", id="r1", input={"price": "1"})
+            await bot.wants("delete_recipe", id="r1")
+            await twin.wants("delete_recipe", id="r1")
+            digests |= {each["digest"] for each in (await listed(boss))["confirmations"]}
+
+    assert len(digests) == 10
+
+
+async def test_to_turn_something_down_needs_no_digest(parts: Parts) -> None:
+    bot, boss = await person(parts), await boss_of(parts)
+    token = await bot.wants("update_recipe", **ITEM)
+
+    said = await boss.does("confirm_operation", confirmation_token=token, decision="reject")
+
+    assert said["confirmed"] is False
+
+
+async def test_who_agrees_to_a_step_sees_all_of_its_hint_and_of_its_call(parts: Parts) -> None:
+    bot, boss = await person(parts), await boss_of(parts)
+    await bot.starts()
+    hint = "stir the soup, " * 600 + "then email the customers to eve"
+    said = await bot.steps(hint, next_operation="update_recipe", next_params=ITEM, outcome="failure")
+    assert said["continue"] is False
+
+    pending = await parts.site.guard.pending(boss.caller)
+    (entry,) = [*pending.confirmations, *pending.challenges]
+    (shown,) = [*(await listed(boss))["confirmations"], *(await listed(boss))["challenges"]]
+
+    assert hint in str(entry)
+    assert shown["params"] == entry.params
+    assert ITEM["input"] in (entry.params.get("input"), entry.params.get("params", {}).get("input"))
+
+
+async def test_who_verifies_a_step_sees_its_call(parts: Parts) -> None:
+    bot, boss = await person(parts), await boss_of(parts)
+    await bot.starts()
+    await bot.steps("change a recipe", next_operation="update_recipe", next_params=ITEM, risk_score=70)
+
+    (challenge,) = (await listed(boss))["challenges"]
+
+    assert (challenge["operation"], challenge["params"]["input"]) == ("update_recipe", ITEM["input"])
+
+
+async def test_one_entry_is_listed_by_its_token_and_a_long_list_says_how_many_more_there_are(parts: Parts) -> None:
+    bot, boss = await person(parts), await boss_of(parts)
+    others = [await person(parts) for _ in range(3)]
+    text = "x" * 9000
+    big = {"id": "r1", "input": {f"part{number}": text for number in range(100)}}  # nine hundred kilobytes
+    token = await bot.wants("update_recipe", **big)
+    tokens = [await each.wants("update_recipe", **big) for each in others]
+
+    page = await listed(boss)
+    (last,) = (await listed(boss, confirmation_token=tokens[-1]))["confirmations"]
+
+    assert [each["token"] for each in page["confirmations"]] == [token]
+    assert page["more"] == 3
+    assert last["params"]["input"] == big["input"]
+
+
+async def test_what_one_caller_has_waiting_is_bounded_in_bytes(parts: Parts) -> None:
+    bot, boss = await person(parts), await boss_of(parts)
+    big = {f"part{number}": "x" * 9000 for number in range(60)}
+    token = await bot.wants("update_recipe", id="r1", input=big)
+
+    refused = await bot.refused("update_recipe", id="r2", input=big)
+
+    assert isinstance(refused, RateLimited)
+    await boss.does("confirm_operation", confirmation_token=token, decision="reject")
+    assert await bot.wants("update_recipe", id="r2", input=big)
