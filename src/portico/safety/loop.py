@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from portico.calls import Caller
-from portico.catalog import Operation
+from portico.catalog import Operation, whole_seconds
 from portico.errors import AgentBlocked, InvalidParams, RateLimited, SiteError, Unauthenticated, UnknownTask
 from portico.oversight import Execution, ExecutionState, Notification, Progress
 from portico.safety.cases import Agent, Broadcast, Confirmation, Finished, Run
@@ -39,7 +39,7 @@ class Started(msgspec.Struct, frozen=True, kw_only=True):
 
     execution_id: str
     status: ExecutionState
-    started_at: str
+    started_at: datetime
     limits: Bounds
 
 
@@ -101,7 +101,7 @@ class Loop:
             bounds = Bounds(
                 max_autonomous_steps=terms.steps, steps_remaining=left, risk_tolerance=terms.tolerance, mode=self.mode
             )
-            return Started(execution_id=run.id, status=run.status, started_at=now.isoformat(), limits=bounds)
+            return Started(execution_id=run.id, status=run.status, started_at=whole_seconds(now), limits=bounds)
 
         return await office.docket.change([(Agent, caller.rate_key)], work)
 
@@ -174,7 +174,7 @@ class Loop:
         agent = await self._office.docket.read(Agent, caller.rate_key)
         for run in agent.runs if agent else ():
             if run.id == id:
-                return replace(_shown(run), status="cancelled") if self.has_lapsed(run) else _shown(run)
+                return self._lapsed(run) if self.has_lapsed(run) else _shown(run)
         finished = await self._office.docket.read(Finished, id)
         return _shown_end(finished) if finished and finished.principal == caller.rate_key else None
 
@@ -223,7 +223,13 @@ class Loop:
         return current
 
     def has_lapsed(self, run: Run) -> bool:
-        return self._office.clock() >= run.touched + timedelta(seconds=self._office.settings.idle)
+        return self._office.clock() >= self._lapses(run)
+
+    def _lapses(self, run: Run) -> datetime:
+        return run.touched + timedelta(seconds=self._office.settings.idle)
+
+    def _lapsed(self, run: Run) -> Execution:
+        return replace(_shown(run), status="cancelled", finished_at=whole_seconds(self._lapses(run)))
 
     async def cancel(self, principal: str, session: str) -> None:
         """End the executions of a session that is over."""
@@ -312,9 +318,14 @@ def _shown(run: Run) -> Execution:
     share = min(100.0, round(100 * run.count / run.limit, 1)) if run.limit else 0.0
     progress = Progress(current=run.count, total=run.limit, percentage=share, message=run.message)
     return Execution(
-        execution_id=run.id, status=run.status, element_name=run.agent, started_at=run.started, progress=progress
+        execution_id=run.id,
+        status=run.status,
+        element_name=run.agent,
+        started_at=whole_seconds(run.started),
+        progress=progress,
     )
 
 
 def _shown_end(finished: Finished) -> Execution:
-    return replace(_shown(finished.run), finished_at=finished.finished, error=finished.error, summary=finished.summary)
+    ended = whole_seconds(finished.finished)
+    return replace(_shown(finished.run), finished_at=ended, error=finished.error, summary=finished.summary)
