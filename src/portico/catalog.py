@@ -55,6 +55,15 @@ _SCALARS = frozenset(
     }
 )
 NUMERIC = frozenset({FieldType.INTEGER, FieldType.NUMBER})
+_WRITTEN: Mapping[FieldType, type] = {
+    FieldType.STRING: str,
+    FieldType.TIMESTAMP: str,
+    FieldType.DURATION: str,
+    FieldType.BOOLEAN: bool,
+    FieldType.OBJECT: Mapping,
+    FieldType.ARRAY: list,
+    FieldType.VECTOR: list,
+}
 _NWP_TYPES = {
     FieldType.STRING: "string",
     FieldType.INTEGER: "int64",
@@ -117,6 +126,20 @@ class Field:
             return None
         numbers = cast("list[Any]", value)
         return numbers if all(type(x) in {int, float} and abs(x) < MAX_FLOAT32 for x in numbers) else None
+
+    def accepts(self, value: Any) -> bool:
+        """Whether a caller may write this value, other than null.
+
+        A declared type holds as it is. One that was found in the data holds for the kind of JSON value: texts and
+        numbers may still widen it. Numbers may be written as strings, so that exact and large ones can be.
+        """
+        if self.type in NUMERIC:
+            number = _number(value)
+            is_whole = self.type is FieldType.NUMBER or not self.declared or isinstance(number, int)
+            return number is not None and is_whole
+        if self.declared and self.type in {FieldType.TIMESTAMP, FieldType.DURATION}:
+            return comparable(self.type, value) is not None
+        return isinstance(value, _WRITTEN.get(self.type, object))
 
     def shown(self, value: Any) -> Any:
         """A comparable value in the form that people write it."""
@@ -182,6 +205,11 @@ def instant(text: str) -> int | None:
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def whole_seconds(moment: datetime) -> datetime:
+    """Return a moment in UTC, cut to the second: all timestamps that the site itself makes are shown in this form."""
+    return moment.astimezone(UTC).replace(microsecond=0)
 
 
 def seconds(text: str) -> float | None:
@@ -410,6 +438,7 @@ class Operation:
     attempts: int = 1  # how often a task is tried before it fails; more than 1 only if repeating is harmless
     timeout: float = 30.0
     estimate: float | None = None  # seconds a task usually takes
+    check: Callable[[Any], None] | None = None  # raises for parameters that fit their type and still cannot be taken
 
     @property
     def summary(self) -> str:

@@ -95,7 +95,7 @@ def parse_path(text: str) -> Path:
 def _path(text: str, reason: str) -> Path:
     steps = tuple(map(_step, _EACH_STEP.findall(text.removeprefix("$") if text.startswith("$") else f".{text}")))
     if len(steps) > MAX_DEPTH:
-        raise InvalidWorkflow(f"A path has at most {MAX_DEPTH} steps", reason=reason, limit=MAX_DEPTH)
+        raise InvalidWorkflow(f"A path may have up to {MAX_DEPTH} steps", reason=reason, limit=MAX_DEPTH)
     return Path(text, steps)
 
 

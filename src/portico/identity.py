@@ -157,7 +157,7 @@ class Identity:
         if not credentials.bearer:
             return await self._agent(credentials)
         if credentials.ident:
-            raise Unauthenticated("A certificate and a key were shown at once", hint="Show one of them.")
+            raise Unauthenticated("The request has both a certificate and a key", hint="Send one of them.")
         if self.find_holder and credentials.is_token:
             holder = await self.find_holder(credentials.bearer)
             return Caller(holder.id, holder.shown_name, holder.scopes, holder.danger, credentials.address)

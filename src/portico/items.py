@@ -200,3 +200,22 @@ def _escape(key: str) -> str:
 def title_of(data: Mapping[str, Any]) -> str:
     """What an item is called; empty if it has no name."""
     return next((said for field in TITLES if isinstance(said := data.get(field), str) and said.strip()), "")
+
+
+def type_name(value: Any) -> str:
+    """Return the type of a JSON value, as JSON Schema calls it."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case Mapping():
+            return "object"
+        case _:
+            return "array"

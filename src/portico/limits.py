@@ -167,12 +167,12 @@ def check_payload(params: Mapping[str, Any], limits: Limits) -> None:
         )
 
 
-def _check_depth(value: Any, left: int) -> None:
-    if left < 0:
-        raise TooLarge("The parameters are nested too deeply", limit_type="nesting_depth")
+def _check_depth(value: Any, limit: int, depth: int = 0) -> None:
+    if depth > limit:
+        raise TooLarge("The parameters are nested too deeply", limit_type="nesting_depth", limit=limit, actual=depth)
     if isinstance(value, Mapping):
         for inner in cast("Mapping[str, Any]", value).values():
-            _check_depth(inner, left - 1)
+            _check_depth(inner, limit, depth + 1)
     elif isinstance(value, list | tuple):
         for inner in cast("list[Any]", value):
-            _check_depth(inner, left - 1)
+            _check_depth(inner, limit, depth + 1)

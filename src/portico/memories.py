@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from portico.calls import Caller
-from portico.catalog import Collection, Field, FieldType
+from portico.catalog import Collection, Field, FieldType, whole_seconds
 from portico.errors import UnknownItem
 from portico.items import Item
 from portico.query import And, Condition, Order, Query
@@ -22,7 +22,7 @@ class Memory:
     id: str
     kind: str  # preference or question
     text: str
-    at: str
+    at: datetime
 
 
 class Memories:
@@ -58,7 +58,7 @@ class Memories:
         """Forget one thing, or everything, of a caller's own."""
         known = [each for each in await self.of(caller) if id in {"", each.id}]
         if id and not known:
-            raise UnknownItem("Nothing of that id is remembered", id=id)
+            raise UnknownItem(f"There is no memory {id[:100]!r}", id=id)
         if known:
             await self._store.write(COLLECTION, [Remove(each.id) for each in known])
         return len(known)
@@ -70,4 +70,4 @@ class Memories:
 
 
 def _memory(item: Item) -> Memory:
-    return Memory(item.id, item.data["kind"], item.data["text"], item.data["at"])
+    return Memory(item.id, item.data["kind"], item.data["text"], whole_seconds(datetime.fromisoformat(item.data["at"])))

@@ -26,7 +26,7 @@ from msgspec import UNSET, Meta, UnsetType
 from referencing import Registry
 
 from portico.calls import Caller
-from portico.catalog import Collection, Danger, JsonSchema, Kind, Operation
+from portico.catalog import Collection, Danger, JsonSchema, Kind, Operation, scalar_at
 from portico.errors import (
     ConfigError,
     Interrupted,
@@ -37,7 +37,7 @@ from portico.errors import (
     Unavailable,
     UnknownItem,
 )
-from portico.items import MAX_ID, Item, problem_with
+from portico.items import MAX_ID, Item, problem_with, type_name
 from portico.limits import Limits, check_text
 from portico.observe import Broke, Observe
 from portico.query import (
@@ -76,6 +76,7 @@ class Context:
     handle: Handle | None = None
     seen: int = 0  # the newest change the caller knows of; searches find everything up to it
     session: str = ""  # of the caller, if it has one
+    may_write: bool = True  # False for operations of the kind read
     interim: Settlement = field(default_factory=Settlement)  # recorded with what is committed before the end
     commits: int = 0  # before the end
     is_cut_off: bool = False  # the store did not answer
@@ -109,6 +110,8 @@ class Context:
 
     async def write(self, collection: str, write: Write) -> Item:
         """Add one write; return the item as it will be, or as it was before its removal."""
+        if not self.may_write:
+            raise PermissionError("An operation of the kind read cannot write: declare it with another kind")
         with self._watching():
             return await self.unit.write(collection, write)
 
@@ -432,10 +435,10 @@ def collection_operations(collection: Collection) -> list[Operation]:
 
     async def create_item(_: Context, given: CreateParams) -> LastWrite:
         id = given.id or secrets.token_hex(8)
-        return LastWrite(name, Put(id, _input(given.input), expect=""), shown)
+        return LastWrite(name, Put(id, given.input, expect=""), shown)
 
     async def update_item(_: Context, given: UpdateParams) -> LastWrite:
-        return LastWrite(name, Merge(given.id, _input(given.input), _expected(given.if_match)), shown)
+        return LastWrite(name, Merge(given.id, given.input, _expected(given.if_match)), shown)
 
     async def delete_item(_: Context, given: DeleteParams) -> LastWrite:
         return LastWrite(name, Remove(given.id, _expected(given.if_match)), lambda item: Deleted(item.id))
@@ -463,7 +466,15 @@ def collection_operations(collection: Collection) -> list[Operation]:
         made("list", Kind.READ, f"List {title}: filtered, sorted, page by page.", ListParams, Found, list_items),
         made("get", Kind.READ, f"One of {title}, by id.", GetParams, found, get_item),
         made("search", Kind.READ, f"Search {title} in words, best first.", SearchParams, Found, search_items),
-        made("create", Kind.CREATE, f"Add one to {title}.", CreateParams, found, create_item),
+        made(
+            "create",
+            Kind.CREATE,
+            f"Add one to {title}.",
+            CreateParams,
+            found,
+            create_item,
+            check=partial(_check_input, "create", collection),
+        ),
         made(
             "update",
             Kind.UPDATE,
@@ -472,6 +483,7 @@ def collection_operations(collection: Collection) -> list[Operation]:
             found,
             update_item,
             idempotent=True,
+            check=partial(_check_input, "update", collection),
         ),
         made("delete", Kind.DELETE, f"Remove one from {title}.", DeleteParams, Deleted, delete_item),
         made("count", Kind.READ, f"How many {title} there are.", CountParams, Counted, count_items),
@@ -486,10 +498,26 @@ def _projected(item: Item, fields: Sequence[str], context: Context) -> Item:
     return project(item, fields, context.finder.store.schema[item.collection])
 
 
-def _input(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    if "id" in data:
-        raise InvalidParams("`id` stands beside `input`, not in it", field="id", param="input")
-    return data
+def _check_input(verb: str, collection: Collection, given: CreateParams | UpdateParams) -> None:
+    """Refuse fields of other types than the collection has.
+
+    An update is held to every type that is known. A new item is held to the types that the site has declared: it may
+    still show that those found in the data were too narrow.
+    """
+    operation = f"{verb}_{collection.one}"
+    if "id" in given.input:
+        raise InvalidParams("`id` stands beside `input`, not in it", operation=operation, field="id", param="input")
+    for known in collection.fields.values():
+        value = scalar_at(given.input, known.where)
+        is_held = known.declared or verb == "update"
+        if value is not None and is_held and not known.accepts(value):
+            raise InvalidParams(
+                f"`input.{known.where}` must be of the type {known.type}, not {type_name(value)}",
+                operation=operation,
+                param=f"input.{known.where}",
+                expected=known.type.value,
+                got=type_name(value),
+            )
 
 
 def _expected(version: str | UnsetType) -> str | None:
@@ -556,7 +584,7 @@ def checked_params(operation: Operation, raw: Mapping[str, Any]) -> Any:
             missing=missing,
         )
     try:
-        return msgspec.convert(dict(raw), operation.params)
+        given = msgspec.convert(dict(raw), operation.params)
     except msgspec.ValidationError as error:
         says, _, where = str(error).partition(" - at `$")
         path = where.rstrip("`").lstrip(".")
@@ -566,6 +594,9 @@ def checked_params(operation: Operation, raw: Mapping[str, Any]) -> Any:
             param=path,
             reason=says,
         ) from error
+    if operation.check:
+        operation.check(given)
+    return given
 
 
 def _check_schema(schema: JsonSchema, raw: Any, name: str) -> None:
@@ -604,7 +635,7 @@ def checked_result(operation: Operation, result: Any) -> Any:
             msgspec.convert(plain, operation.result, strict=False)
     except (msgspec.ValidationError, TypeError, InvalidParams) as error:
         raise OperationFailed(
-            f"{operation.name} gave a result that does not fit its published type",
+            f"{operation.name} returned a result of another type than it publishes",
             operation=operation.name,
             reason=str(error),
         ) from error

@@ -304,7 +304,9 @@ def _parse_conditions(name: str, raw: Any, bare: bool, budget: list[int]) -> lis
 def _spend(budget: list[int], part: int) -> None:
     budget[part] -= 1
     if budget[part] < 0:
-        raise QueryTooLarge(f"A filter has at most {MAX_CONDITIONS} conditions", limit=MAX_CONDITIONS)
+        raise QueryTooLarge(
+            f"A filter may have up to {MAX_CONDITIONS} conditions", limit=MAX_CONDITIONS, actual=MAX_CONDITIONS + 1
+        )
 
 
 _AGGREGATION = re2.compile(r"^\s*(\w+)\s*(?:\(\s*([^()\s]*)\s*\))?(?:\s+as\s+(\w+))?\s*$")
@@ -358,7 +360,7 @@ def _check_list(name: str, op: str, value: Any) -> tuple[Any, ...]:
         raise InvalidQuery(f"${op} on {name!r} needs a list", field=name, operator=op)
     values = tuple(cast("Sequence[Any]", value))
     if len(values) > MAX_LIST:
-        raise QueryTooLarge(f"${op} takes at most {MAX_LIST} values", limit=MAX_LIST, actual=len(values))
+        raise QueryTooLarge(f"${op} takes up to {MAX_LIST} values", limit=MAX_LIST, actual=len(values))
     return tuple(_check_plain(name, "eq", each) for each in values)
 
 
@@ -578,7 +580,11 @@ def checked(query: Query, collection: Collection) -> Query:
     if query.limit < 0:
         raise InvalidQuery("limit cannot be negative", limit=query.limit)
     if len(query.order) > MAX_KEYS or len(query.fields) > MAX_LIST:
-        raise QueryTooLarge(f"At most {MAX_KEYS} keys to sort by and {MAX_LIST} fields", limit=MAX_KEYS)
+        raise QueryTooLarge(
+            f"A query may have up to {MAX_KEYS} keys to sort by and {MAX_LIST} fields",
+            limit=MAX_KEYS,
+            actual=max(len(query.order), len(query.fields)),
+        )
     _check_filter_fields(query.where, collection)
     for name in (*(o.field for o in query.order), *query.fields):
         if query.aggregate is None:
@@ -622,13 +628,17 @@ def check_bounds(where: Filter) -> None:
     steps = sum(compiled(each.value).programsize for each in found if each.op == "regex")
     if steps > MAX_PROGRAM:
         raise UnsafeRegex("The patterns of the filter are too much together", limit=MAX_PROGRAM, hint="Use fewer.")
-    is_long = any(isinstance(one, str) and len(one) > MAX_VALUE for one in values)
-    if len(found) > MAX_CONDITIONS or len(values) > MAX_VALUES or _nodes(where) > MAX_NODES or is_long:
-        raise QueryTooLarge(
-            f"A filter has at most {MAX_CONDITIONS} conditions, {MAX_VALUES} values and "
-            f"{MAX_VALUE} characters in a value",
-            limit_type="filter",
-        )
+    longest = max((len(value) for value in values if isinstance(value, str)), default=0)
+    for part, actual, limit in (
+        ("conditions", len(found), MAX_CONDITIONS),
+        ("values", len(values), MAX_VALUES),
+        ("parts", _nodes(where), MAX_NODES),
+        ("characters in a value", longest, MAX_VALUE),
+    ):
+        if actual > limit:
+            raise QueryTooLarge(
+                f"A filter may have up to {limit} {part}", limit_type="filter", limit=limit, actual=actual
+            )
 
 
 def _values(each: Condition) -> tuple[Any, ...]:
@@ -658,11 +668,11 @@ def _check_near(near: Near, collection: Collection) -> None:
 
 def _check_aggregate(query: Query, aggregate: Aggregate, collection: Collection) -> None:
     if not aggregate.operations:
-        raise InvalidAggregate("An aggregate needs at least one operation")
+        raise InvalidAggregate("An aggregate needs one operation or more")
     if max(len(aggregate.operations), len(aggregate.group_by)) > MAX_KEYS:
-        raise InvalidAggregate(f"At most {MAX_KEYS} columns of each kind in an aggregate", limit=MAX_KEYS)
+        raise InvalidAggregate(f"An aggregate may have up to {MAX_KEYS} columns of each kind", limit=MAX_KEYS)
     if len(conditions(aggregate.having)) > MAX_HAVING:
-        raise InvalidAggregate(f"At most {MAX_HAVING} conditions in having", limit=MAX_HAVING)
+        raise InvalidAggregate(f"`having` may have up to {MAX_HAVING} conditions", limit=MAX_HAVING)
     check_bounds(aggregate.having)
     if query.text or query.near:
         raise InvalidAggregate("Aggregates count stored items; they do not combine with a search")
@@ -728,7 +738,7 @@ def read_cursor(query: Query, secret: bytes) -> list[Any]:
     if not payload or not hmac.compare_digest(signature, _sign(query, payload, secret)):
         raise InvalidCursor(
             "The cursor does not belong to this query",
-            hint="Repeat the query exactly as it was, or start again without a cursor.",
+            hint="Send the query again exactly as it was, or start again without a cursor.",
         )
     return msgspec.msgpack.decode(payload, type=list[Any])
 

@@ -210,7 +210,7 @@ class Finder:
             last = read_cursor(query, self.store.secret)[0]
             start = next((i + 1 for i, item in enumerate(items) if item.id == last), -1)
             if start < 0:
-                raise InvalidCursor("The item this cursor stood at is gone", hint="Start again without a cursor.")
+                raise InvalidCursor("The item behind this cursor is gone", hint="Start again without a cursor.")
         shown = items[start : start + query.limit]
         more = start + query.limit < len(items)
         collection = self._collection(query.collection)

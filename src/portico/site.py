@@ -12,9 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib import import_module
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
 import msgspec
+from msgspec import Meta
 
 from portico.ask.events import Did, Event, Failed, Finished, Promised, Understood
 from portico.ask.pipeline import Asker, Manners, Pipeline
@@ -24,6 +25,7 @@ from portico.catalog import Catalog, Collection, FieldType, Kind, Operation
 from portico.config import Safety
 from portico.errors import (
     BadRequest,
+    Denied,
     KeyInUse,
     OutcomeUnknown,
     RateLimited,
@@ -40,7 +42,7 @@ from portico.feedback import Feedback
 from portico.identity import Credentials, Identity
 from portico.items import Change, Item, content_hash, text_problem
 from portico.limits import Limits, Rates
-from portico.memories import Memories, Memory
+from portico.memories import CHARACTERS, MOST, Memories, Memory
 from portico.models import LanguageModel
 from portico.observe import Asked, Called, Observe, Queried, Refused, nowhere
 from portico.operations import Context, Counted, checked_params, collection_operations, run, uninterrupted
@@ -62,7 +64,8 @@ KEY_HOURS = 24
 STOPPED = "the process that ran it stopped"
 PARTLY_DONE = "it had committed a part of its writes when it ended"
 NOTES_PER_MINUTE = 120  # that one caller may have put away
-RESERVED = LOOP | {"ask", "get_task", "cancel_task", "list_memories", "forget_memories", RUN}
+REMEMBER = "create_memories"
+RESERVED = LOOP | {"ask", "get_task", "cancel_task", REMEMBER, "list_memories", "forget_memories", RUN}
 WATCH_SECONDS = 15.0
 MAX_TIMEOUT = 300.0
 READERS = 2  # of files that come with questions, at once
@@ -308,6 +311,7 @@ class Site:
             partial(self._may_use_model, caller),
             self._acknowledged,
         )
+        is_ignored = ask.remember and not await self._keep_memories(ask, caller)
         known = await self._remembered(ask, caller)
         finished, begun = Finished(0), False
         try:
@@ -316,7 +320,7 @@ class Site:
                     begun = True
                     if isinstance(event, Finished):
                         finished = event
-                    yield _forgetful(event, ask, caller)
+                    yield _forgetful(event) if is_ignored else event
         except SiteError as error:
             if not begun:
                 raise
@@ -327,17 +331,36 @@ class Site:
         meter = await self.finder.store.spend(f"model\n{caller.rate_key}", self.limits.model_calls_per_minute)
         return meter.granted > 0
 
+    async def _keep_memories(self, ask: Ask, caller: Caller) -> bool:
+        """Store what the caller asks to be remembered; return False if it may not store anything now.
+
+        A question reads. What is stored with it has to pass the guard like a call of the operation that stores it, so
+        that an agent which is blocked, or has not reported it, stores nothing through any protocol.
+        """
+        if caller.is_anonymous:
+            return False
+        call = Call(REMEMBER, {"preferences": list(ask.memory)})
+        try:
+            taken = await self.guard.clear(call, self.catalog.operations[REMEMBER], caller)
+        except Denied as error:
+            self._observe(Refused("memory", caller.id, type(error).__name__))
+            return False
+        await self.memories.keep(caller, "preference", ask.memory)
+        await self.memories.keep(caller, "question", [ask.text])
+        if taken:
+            await self.guard.settle(taken, caller, failed=False)
+        return True
+
     async def _remembered(self, ask: Ask, caller: Caller) -> Ask:
-        """The question with what is known of the caller. What it asks to be remembered is kept first."""
-        if ask.remember and not caller.is_anonymous:
-            await self.memories.keep(caller, "preference", ask.memory)
-            await self.memories.keep(caller, "question", [ask.text])
+        """The question with what is known of the caller."""
         kept = await self.memories.of(caller, "preference")
         return replace(ask, memory=tuple(dict.fromkeys((*(each.text for each in kept), *ask.memory))))
 
     async def _answer_later(self, ask: Ask, caller: Caller) -> Task:
         """The same question as a task."""
-        said = {name: value for name, value in asdict(ask).items() if name not in {"where", "key", "attached"}}
+        # What was to be remembered is stored by now: the task only reads.
+        left_out = {"where", "key", "attached", "remember"}
+        said = {name: value for name, value in asdict(ask).items() if name not in left_out}
         params = msgspec.to_builtins({**said, "modes": sorted(ask.modes)})
         return cast("Task", await self.call(Call("ask", params, run="later"), caller))
 
@@ -666,7 +689,10 @@ class Site:
 
     def _context(self, permit: Permit, handle: Handle | None = None) -> Context:
         session = permit.request.session if isinstance(permit.request, Call) else ""
-        return Context(permit.caller, self.finder, self.limits, handle, self._acknowledged, session)
+        is_writing = permit.operation is None or permit.operation.kind is not Kind.READ
+        return Context(
+            permit.caller, self.finder, self.limits, handle, self._acknowledged, session, may_write=is_writing
+        )
 
     async def _run_task(self, permit: Permit, handle: Handle) -> Completed:
         operation = cast("Operation", permit.operation)
@@ -696,9 +722,9 @@ def _note(name: str, caller: Caller) -> str:
     return f"{caller.rate_key}\n\nnote\n{name}"
 
 
-def _forgetful(event: Event, ask: Ask, caller: Caller) -> Event:
-    """Nothing is remembered of callers without a name, and they are told."""
-    if isinstance(event, Understood) and ask.remember and caller.is_anonymous:
+def _forgetful(event: Event) -> Event:
+    """Return the event with the note that nothing was remembered: of callers without a key, and of blocked agents."""
+    if isinstance(event, Understood):
         return replace(event, ignored=(*event.ignored, "meta.remember"))
     return event
 
@@ -752,8 +778,14 @@ class AskParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     rounds: int = 0
     may_clarify: bool = False
     may_act: bool = False
-    remember: bool = False
     retrieval: Retrieval = "hybrid"
+
+
+class RememberParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    preferences: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, max_length=CHARACTERS)], ...],
+        Meta(min_length=1, max_length=MOST, description="What counts in your later questions, as in vegetarian"),
+    ]
 
 
 class ForgetParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -773,6 +805,12 @@ def _own_operations(site: Site) -> list[Operation]:
     async def cancel_task(context: Context, given: TaskParams) -> dict[str, Any]:
         return shown_task(await site.tasks.cancel(given.id, context.caller))
 
+    async def create_memories(context: Context, given: RememberParams) -> list[Memory]:
+        if context.caller.is_anonymous:
+            raise Unauthenticated("Memories are kept for callers with a key", hint="Send an API key.")
+        await site.memories.keep(context.caller, "preference", given.preferences)
+        return await site.memories.of(context.caller)
+
     async def list_memories(context: Context, _: NoParams) -> list[Memory]:
         return await site.memories.of(context.caller)
 
@@ -786,6 +824,16 @@ def _own_operations(site: Site) -> list[Operation]:
         ),
         Operation("get_task", Kind.READ, "How a task is getting on.", TaskParams, shape, get_task, open=True),
         Operation("cancel_task", Kind.EXECUTE, "Stop a task of your own.", TaskParams, shape, cancel_task, open=True),
+        Operation(
+            REMEMBER,
+            Kind.CREATE,
+            "Have preferences of yours remembered, for later questions.",
+            RememberParams,
+            list[Memory],
+            create_memories,
+            open=True,
+            idempotent=True,  # what is known already is not kept twice
+        ),
         Operation(
             "list_memories",
             Kind.READ,

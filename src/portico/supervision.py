@@ -11,7 +11,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from portico.calls import Task
-from portico.catalog import Danger, Kind, Operation
+from portico.catalog import Danger, Kind, Operation, whole_seconds
+from portico.errors import TaskFinished
 from portico.operations import Context
 from portico.oversight import Decision, Execution, Outcome, Pending, Progress, Waiting
 from portico.safety.guard import LOOP as WATCHED
@@ -173,7 +174,7 @@ def _confirm(guard: Guard) -> Operation:
             confirmed=given.decision == "approve",
             operation=waited.operation,
             scope="once, by the caller that wants it, with the same parameters",
-            expires_at=waited.expires,
+            expires_at=whole_seconds(waited.expires),
         )
 
     says = "Agree to what somebody else wants to do, or turn it down. Nobody agrees to their own."
@@ -223,6 +224,9 @@ def _lifecycle(guard: Guard, tasks: Tasks) -> list[Operation]:
 
     async def cancel_execution(context: Context, given: ExecutionParams) -> Execution:
         known = await guard.loop.status(given.execution_id, context.caller)
+        if known and known.finished_at:
+            await guard.refuse_blocked(context.caller)
+            raise TaskFinished(f"The execution is already {known.status}", task=given.execution_id, state=known.status)
         if known:
             return await guard.loop.end(
                 known.element_name, given.execution_id, "cancelled", "Cancelled by its caller", context.caller
@@ -262,8 +266,8 @@ def shown_execution(task: Task) -> Execution:
             "execution_id": task.id,
             "status": task.state.value,
             "element_name": task.call.operation,
-            "started_at": task.created,
-            "finished_at": task.updated if task.state.is_final else None,
+            "started_at": whole_seconds(task.created),
+            "finished_at": whole_seconds(task.updated) if task.state.is_final else None,
             "progress": Progress(current=int(share), total=100, percentage=share, message=task.message),
             "error": task.error,
             "result": task.result,

@@ -197,7 +197,9 @@ class Tasks:
         """Have a task that failed tried again, if repeating it is harmless."""
         task = await self.get(id, caller)
         if task.state != TaskState.FAILED:
-            raise TaskFinished(f"Only what has failed is tried again; this is {task.state}", task=id, state=task.state)
+            raise TaskFinished(
+                f"Only a failed task can be tried again; this one is {task.state}", task=id, state=task.state
+            )
         # What was confirmed was confirmed once: whoever wants it again has to ask again.
         call = replace(task.call, confirmation="", step="")
         permit = await self._gate.resume(replace(task, call=call))
@@ -477,7 +479,7 @@ def _check(call: Call) -> None:
         )
     for what, text, limit in (("request", call.request, MAX_REQUEST), ("callback", call.callback, MAX_CALLBACK)):
         if len(text) > limit or text_problem(text):
-            raise InvalidParams(f"The {what} of a task has at most {limit} ordinary characters", limit=limit)
+            raise InvalidParams(f"The {what} of a task may have up to {limit} ordinary characters", limit=limit)
 
 
 def error_of(task: Task) -> SiteError:

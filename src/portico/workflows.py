@@ -182,15 +182,17 @@ def _check(workflow: Workflow) -> None:
         except InvalidWorkflow as error:
             raise _of_step(error, step, step.id) from error
     if workflow.levels > MAX_LEVELS:
-        raise InvalidWorkflow(f"Workflows are nested at most {MAX_LEVELS} deep", reason="too-deep", limit=MAX_LEVELS)
+        raise InvalidWorkflow(
+            f"Workflows may be nested up to {MAX_LEVELS} levels deep", reason="too-deep", limit=MAX_LEVELS
+        )
 
 
 def _check_sizes(workflow: Workflow) -> None:
     if not workflow.steps:
-        raise InvalidWorkflow("A workflow has at least one step", reason="invalid")
+        raise InvalidWorkflow("A workflow needs one step or more", reason="invalid")
     for what, given, limit in (("steps", workflow.steps, MAX_STEPS), ("edges", workflow.pairs, MAX_EDGES)):
         if len(given) > limit:
-            raise InvalidWorkflow(f"A workflow has at most {limit} {what}", reason="too-large", limit=limit)
+            raise InvalidWorkflow(f"A workflow may have up to {limit} {what}", reason="too-large", limit=limit)
 
 
 def _check_names(workflow: Workflow) -> None:
@@ -419,7 +421,7 @@ class Level:
             for value in found:
                 left -= len(msgspec.json.encode(value))
                 if left < 0:
-                    raise InvalidWorkflow("The results that the step takes are too large", reason="mapping", param=name)
+                    raise InvalidWorkflow("The results used by the step are too large", reason="mapping", param=name)
             if not isinstance(said, str):
                 mapped[name] = found
             elif found:
@@ -464,7 +466,7 @@ class Level:
             raise Interrupted(
                 f"The server stopped while {step.operation} was running; how far it came is not known",
                 operation=step.operation,
-                hint="See what it has done, and run what is left.",
+                hint="Check which changes it made, and run only the remaining steps.",
             ) from error
         return _given(outcome)
 
@@ -495,7 +497,7 @@ def _at(text: str, param: str, data: Mapping[str, Any]) -> Any:
     path = parse_path(text)
     value = path.find(data)
     if value is UNSET and path.root in data:
-        raise InvalidWorkflow(f"There is nothing at {text[:100]}", reason="mapping", path=text, param=param)
+        raise InvalidWorkflow(f"The path {text[:100]} leads to nothing", reason="mapping", path=text, param=param)
     return value
 
 

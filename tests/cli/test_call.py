@@ -184,7 +184,7 @@ def test_without_a_name_all_operations_are_listed(portico: Portico) -> None:
     assert names == sorted(names)
     assert set(names) == {
         *("ask", "bake", "burn", "cancel_task", "close_down", "forget_memories", "get_task", "greet", "list_memories"),
-        "run_workflow",
+        *("create_memories", "run_workflow"),
         *("execute_agent", "record_execution_step", "complete_execution", "abort_execution"),
         *("get_execution_status", "cancel_execution", "retry_execution", "confirm_operation", "verify_challenge"),
         "list_pending_approvals",

@@ -165,6 +165,39 @@ def with_a_key_more(evidence: Evidence) -> Evidence:
     )
 
 
+def _with_details(evidence: Evidence, operation: str, **changed: Any) -> Evidence:
+    """The evidence as if introspection had said this of an operation."""
+    told = {**evidence.details[operation].data["operation"], **changed}
+    answer = _answering(evidence.details[operation], data={"operation": told})
+    return replace(evidence, details={**evidence.details, operation: answer})
+
+
+def with_a_prefixed_computed_field(evidence: Evidence) -> Evidence:
+    return _with_details(evidence, "get_recipe", computed_fields=[{"name": "_computed.title", "type": "string"}])
+
+
+def with_a_function_of_its_own(evidence: Evidence) -> Evidence:
+    support = {"supported": True, "functions": ["count", "count_distinct"]}
+    return _with_details(evidence, "list_recipes", aggregation_support=support)
+
+
+def with_a_state_of_its_own(evidence: Evidence) -> Evidence:
+    return _with_details(evidence, "execute_agent", lifecycle={"states": ["running", "paused"]})
+
+
+def with_another_form_of_time(evidence: Evidence) -> Evidence:
+    execution = {"execution_id": "x", "status": "running", "started_at": "2026-02-04T10:00:00.5+00:00"}
+    asked = replace(evidence.batch, arguments={"operation": "get_execution_status"})
+    return replace(evidence, every=(*evidence.every, _answering(asked, data=execution)))
+
+
+def with_a_detail_that_is_missing(evidence: Evidence) -> Evidence:
+    error = {"code": "VALIDATION_MISSING_PARAM", "message": "'id' is missing", "details": {"param_name": "id"}}
+    asked = {"operation": "get_recipe"}
+    told = replace(evidence.batch, arguments=asked, answer={"success": False, "error": error})
+    return replace(evidence, every=(*evidence.every, told))
+
+
 def with_a_key_beside_the_data(evidence: Evidence) -> Evidence:
     return replace(evidence, types=replace(evidence.types, answer={**evidence.types.answer, "capabilities": {}}))
 
@@ -237,19 +270,24 @@ def with_an_operation_on_a_wrong_endpoint(evidence: Evidence) -> Evidence:
         (without_a_name, {1}),
         (with_a_key_beside_the_data, {2}),
         (with_a_key_more, {3}),
+        (with_a_prefixed_computed_field, {3}),
+        (with_a_function_of_its_own, {3}),
+        (with_a_state_of_its_own, {3}),
+        (with_another_form_of_time, {23}),
+        (with_a_detail_that_is_missing, {9}),
         (with_an_undocumented_parameter, {4}),
         (with_a_parameter_that_is_not_named, {5}),
         (with_a_parameter_that_was_not_tried, {5}),
         (with_an_unknown_parameter_that_is_taken, {6, 28}),
-        (with_an_error_that_is_a_string, {9, 28}),
-        (with_a_leak, {10}),
+        (with_an_error_that_is_a_string, {9}),
+        (with_a_leak, {9, 10}),
         (with_a_field_that_was_lost, {13}),
         (with_one_mode, {14}),
         (with_fields_that_were_not_asked_for, {15}),
         (with_a_batch_that_says_more, {16}),
         (with_a_constraint_that_is_not_kept, {11, 17, 28}),
         (with_an_operation_on_a_wrong_endpoint, {11, 19, 28}),
-        (with_a_code_of_its_own, {28}),
+        (with_a_code_of_its_own, {9}),
     ],
 )
 async def test_evidence_that_was_doctored_fails(evidence: Evidence, doctor: Doctor, checks: set[int]) -> None:

@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
+from tests.conformance.requirements import requirement
 from tests.site.conftest import OPERATOR, ROOMS, Calling, Open, furnish
 
 from portico.calls import Call
@@ -32,6 +34,7 @@ async def test_a_collection_has_its_seven_operations_beside_those_of_every_site(
 
     assert found == {
         "ask": ("read", "SAFE"),
+        "create_memories": ("create", "SAFE"),
         "list_memories": ("read", "SAFE"),
         "forget_memories": ("execute", "SAFE"),
         "list_rooms": ("read", "SAFE"),
@@ -55,6 +58,67 @@ async def test_a_collection_has_its_seven_operations_beside_those_of_every_site(
         "list_pending_approvals": ("read", "SAFE"),
         "verify_challenge": ("create", "SAFE"),
     }
+
+
+REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
+    ({"beds": "six"}, "input.beds", "integer", "string"),
+    ({"price": True}, "input.price", "number", "boolean"),
+    ({"name": 7}, "input.name", "string", "integer"),
+    ({"view": ["sea"]}, "input.view", "object", "array"),
+    ({"tags": "quiet"}, "input.tags", "array", "string"),
+    ({"opened": "soon"}, "input.opened", "timestamp", "string"),
+    ({"view": {"height": "tall"}}, "input.view.height", "number", "string"),
+    ({"stars": 2.5}, "input.stars", "integer", "number"),
+]
+TAKEN: list[dict[str, Any]] = [
+    {"beds": 2.5},  # of a type that was found in the data, numbers and texts may still widen it
+    {"beds": "9007199254740993"},
+    {"price": 70},
+    {"tags": []},
+    {"view": {"sea": None}},
+    {"beds": None, "name": None},
+    {"opened": "2026-12-05", "stars": 4, "view": {"height": "3.5"}},
+    {"never_seen": {"at": ["all"]}},
+]
+DECLARED = {
+    "rooms": {
+        "fields": {
+            "opened": {"type": "timestamp"},
+            "stars": {"type": "integer"},
+            "height": {"type": "number", "path": "view.height"},
+        }
+    }
+}
+
+
+@requirement("aql:update:input-validated")
+async def test_an_update_is_held_to_the_types_of_its_collection(opened: Open) -> None:
+    async with opened(collections=DECLARED) as parts:
+        await furnish(parts)
+        call, before = Calling(parts.site), await parts.store.head()
+        for fields, param, expected, got in REFUSED:
+            with pytest.raises(InvalidParams) as refusal:
+                await call("update_room", id="garden", input={"price": 1, **fields})
+            told = refusal.value.details
+            assert (told["param"], told["expected"], told["got"]) == (param, expected, got)
+            assert refusal.value.message == f"`{param}` must be of the type {expected}, not {got}"
+        unchanged = await parts.store.head()
+        for fields in TAKEN:
+            await call("update_room", id="garden", input=fields)
+
+    assert unchanged == before
+
+
+async def test_a_new_item_is_held_to_the_types_that_the_site_has_declared(opened: Open) -> None:
+    async with opened(collections=DECLARED) as parts:
+        await furnish(parts)
+        call = Calling(parts.site)
+        for fields in ({"stars": "many"}, {"view": {"height": []}}, {"opened": 2026}):
+            with pytest.raises(InvalidParams, match="must be of the type"):
+                await call("create_room", id="new", input=fields)
+        made = await call("create_room", id="new", input={"beds": "a few", "stars": 3})
+
+    assert (made["beds"], made["stars"]) == ("a few", 3)
 
 
 async def test_list_filters_sorts_projects_and_pages(call: Calling) -> None:
@@ -235,6 +299,16 @@ async def sleeper(context: Context) -> str:
 async def odd(context: Context) -> object:
     return object()
 
+@operation(kind="read")
+async def hoard(context: Context, how: str) -> str:
+    match how:
+        case "put":
+            await context.put("rooms", "hoard", {"name": "Gold"})
+        case "merge":
+            await context.merge("rooms", "attic", {"name": "Gold"})
+        case _:
+            await context.remove("rooms", "attic")
+
 @operation(kind="update", collection="rooms", name="paint_room")
 async def paint(context: Context, id: str, color: str) -> dict:
     return dict((await context.merge("rooms", id, {"color": color})).data)
@@ -274,6 +348,17 @@ async def test_an_error_inside_an_operation_is_not_told_to_the_caller(own: Calli
         await own("clumsy")
 
     assert "42" not in f"{failure.value} {failure.value.details}"
+
+
+@pytest.mark.parametrize("how", ["put", "merge", "remove"])
+async def test_an_operation_that_is_declared_to_read_writes_nothing(own: Calling, how: str) -> None:
+    store = own.site.finder.store
+    before = await store.head()
+    with pytest.raises(OperationFailed):
+        await own("hoard", how=how)
+
+    assert await store.head() == before
+    assert await store.get("rooms", "hoard") is None
 
 
 async def test_an_operation_that_takes_too_long_is_ended(own: Calling) -> None:

@@ -154,7 +154,7 @@ async def body_of(receive: Receive, headers: Mapping[str, str], limit: int) -> b
     """The body that follows these headers; their names are in lower case."""
     length = headers.get("content-length", "")
     if length.isdecimal() and int(length) > limit:
-        raise _too_large(limit)
+        raise _too_large(limit, int(length))
     body, is_whole = bytearray(), False
     try:
         async with asyncio.timeout(BODY_SECONDS):
@@ -164,7 +164,7 @@ async def body_of(receive: Receive, headers: Mapping[str, str], limit: int) -> b
                     raise ClientDisconnect
                 chunk = message.get("body", b"")
                 if len(body) + len(chunk) > limit:
-                    raise _too_large(limit)
+                    raise _too_large(limit, len(body) + len(chunk))
                 body += chunk
                 is_whole = not message.get("more_body", False)
     except TimeoutError as error:
@@ -172,8 +172,8 @@ async def body_of(receive: Receive, headers: Mapping[str, str], limit: int) -> b
     return bytes(body)
 
 
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"The request has more than {limit} bytes", limit_type="request_size", limit=limit)
+def _too_large(limit: int, actual: int) -> TooLarge:
+    return TooLarge(f"The request has more than {limit} bytes", limit_type="request_size", limit=limit, actual=actual)
 
 
 def decode(raw: bytes | str, limits: Limits, values: int | None = None) -> Any:

@@ -245,7 +245,7 @@ class Confirmations:
                 return InvalidToken("The confirmation is not valid", token=shown(token))
             if known.principal == caller.rate_key:
                 sheets.tell("SELF_APPROVAL_REFUSED", token=shown(token), caller=caller.rate_key)
-                return Forbidden("Nobody agrees to what they want themselves", reason="self_approval")
+                return Forbidden("Callers cannot approve their own requests", reason="self_approval")
             if operation and operation != known.operation:
                 return TokenMismatch(
                     "The confirmation is for another operation",

@@ -26,7 +26,7 @@ from portico.limits import Allowance, Limits, Rates, check_payload, check_text
 from portico.observe import Observe, Refused
 from portico.query import EVERYTHING, MAX_LIMIT, Query, check_bounds
 from portico.safety.guard import Guard, Taken
-from portico.safety.policy import OPERATOR_DECIDES, may_call
+from portico.safety.policy import OPERATOR_DECIDES, may_call, trust_needed
 
 T = TypeVar("T")
 
@@ -177,6 +177,7 @@ class Gate:
         if caller.trust is Trust.UNTESTED:
             raise TrustInsufficient(
                 "This caller is not trusted with anything yet",
+                danger_level=int(_danger_of(request, self._catalog())),
                 required_trust=Trust.GENERATED.name.lower(),
                 actual_trust=caller.trust.name.lower(),
                 hint=OPERATOR_DECIDES,
@@ -214,9 +215,12 @@ class Gate:
         if not 1 <= ask.limit <= MAX_LIMIT:
             raise BadRequest(f"A question asks for 1 to {MAX_LIMIT} items", limit=ask.limit)
         if not 0 <= ask.start <= MAX_LIMIT:
-            raise BadRequest(f"An answer begins at one of the first {MAX_LIMIT} items", start=ask.start)
+            raise BadRequest(f"`start` must be between 0 and {MAX_LIMIT}", param="start", start=ask.start)
         if len(ask.previous) > MAX_TURNS or len(ask.memory) > MAX_TURNS:
-            raise TooLarge(f"At most {MAX_TURNS} earlier questions or memories", limit=MAX_TURNS)
+            actual = max(len(ask.previous), len(ask.memory))
+            raise TooLarge(
+                f"Up to {MAX_TURNS} earlier questions or memories are allowed", limit=MAX_TURNS, actual=actual
+            )
         if ASK not in caller.scopes:
             raise _refusal(caller, ASK)
         for name in ask.collections:
@@ -252,10 +256,12 @@ class Gate:
         if operation.danger > caller.danger:
             raise DangerDenied(
                 f"{operation.name} is {operation.danger.name.lower()}; "
-                f"this caller may risk what is {caller.danger.name.lower()}",
+                f"this caller is limited to {caller.danger.name.lower()} operations",
                 operation=operation.name,
                 danger=operation.danger.name.lower(),
                 allowed=caller.danger.name.lower(),
+                trust=caller.trust.name.lower(),
+                required=trust_needed(operation.danger).name.lower(),
                 hint=OPERATOR_DECIDES,
             )
         return operation
@@ -278,9 +284,14 @@ class Charging:
 
 def _check_call(call: Call) -> None:
     if len(call.key) > MAX_KEY or text_problem(call.key):
-        raise BadRequest(f"An idempotency key has at most {MAX_KEY} ordinary characters", limit=MAX_KEY)
+        raise BadRequest(f"An idempotency key may have up to {MAX_KEY} ordinary characters", limit=MAX_KEY)
     if call.timeout is not None and not 0 < call.timeout < inf:
         raise BadRequest("A timeout is a number of seconds above 0", timeout=str(call.timeout))
+
+
+def _danger_of(request: Request, catalog: Catalog) -> Danger:
+    operation = catalog.operations.get(request.operation) if isinstance(request, Call) else None
+    return operation.danger if operation else Danger.SAFE
 
 
 def _refusal(caller: Caller, scope: str) -> SiteError:

@@ -92,7 +92,10 @@ class Guard:
         """Let a call run that was admitted, or say why not. What it uses up is used up before this returns."""
         if operation.name == VERIFY and call.run == "later":
             # A task is written down with its parameters.
-            raise Unsupported("A code is looked at in its own call, not put away for later", operation=operation.name)
+            raise Unsupported(
+                "A verification code cannot be checked in a task: call verify_challenge directly",
+                operation=operation.name,
+            )
         if caller.is_operator or self._is_harmless(operation):
             return None
         if caller.is_anonymous and operation.name in LOOP:
@@ -186,7 +189,7 @@ class Guard:
         sheets.tell("OPERATION_DENIED", operation=operation.name, caller=agent.id, reason="; ".join(verdict.reasons))
         self._notice(sheets, agent, operation.name, "; ".join(verdict.reasons), "deny")
         if verdict.by_trust:
-            needed = next(each for each, (_, top) in policy.REACH.items() if operation.danger <= top)
+            needed = policy.trust_needed(operation.danger)
             return TrustInsufficient(
                 f"{operation.name} needs more trust than this caller has",
                 operation=operation.name,

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from portico.calls import Caller
-from portico.catalog import Operation
+from portico.catalog import Operation, whole_seconds
 from portico.errors import AgentBlocked, InvalidParams, RateLimited, SiteError, Unauthenticated, UnknownTask
 from portico.oversight import Execution, ExecutionState, Notification, Progress
 from portico.safety.cases import Agent, Broadcast, Confirmation, Finished, Run
@@ -49,7 +49,7 @@ class Started(msgspec.Struct, frozen=True, kw_only=True):
 
     execution_id: str
     status: ExecutionState
-    started_at: str
+    started_at: datetime
     limits: Bounds
 
 
@@ -111,7 +111,7 @@ class Loop:
             bounds = Bounds(
                 max_autonomous_steps=terms.steps, steps_remaining=left, risk_tolerance=terms.tolerance, mode=self.mode
             )
-            return Started(execution_id=run.id, status=run.status, started_at=now.isoformat(), limits=bounds)
+            return Started(execution_id=run.id, status=run.status, started_at=whole_seconds(now), limits=bounds)
 
         return await office.docket.change([(Agent, caller.rate_key)], work)
 
@@ -194,7 +194,7 @@ class Loop:
         agent = await self._office.docket.read(Agent, caller.rate_key)
         for run in agent.runs if agent else ():
             if run.id == id:
-                return replace(_shown(run), status="cancelled") if self._office.has_lapsed(run) else _shown(run)
+                return self._lapsed(run) if self._office.has_lapsed(run) else _shown(run)
         finished = await self._office.docket.read(Finished, id)
         return _shown_end(finished) if finished and finished.principal == caller.rate_key else None
 
@@ -240,6 +240,9 @@ class Loop:
         if lapsed:
             self._office.file(sheets, current)  # also if nothing else is: they end once
         return current
+
+    def _lapsed(self, run: Run) -> Execution:
+        return replace(_shown(run), status="cancelled", finished_at=whole_seconds(self._office.lapses_at(run)))
 
     async def cancel(self, principal: str, session: str) -> None:
         """End the executions of a session that is over."""
@@ -322,9 +325,14 @@ def _shown(run: Run) -> Execution:
     share = min(100.0, round(100 * run.count / run.limit, 1)) if run.limit else 0.0
     progress = Progress(current=run.count, total=run.limit, percentage=share, message=run.message)
     return Execution(
-        execution_id=run.id, status=run.status, element_name=run.agent, started_at=run.started, progress=progress
+        execution_id=run.id,
+        status=run.status,
+        element_name=run.agent,
+        started_at=whole_seconds(run.started),
+        progress=progress,
     )
 
 
 def _shown_end(finished: Finished) -> Execution:
-    return replace(_shown(finished.run), finished_at=finished.finished, error=finished.error, summary=finished.summary)
+    ended = whole_seconds(finished.finished)
+    return replace(_shown(finished.run), finished_at=ended, error=finished.error, summary=finished.summary)

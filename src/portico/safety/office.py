@@ -84,7 +84,11 @@ class Office:
 
     def has_lapsed(self, run: Run) -> bool:
         """Return whether nothing was heard of an execution for too long, so that it is over."""
-        return self.clock() >= run.touched + timedelta(seconds=self.settings.idle)
+        return self.clock() >= self.lapses_at(run)
+
+    def lapses_at(self, run: Run) -> datetime:
+        """Return when an execution is over if nothing more is heard of it."""
+        return run.touched + timedelta(seconds=self.settings.idle)
 
     def is_live(self, agent: Agent | None, execution: str) -> bool:
         """Return whether an execution of an agent goes on. What belongs to none is never over with one."""

@@ -48,6 +48,11 @@ REACH: Mapping[Trust, tuple[Danger, Danger]] = {
 }
 
 
+def trust_needed(danger: Danger) -> Trust:
+    """Return the least trust with which operations of this danger can be done at all."""
+    return next((trust for trust, (_, confirmed) in REACH.items() if danger <= confirmed), Trust.CERTIFIED)
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """One policy of the site file, ready to be compared with calls."""

@@ -4,13 +4,14 @@ import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from portico.calls import Caller
-from portico.catalog import Operation
+from portico.catalog import Operation, whole_seconds
 from portico.oversight import About, Code, Directive, ExecutionState, NoticeType, Notification, Outcome, Tier
 from portico.safety.cases import Agent, Challenge, Confirmation, Grant, Run, Step
 from portico.safety.challenges import Challenges
@@ -46,7 +47,7 @@ class Awaits(msgspec.Struct, frozen=True):
     """What a person can agree to, so that an agent may go on."""
 
     token: str
-    expires_at: str
+    expires_at: datetime
 
 
 class Reported(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -239,7 +240,7 @@ class Reporting:
         )
         asked = self.confirmations.ask(self.sheets, wanted)
         if isinstance(asked, Confirmation):
-            self.confirmation = Awaits(token_of(asked), asked.expires.isoformat())
+            self.confirmation = Awaits(token_of(asked), whole_seconds(asked.expires))
         self._notify("autonomy_pause", judged.factor, judged.tier)
         return self._reported(judged)
 
@@ -302,10 +303,14 @@ class Reporting:
                 reason="" if judged.may_go else judged.factor,
                 steps_remaining=max(0, limit - self.office.spent(self.agent)),
                 next_step_risk=judged.tier,
-                notifications=(*self.agent.notices, *news, *self.told),
+                notifications=tuple(map(_shown, (*self.agent.notices, *news, *self.told))),
             ),
             confirmation=self.confirmation,
         )
+
+
+def _shown(notification: Notification) -> Notification:
+    return replace(notification, timestamp=whole_seconds(notification.timestamp))
 
 
 def read_report(report: Report, terms: Terms, operations: Mapping[str, Operation]) -> Reading:

@@ -180,9 +180,9 @@ def _check_expected(collection: Collection, write: Write, old: Row | None) -> No
         )
     if write.expect and (old is None or old.item.version != write.expect):
         raise VersionMismatch(
-            f"{write.id!r} is no longer at version {write.expect}",
+            f"{write.id!r} no longer has version {write.expect}",
             id=write.id,
             expected=write.expect,
             actual=old.item.version if old else None,
-            hint="Read it again and repeat the change.",
+            hint="Read it again, then make the change again.",
         )

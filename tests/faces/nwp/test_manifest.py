@@ -173,6 +173,7 @@ async def test_every_action_that_is_listed_can_be_invoked_and_no_other(client: h
     }
     own = {
         "site.ask",
+        "site.create_memories",
         "site.forget_memories",
         "site.list_memories",
         "site.paint_house",

@@ -385,7 +385,7 @@ class Flat(Rendering):
         match event:
             case Understood():
                 yield self._frame("query_analysis", decontextualized_query=event.text)
-                if self.manner.remembers:
+                if self.manner.remembers and "meta.remember" not in event.ignored:
                     yield self._frame("remember", message=self.manner.remembers)
             case Found() | Did():
                 if item is not None and not self._generates:

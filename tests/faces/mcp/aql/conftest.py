@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.conformance.aql_structures import check_answer
 from tests.faces.conftest import Inn, asking
 
 from portico.catalog import Danger
@@ -18,7 +19,7 @@ OWNER = ("ask", "*:*")
 
 @dataclass
 class Guest:
-    """Somebody who sends requests and reads envelopes."""
+    """Somebody who sends requests and reads envelopes. Every answer is held against the closed structures."""
 
     parts: Parts
     client: httpx.AsyncClient
@@ -27,7 +28,12 @@ class Guest:
     async def post(self, request: Any, path: str = "/aql", **headers: str) -> httpx.Response:
         given = {"authorization": f"Bearer {self.key}"} if self.key else {}
         said = {"content": request} if isinstance(request, bytes) else {"json": request}
-        return await self.client.post(path, headers={"content-type": "application/json", **given, **headers}, **said)
+        response = await self.client.post(
+            path, headers={"content-type": "application/json", **given, **headers}, **said
+        )
+        if response.headers.get("content-type") == "application/json":
+            check_answer(request, response.json())
+        return response
 
     async def say(self, request: Any, path: str = "/aql") -> dict[str, Any]:
         return (await self.post(request, path)).json()

@@ -280,6 +280,7 @@ async def test_work_waits_runs_with_progress_and_is_completed_or_cancelled_on_th
     "aql:lifecycle:error",
     "aql:lifecycle:private",
     "aql:error:not-found",
+    "aql:error:state",
 )
 async def test_what_has_ended_stays_so_but_for_a_retry_where_that_is_declared(office: Guest) -> None:
     work().gate.set()
@@ -304,6 +305,10 @@ async def test_what_has_ended_stays_so_but_for_a_retry_where_that_is_declared(of
     assert failed["error"].keys() <= {"code", "message", "details"}
     assert (failed["error"]["code"], failed["finished_at"].endswith("Z")) == ("INTERNAL_ERROR", True)
     assert (late["message"], still) == ("The task is already failed", failed)
+    assert (late["code"], late["details"]) == (
+        "CONFLICT_INVALID_STATE",
+        {"resource_type": "execution", "resource_id": job["execution_id"], "status": "failed"},
+    )
     assert [hidden["code"], nothing["code"]] == ["NOT_FOUND_RESOURCE"] * 2
     assert hidden["message"].replace(job["execution_id"], "nothing") == nothing["message"]
     assert again["status"] in {"pending", "running"}

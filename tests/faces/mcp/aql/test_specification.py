@@ -8,14 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import mcp_types as types
 import pytest
 import pytest_asyncio
+from tests.conformance.aql_structures import problems_in
 from tests.conformance.requirements import requirement
 from tests.faces.conftest import ROOMS, asking, key_of, listening
 from tests.faces.mcp.aql.conftest import OWNER, Guest, Visit, approve, owner_key
-from tests.faces.mcp.aql.test_introspection import FLAG, TEXT, closed, many
 from tests.faces.mcp.conftest import ERAS, Era, connected, structured, visiting
 
 from portico.catalog import Danger
@@ -245,6 +244,19 @@ async def test_reading_changes_nothing_and_can_be_repeated(guest: Guest) -> None
     assert (again, await guest.parts.store.head()) == (first, head)
 
 
+@requirement("aql:class:read")
+async def test_a_question_through_the_read_endpoint_stores_nothing(guest: Guest) -> None:
+    head = await guest.parts.store.head()
+    refused = await guest.error(asked("ask", text="garden", memory=["quiet"], remember=True), "/aql/read")
+    answered = await guest.say(asked("ask", text="garden", memory=["quiet"]), "/aql/read")
+    kept = await guest.say(asked("list_memories"), "/aql/read")
+    elsewhere = await guest.error(asked("create_memories", preferences=["quiet"]), "/aql/read")
+
+    assert (refused["code"], refused["details"]["unknown_params"]) == ("VALIDATION_UNKNOWN_PARAM", ["remember"])
+    assert (answered["success"], kept["data"], await guest.parts.store.head()) == (True, [], head)
+    assert elsewhere["code"] == "VALIDATION_ENDPOINT_MISMATCH"
+
+
 @requirement("aql:class:create", "aql:class:update", "aql:class:delete", "aql:error:not-found")
 async def test_what_is_made_is_new_what_is_changed_is_there_and_what_is_deleted_is_gone(guest: Guest) -> None:
     made = await guest.say(asked("create_room", id="shed", input={"name": "The shed"}))
@@ -322,13 +334,13 @@ async def test_computed_fields_are_listed_with_what_can_be_done_with_them(guest:
     fields = {name: known[name]["computed_fields"] for name in ("get_room", "list_rooms", "search_rooms")}
 
     assert [(each["name"], each["type"]) for each in fields["get_room"]] == [
-        ("_computed.title", "string"),
-        ("_computed.age_days", "integer"),
-        ("_computed.text_length", "integer"),
-        ("_computed.related_count", "integer"),
+        ("title", "string"),
+        ("age_days", "integer"),
+        ("text_length", "integer"),
+        ("related_count", "integer"),
     ]
     assert fields["list_rooms"] == fields["get_room"]
-    assert [each["name"] for each in fields["search_rooms"] if each not in fields["get_room"]] == ["_computed.score"]
+    assert [each["name"] for each in fields["search_rooms"] if each not in fields["get_room"]] == ["score"]
     assert not any(each.get("filterable") or each.get("sortable") for each in fields["search_rooms"])
 
 
@@ -460,27 +472,6 @@ async def test_texts_of_items_are_marked_and_nothing_stands_beside_them_that_cou
 # The loop
 
 
-DIRECTIVE = closed(
-    {"continue": FLAG, "factors": {"type": "array", "items": TEXT, "minItems": 1}},
-    {
-        "stopped": FLAG,
-        "reason": TEXT,
-        "stepsRemaining": {"type": "integer", "minimum": 0},
-        "nextStepRisk": {"enum": ["advisory", "confirm", "verify", "danger_zone"]},
-        "notifications": many(
-            closed(
-                {
-                    "type": {"enum": ["permission_pending", "autonomy_pause", "danger_zone", "status", "error"]},
-                    "message": TEXT,
-                    "timestamp": {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT[\d:.]+Z$"},
-                },
-                {"metadata": closed({}, dict.fromkeys(("operation", "reason", "level", "verificationId"), TEXT))},
-            )
-        ),
-    },
-)
-
-
 @requirement(
     "aql:loop:report",
     "aql:loop:checkpoint",
@@ -515,7 +506,7 @@ async def test_reports_are_taken_in_both_spellings_and_answered_with_closed_dire
     assert (missing["code"], missing["details"]["param_name"]) == ("VALIDATION_MISSING_PARAM", "next_action_hint")
     assert (twice["code"], twice["details"]["param_name"]) == ("VALIDATION_INVALID_TYPE", "next_action_hint")
     for directive in (*told, last):
-        jsonschema.validate(directive, DIRECTIVE)
+        assert problems_in("AutonomyDirective", directive) == []
     assert [each["continue"] for each in told] == [True, True, True, True, False]
     assert told[-1]["nextStepRisk"] == "confirm"
     assert (last["continue"], last["stopped"], last["nextStepRisk"]) == (False, True, "danger_zone")

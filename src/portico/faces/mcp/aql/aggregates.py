@@ -10,9 +10,9 @@ from portico.catalog import NUMERIC, Collection, FieldType
 from portico.errors import InvalidAggregate
 from portico.faces.mcp.aql.complaints import concerning, misfit
 from portico.faces.mcp.aql.paging import truncated
-from portico.faces.mcp.aql.requests import type_name
 from portico.faces.mcp.aql.selection import field_names, own_name, shown_name
 from portico.faces.mcp.aql.shapes import AggregationSupport, Asking, ParameterInfo, Warned
+from portico.items import type_name
 from portico.query import (
     FUNCTIONS,
     MAX_KEYS,
@@ -28,6 +28,8 @@ from portico.query import (
 from portico.site import Site
 
 GROUP_BY = "group_by"
+# The names that introspection has for functions. What is computed beyond them, the description of `aggregate` says.
+PUBLISHED = ("count", GROUP_BY, "sum", "avg", "min", "max")
 SUMMABLE = NUMERIC | {FieldType.DURATION}
 UNGROUPABLE = frozenset({FieldType.OBJECT, FieldType.ARRAY, FieldType.VECTOR})
 
@@ -66,7 +68,7 @@ def support(collection: Collection) -> AggregationSupport:
     return AggregationSupport(
         supported=True,
         default_mode="summary_only",
-        functions=FUNCTIONS,
+        functions=PUBLISHED,
         groupable_fields=tuple(shown_name(each.name) for each in known if each.type not in UNGROUPABLE),
         numeric_fields=tuple(each.name for each in known if each.type in SUMMABLE),
     )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -26,10 +26,10 @@ from portico.faces.mcp.aql.shapes import (
     Run,
     TypeDetails,
 )
-from portico.faces.mcp.aql.types import EXECUTION, LOOP_NAMES, PROTOCOL, declared_fields, input_type, item_type
+from portico.faces.mcp.aql.types import EXECUTION, LOOP_NAMES, PROTOCOL, input_type, item_type
 from portico.items import Item
 from portico.operations import CreateParams, DeleteParams, UpdateParams, schema_of
-from portico.oversight import Execution, ExecutionState
+from portico.oversight import Execution
 from portico.site import Site
 from portico.supervision import LOOP, shown_execution
 from portico.tasks import is_retried
@@ -122,8 +122,7 @@ class Catalogued:
         if operation.kind is Kind.DELETE:
             return self._made(operation, params, known, run)
         made = self._made(operation, [*params, *SHOWING], known, run)
-        settled = declared_fields(collection)
-        return replace(made, returns=info_of(item), types=(fed, item, SELECTION, PRESET), declared=settled)
+        return replace(made, returns=info_of(item), types=(fed, item, SELECTION, PRESET))
 
     def _made(self, operation: Operation, params: list[ParameterInfo], known: Reading, run: Run) -> Offered:
         returned = Reading(schema_of(operation.result), operation.name, self.names, **_words(operation))
@@ -170,7 +169,7 @@ def _lifecycle(operation: Operation) -> LifecycleInfo | None:
     if not operation.long and not is_of_loop:
         return None
     return LifecycleInfo(
-        states=get_args(ExecutionState) if is_of_loop else tuple(TaskState),
+        states=tuple(TaskState),  # its schema knows these alone; the type ExecutionStatus has `paused` too (8.4.4)
         supports_cancel=True,
         supports_retry=is_retried(operation),
         progress_reporting=True,

@@ -10,7 +10,6 @@ from datetime import date, datetime
 from typing import Any, cast
 
 from msgspec import UNSET, UnsetType
-from msgspec.structs import replace
 
 from portico.catalog import Kind
 from portico.errors import UnsafeRegex
@@ -24,8 +23,8 @@ from portico.faces.mcp.aql.envelopes import (
     unknown_params,
     wrong_type,
 )
-from portico.faces.mcp.aql.requests import type_name
 from portico.faces.mcp.aql.shapes import INPUT, TOKEN, Offered, ParameterInfo, TypeDetails, Warned
+from portico.items import type_name
 from portico.query import compiled
 
 OPERATION, OPERATIONS, PARAMS, ID = "operation", "operations", "params", "id"
@@ -115,7 +114,9 @@ def _named(params: Mapping[str, Any], offered: Offered, known: Mapping[str, Para
             continue
         if found.get(own, value) != value:
             said = f"Parameter {quoted(own)} came twice with different values, also as {quoted(name)}"
-            raise Fault(INVALID_TYPE, said, param_name=own)
+            raise Fault(
+                INVALID_TYPE, said, param_name=own, expected_type="one value", actual_type="two different values"
+            )
         found[own] = value
     return found
 
@@ -279,9 +280,6 @@ def _check_input(data: Mapping[str, Any], offered: Offered) -> None:
         unknown = [name for name in data if name in _identifiers(offered)]
     if unknown:
         raise unknown_fields(unknown, valid or ())
-    for field in offered.declared:
-        if data.get(field.name) is not None:
-            _check_type(replace(field, name=f"{INPUT}.{field.name}"), data[field.name], {})
 
 
 def _identifiers(offered: Offered) -> set[str]:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from portico.errors import InvalidParams, InvalidQuery, UnknownField
-from portico.faces.mcp.aql.requests import type_name
+from portico.items import type_name
 from portico.query import OPERATORS
 
 FILTER_OPERATORS = (*(f"${name}" for name in OPERATORS), "$and", "$or", "$not")

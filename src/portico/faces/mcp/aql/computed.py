@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from portico.catalog import instant
 from portico.faces.mcp.aql.links import Linked, Place, place_of
-from portico.faces.mcp.aql.selection import COMPUTED
 from portico.faces.mcp.aql.shapes import Asking, ComputedFieldInfo
 from portico.items import Item, title_of
 from portico.site import Site
@@ -61,9 +60,9 @@ SEARCHED: Mapping[str, Computed] = {**FIELDS, SCORE: Computed("number", "How wel
 
 
 def published(fields: Mapping[str, Computed]) -> tuple[ComputedFieldInfo, ...]:
+    """Return the fields as introspection names them: without the prefix that requests put before a computed field."""
     return tuple(
-        ComputedFieldInfo(name=f"{COMPUTED}.{name}", type=each.type, description=each.description)
-        for name, each in fields.items()
+        ComputedFieldInfo(name=name, type=field.type, description=field.description) for name, field in fields.items()
     )
 
 

@@ -32,7 +32,6 @@ from portico.faces.mcp.aql.envelopes import (
     Summary,
     failure,
     labels,
-    plain,
     quoted,
     too_large,
 )
@@ -99,7 +98,7 @@ class Endpoint:
             with Contained(self._observe):
                 answered = await self._ran(wanted, family, named)
         except SiteError as error:
-            return failure(error, named, brief=is_brief)
+            return failure(error, named, wanted.operation, brief=is_brief)
         if is_brief:
             return Success(data=answered.data)
         meta = {**labels(named), **_marks(answered)}
@@ -284,10 +283,9 @@ def bounded(warnings: Iterable[Warned]) -> tuple[Warned, ...]:
 
 
 def _counted(same: Sequence[Warned]) -> Warned:
-    first = msgspec.structs.replace(same[0], message=plain(same[0].message, same[0].code))
     if len(same) == 1:
-        return first
-    return msgspec.structs.replace(first, details={**first.details, "occurrence_count": len(same)})
+        return same[0]
+    return msgspec.structs.replace(same[0], details={**same[0].details, "occurrence_count": len(same)})
 
 
 def _scarce(left: Allowance) -> tuple[Warned, ...]:

@@ -50,6 +50,8 @@ EXTENSIONS: Mapping[str, str] = {
     "batch": "`operations` instead of `operation`: several requests, run in order.",
     "queries": "introspect also answers adapter_info, quota_status and policies.",
     "paused": "A status of executions; to be read as running.",
+    "invalid_state": "CONFLICT_INVALID_STATE: the current state of a resource does not allow the operation.",
+    "explanation": "In the details of errors: the site's own words, where the message only says what the code means.",
     "aliases": "stepDescription and nextActionHint are taken for step_description and next_action_hint.",
     "schema_names": "@type and @id of an item are also called schema_type and schema_id.",
     "etags": "Items carry _etag; update and delete take it as if_match.",
@@ -67,7 +69,7 @@ CONVENTIONS: Mapping[str, str] = {
 # How operations are classified, with the reasons where one may doubt (8.3).
 CLASSIFICATION: Mapping[str, str] = {
     "CREATE": "Adds, and refuses what is there already. record_execution_step adds a report, verify_challenge a proof.",
-    "READ": "Changes nothing that others see, and can be repeated. search, count and ask only rank and reckon.",
+    "READ": "Writes nothing, and can be repeated. ask, search and count only rank and calculate.",
     "UPDATE": "Changes what there is, and refuses what there is not.",
     "DELETE": "Removes for good.",
     "EXECUTE": "Starts, ends or reaches outside. run_workflow is one whatever its steps do, each of which is judged by "

@@ -11,6 +11,7 @@ from portico.catalog import ID
 from portico.config import Aql
 from portico.errors import InvalidParams
 from portico.faces.mcp.aql.complaints import concerning
+from portico.faces.mcp.aql.envelopes import quoted
 from portico.faces.mcp.aql.shapes import Asking, ParameterInfo, Warned
 from portico.query import Order, Page, Query, turned
 from portico.site import Site
@@ -97,7 +98,7 @@ def _conflict(given: Mapping[str, Any]) -> str:
 def truncated(field: str, original: int, kept: int, limit: int) -> Warned:
     return Warned(
         code=TRUNCATED,
-        message=f"'{field}' was cut from {original} to {kept}",
+        message=f"{quoted(field)} was cut from {original} to {kept}",
         details={"field": field, "original_count": original, "truncated_count": kept, "limit": limit},
     )
 

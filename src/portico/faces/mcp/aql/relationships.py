@@ -308,7 +308,7 @@ class Relationships:
                 "The cursor does not belong to this query",
                 operation=NAME,
                 param="after",
-                hint="Repeat the query as it was, or start again without a cursor.",
+                hint="Send the query again exactly as it was, or start again without a cursor.",
             )
         depth, type, direction, source, target = told["place"]
         return depth, type, direction, tuple(source), tuple(target)

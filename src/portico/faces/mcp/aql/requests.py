@@ -13,6 +13,7 @@ import msgspec
 
 from portico.config import Aql
 from portico.faces.mcp.aql.envelopes import INVALID_ENCODING, INVALID_TYPE, Fault, too_large, wrong_type
+from portico.items import type_name
 
 MAX_LOCATION = 120  # characters
 MAX_NUMBER = 1.7976931348623157e308
@@ -67,25 +68,6 @@ def decoded(raw: bytes, limits: Aql) -> Any:
 def misencoded(offset: int) -> Fault:
     """Bytes that are no UTF-8, from this one on."""
     return Fault(INVALID_ENCODING, f"Invalid UTF-8 in byte {offset} of the request", byte_offset=offset)
-
-
-def type_name(value: Any) -> str:
-    """The type of a JSON value, as JSON calls it."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "number"
-        case str():
-            return "string"
-        case Mapping():
-            return "object"
-        case _:
-            return "array"
 
 
 def _no_constant(_: str) -> NoReturn:

@@ -65,8 +65,7 @@ async def _body(request: Request, most: int) -> bytes:
     try:
         return await read_body(request, most)
     except TooLarge as error:
-        length = request.headers.get("content-length", "")
-        raise too_large("request_size", most, int(length) if length.isdecimal() else None) from error
+        raise too_large("request_size", most, error.details["actual"]) from error
 
 
 def _refused(_: Request, error: SiteError) -> Response:

@@ -10,10 +10,9 @@ from typing import Any, Literal, TypeAlias, cast
 from portico.catalog import ID, Collection
 from portico.errors import UnknownField
 from portico.faces.mcp.aql.complaints import misfit
-from portico.faces.mcp.aql.requests import type_name
 from portico.faces.mcp.aql.shapes import ParameterInfo, TypeDetails
 from portico.faces.mcp.aql.types import SCHEMA_NAMES
-from portico.items import TITLES, Item
+from portico.items import TITLES, Item, type_name
 from portico.query import project
 
 Preset: TypeAlias = Literal["minimal", "standard", "full"]

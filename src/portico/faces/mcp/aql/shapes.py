@@ -163,5 +163,4 @@ class Offered:
     lifecycle: LifecycleInfo | None = None
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])  # other spellings of parameters
     input_fields: tuple[ParameterInfo, ...] | None = None  # what `input` may hold, if that is known and closed
-    declared: tuple[ParameterInfo, ...] = ()  # fields of `input` whose types the site has settled
     types: tuple[TypeDetails, ...] = ()  # that its parameters and result are made of

@@ -64,11 +64,6 @@ def input_type(collection: Collection) -> TypeDetails:
     )
 
 
-def declared_fields(collection: Collection) -> tuple[ParameterInfo, ...]:
-    """The fields whose types the site file has settled, whatever items say."""
-    return tuple(_field(each) for each in _named(collection) if each.declared and each.where == each.name)
-
-
 def item_name(collection: Collection) -> str:
     """The name of the type of a collection's items."""
     name = pascal(collection.one)
