@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, cast
 
 from portico.ask.clues import Clue, Made, Maker, being, diet_clues, excluding, keeping_to, within
 from portico.ask.fields import Fields, called, key_of, number_in, spoken
-from portico.ask.kinds import DIETS, is_kind
+from portico.ask.kinds import DIETS, is_kind, local_name
 from portico.ask.phrasebook import Phrases
 from portico.ask.phrases import LANGUAGES, phrases, read_range
 from portico.ask.reading import Finding, Quantity, When, Without, read, read_value
@@ -52,9 +52,9 @@ def attribute_clues(ask: Ask, today: date, language: str) -> tuple[list[Clue], l
         left -= _characters(value)
         if number >= MAX_ATTRIBUTES or len(name) > MAX_NAME or left < 0:
             ignored.append(label)
-        elif name not in _HANDLED and not _says_nothing(value):
+        elif name not in _HANDLED and not says_nothing(value):
             is_answer = name in ask.answers
-            make = _type_filter(value) if name in _KINDS else _attribute(name, value, reading, is_answer=is_answer)
+            make = _type_filter(value) if name in KINDS else _attribute(name, value, reading, is_answer=is_answer)
             clues.append(Clue(f"attribute {name}", label, make))
     return clues, ignored
 
@@ -86,18 +86,19 @@ def _characters(value: Any) -> int:
 
 
 _HANDLED = frozenset({"site", "collection", *LOCATIONS})  # looked at elsewhere
-_KINDS = frozenset({"itemType", "item_type", "@type"})
+KINDS = ("itemType", "item_type", "@type")  # attributes that name a type of schema.org
 
 
-def _says_nothing(value: Any) -> bool:
+def says_nothing(value: Any) -> bool:
+    """Whether a value leaves an attribute open: nothing, "any", "no preference"."""
     if isinstance(value, list):
-        return all(_says_nothing(each) for each in cast("list[Any]", value))
+        return all(says_nothing(each) for each in cast("list[Any]", value))
     return value is None or (isinstance(value, str) and fold(value.strip()) in _NOTHING)
 
 
 def _type_filter(value: Any) -> Maker:
     def make(fields: Fields) -> Made | None:
-        wanted = [each.rpartition("/")[2] for each in texts_in(value)[:MAX_SEVERAL]]
+        wanted = [local_name(text) for text in texts_in(value)[:MAX_SEVERAL]]
         kinds = [kind for kind in fields.held("@type") if isinstance(kind, str)]
         fitting = [kind for kind in kinds if any(is_kind(kind, each) for each in wanted)]
 
@@ -106,7 +107,8 @@ def _type_filter(value: Any) -> Maker:
 
         if fitting:
             return Made("@type", says, fields.among("@type", fitting))
-        return Made("@type", says) if fields.collection.type in wanted else None
+        is_of_kind = any(is_kind(fields.collection.type, name) for name in wanted)
+        return Made("@type", says) if is_of_kind and not kinds else None
 
     return make
 
@@ -163,7 +165,7 @@ def _value_filter(fields: Fields, path: str, value: Any, reading: Read) -> Filte
             return _text_filter(fields, path, value, reading)
         case list():
             several = cast("list[Any]", value)
-            parts = [_value_filter(fields, path, each, reading) for each in several if not _says_nothing(each)]
+            parts = [_value_filter(fields, path, each, reading) for each in several if not says_nothing(each)]
             known = tuple(each for each in parts if each)
             # Diets add up; of everything else one is enough.
             return (And(known) if path == fields.path("diet") else Or(known)) if known else None

@@ -9,7 +9,16 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time
 from typing import Any
 
-from portico.ask.attributes import LOCATIONS, MAX_SEVERAL, attribute_clues, name_of, remembered_clues, texts_in
+from portico.ask.attributes import (
+    KINDS,
+    LOCATIONS,
+    MAX_SEVERAL,
+    attribute_clues,
+    name_of,
+    remembered_clues,
+    says_nothing,
+    texts_in,
+)
 from portico.ask.clues import (
     Clue,
     Made,
@@ -258,7 +267,7 @@ def _chosen(
         if name in given:
             chosen, known = _of_site(given[name], chosen)
             wrong += [] if known else [f"query.{name}"]
-    kinds = [ask.filters[name] for name in ("itemType", "item_type", "@type") if name in ask.filters]
+    kinds = [ask.filters[name] for name in KINDS if not says_nothing(ask.filters.get(name))]
     for kind in kinds:
         chosen = [each for each in chosen if any(_has_kind(each, one) for one in texts_in(kind)[:MAX_SEVERAL])]
     named = next((each for each in chosen if each.collection.name in (sure or calls)), None)
@@ -277,7 +286,6 @@ def _of_site(said: Any, known: list[Fields]) -> tuple[list[Fields], bool]:
 
 
 def _has_kind(fields: Fields, wanted: str) -> bool:
-    wanted = wanted.removeprefix("https://schema.org/").removeprefix("http://schema.org/")
     kinds = [kind for kind in fields.held("@type") if isinstance(kind, str)]
     return any(is_kind(kind, wanted) for kind in (*kinds, fields.collection.type) if kind)
 
