@@ -1,7 +1,8 @@
 """What callers say beside the question: attributes, answers to what was asked back, and what is known of them."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache
 from typing import Any, TypeAlias, cast
@@ -25,6 +26,7 @@ MAX_SEVERAL = 16  # values of a list
 MAX_CHARACTERS = 8000  # of all attributes together
 MAX_PERSON = 4000  # characters about the caller that are read
 LOCATIONS = ("location", "near")  # attributes that name a place
+MAX_METRES = 20_000_000  # to the other side of the world
 _NOTHING = frozenset({"", "none", "any", "all", "no_preference"}) | {
     fold(said) for language in LANGUAGES for said in (phrases(language).no_preference, phrases(language).any)
 }
@@ -339,7 +341,80 @@ def texts_in(value: Any) -> list[str]:
     return [each for each in several if isinstance(each, str)]
 
 
-def name_of(value: Any) -> str:
-    if isinstance(value, Mapping):
-        value = cast("Mapping[str, Any]", value).get("name")
-    return value[:200] if isinstance(value, str) else ""
+# Places
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place by its name or by its position, as an attribute gives it."""
+
+    name: str
+    position: tuple[float, float] | None = None  # latitude and longitude
+    metres: float | None = None  # around the position
+    is_around: bool = False  # what is near it is meant, too
+
+
+def locations_of(ask: Ask) -> tuple[dict[str, Location], list[str]]:
+    """The places that attributes and answers name, by their labels, and the labels of those that name none."""
+    values = {**ask.filters, **ask.answers}
+    places: dict[str, Location] = {}
+    unread: list[str] = []
+    for name in LOCATIONS:
+        label = name if name in ask.answers else f"query.{name}"
+        if says_nothing(values.get(name)):
+            continue
+        if location := read_location(values[name]):
+            places[label] = replace(location, is_around=name == "near" or location.position is not None)
+        else:
+            unread.append(label)
+    return places, unread
+
+
+def read_location(value: Any) -> Location | None:
+    """A place from a text, or from a Place, PostalAddress, GeoCoordinates or GeoCircle of schema.org."""
+    match value:
+        case str():
+            return _read_position(value) or (Location(value[:MAX_VALUE]) if value.strip() else None)
+        case Mapping():
+            place = cast("Mapping[str, Any]", value)
+            inner = (place.get(name) for name in ("geo", "geoMidpoint", "address"))
+            parts = [place, *(cast("Mapping[str, Any]", each) for each in inner if isinstance(each, Mapping))]
+            position = next((found for part in parts if (found := _position(part))), None)
+            return _around(position, place) if position else _named_place(parts)
+        case list() if len(cast("list[Any]", value)) == 1:
+            return read_location(value[0])
+        case _:
+            return None
+
+
+def _read_position(text: str) -> Location | None:
+    """A position as "54.47, -0.58" or "geo:54.47,-0.58" (RFC 5870)."""
+    found = _POSITION.fullmatch(text.strip()) if len(text) <= MAX_NAME else None
+    position = _position({"latitude": float(found[1]), "longitude": float(found[2])}) if found else None
+    return _around(position, {}) if position else None
+
+
+_POSITION = re.compile(r"(?:geo:)?([-+]?\d{1,3}(?:\.\d{1,15})?)\s*,\s*([-+]?\d{1,3}(?:\.\d{1,15})?)")
+
+
+def _position(place: Mapping[str, Any]) -> tuple[float, float] | None:
+    latitude, longitude = (number_in(place.get(name)) for name in ("latitude", "longitude"))
+    if latitude is None or longitude is None or not (abs(latitude) <= 90 and abs(longitude) <= 180):
+        return None
+    return latitude, longitude
+
+
+def _around(position: tuple[float, float], circle: Mapping[str, Any]) -> Location:
+    metres = number_in(circle.get("geoRadius"))
+    is_length = metres is not None and 0 < metres < MAX_METRES
+    return Location("{:g}, {:g}".format(*position), position, metres if is_length else None)
+
+
+def _named_place(parts: Sequence[Mapping[str, Any]]) -> Location | None:
+    """The place that an object names most closely."""
+    names = [part.get(name) for name in _PLACE_NAMES for part in parts]
+    name = next((name for name in names if isinstance(name, str) and name.strip()), None)
+    return Location(name[:MAX_VALUE]) if name else None
+
+
+_PLACE_NAMES = ("name", "address", "addressLocality", "addressRegion", "addressCountry")
