@@ -20,6 +20,7 @@ from portico.faces.nlweb.render import Frame, Hear, Manner, Rendering, folded, r
 from portico.faces.nlweb.sessions import Conversation, conversation
 from portico.faces.nlweb.shapes import Premises
 from portico.faces.wire import Begun, base_of, begin
+from portico.identity import for_user
 from portico.site import Site
 
 
@@ -68,6 +69,7 @@ class Desk:
 
     async def ask(self, got: Received) -> Answering:
         wish = await self.site.unless_refused(self._wish(got), got.caller)
+        got = replace(got, caller=for_user(got.caller, wish.user))
         talk = conversation(wish.session, self.site, got.caller)
         ask = talk.resumed(wish)
         check_text(ask.text)
@@ -89,7 +91,8 @@ class Desk:
 
     async def awaited(self, got: Received) -> Answering:
         look = await self.site.unless_refused(self._look(got), got.caller)
-        events = await self.site.awaited(look.token, got.caller, cancel=look.cancel)
+        caller = for_user(got.caller, look.user)
+        events = await self.site.awaited(look.token, caller, cancel=look.cancel)
         streams = got.wants_events if look.streaming is None else look.streaming
         manner = Manner(
             got.voice,
@@ -137,7 +140,7 @@ class Desk:
             session,
             wish.format,
             ask.modes,
-            (*wish.ignored, *talk.ignored),
+            (*wish.ignored, *talk.ignored, *(("meta.user",) if wish.user and got.caller.is_anonymous else ())),
             "" if got.caller.is_anonymous else wish.remembers,
             self.config.nlweb.dual_frames,
             wish.growing,

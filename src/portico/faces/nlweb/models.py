@@ -80,11 +80,12 @@ class Session(msgspec.Struct, frozen=True):
 
 
 class Meta(msgspec.Struct, frozen=True):
-    """`user` is a label of the client's and says nothing of who asks, so it is not read."""
+    """`user` is a label of the caller's. It tells its users apart, and says nothing of who asks."""
 
     version: Annotated[str | None, _says("0.55")] = None
     api_version: Annotated[str | None, _says("0.54")] = None
     session_context: Annotated[Session | None, _says("As the last answer gave it in _meta")] = None
+    user: Annotated[Any, _says("Whom you ask for; with an API key", type=["string", "object"])] = None
     remember: Annotated[bool | None, _says("Keep this for next time")] = None
     start_num: Annotated[Any, _says("Items to skip", type="integer")] = None
 
@@ -143,6 +144,7 @@ class Wish:
     remembers: str = ""  # what the flat dialect says is to be remembered
     ignored: tuple[str, ...] = ()
     growing: bool = False  # a summary is wanted piece by piece too
+    user: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,7 @@ class Checkin:
     format: Format
     session: Session
     growing: bool = False
+    user: Any = None
 
 
 def read_await(raw: Any, voice: Voice) -> Checkin:
@@ -165,10 +168,26 @@ def read_await(raw: Any, voice: Voice) -> Checkin:
     if body.action not in ("checkin", "cancel"):  # anything may stand there, also what has no hash
         raise InvalidAction("action is neither checkin nor cancel", hint='Send "action": "checkin" or "cancel".')
     prefer = body.prefer or Prefer()
-    session = (body.meta.session_context if body.meta else None) or Session()
-    cancel = body.action == "cancel"
-    growing = bool(prefer.growing)
-    return Checkin(voice, body.promise_token, cancel, prefer.streaming, _format(prefer, voice), session, growing)
+    meta = body.meta or Meta()
+    return Checkin(
+        voice,
+        body.promise_token,
+        body.action == "cancel",
+        prefer.streaming,
+        _format(prefer, voice),
+        meta.session_context or Session(),
+        bool(prefer.growing),
+        read_user(meta.user),
+    )
+
+
+def read_user(value: Any) -> Any:
+    """The identifier of a user, or the whole value where it has none: the names of two people may be the same."""
+    if isinstance(value, dict):
+        user = cast("dict[str, Any]", value)
+        known = (user.get(name) for name in ("identifier", "@id", "id"))
+        value = next((each for each in known if isinstance(each, str | int) and each != ""), user)
+    return str(value) if type(value) is int else value
 
 
 def read_ask(raw: Any, voice: Voice, settings: Asking, language: str = "") -> Wish:
@@ -217,6 +236,7 @@ class _Reading:
             remembers,
             tuple(self._ignored),
             bool(self._prefer.growing),
+            read_user(self._meta.user),
         )
 
     def _ask(self, remembers: str) -> Ask:
