@@ -169,7 +169,7 @@ class Tools:
         return Desk(self.site, self.config)
 
     def _received(self, raw: dict[str, Any], called: Called) -> Received:
-        premises = self._desk.premises(called.context.request)
+        premises = self._desk.premises(called.context.request, "MCP")
         voice = voice_of(raw)
         if voice.dialect is FLAT:  # MCP is a binding of the nested dialects alone (A.1)
             voice = replace(voice, dialect=V55, query_id="")

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast, get_args
 
 import msgspec
 
 from portico.calls import Ask, Mode
-from portico.config import Asking
+from portico.config import ActionForm, Asking
 from portico.errors import BadRequest
 from portico.faces.nlweb.dialects import FLAT, V54, Format, Voice
 from portico.faces.nlweb.failures import InvalidAction, MissingField, UnsupportedFormat, UnsupportedMode
@@ -69,6 +69,10 @@ class Prefer(msgspec.Struct, frozen=True):
     )
     acts: Annotated[bool | None, _says("false: answer only, and run no operation")] = msgspec.field(
         name="portico_act", default=None
+    )
+
+    actions: Annotated[str | list[str] | None, _says("Form of actions: HTTP, MCP, A2A", type="string")] = msgspec.field(
+        name="portico_actions", default=None
     )
 
 
@@ -145,6 +149,7 @@ class Wish:
     ignored: tuple[str, ...] = ()
     growing: bool = False  # a summary is wanted piece by piece too
     user: Any = None
+    action_forms: tuple[ActionForm, ...] = ()  # empty: those of the binding
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +164,7 @@ class Checkin:
     session: Session
     growing: bool = False
     user: Any = None
+    action_forms: tuple[ActionForm, ...] = ()
 
 
 def read_await(raw: Any, voice: Voice) -> Checkin:
@@ -178,6 +184,7 @@ def read_await(raw: Any, voice: Voice) -> Checkin:
         meta.session_context or Session(),
         bool(prefer.growing),
         read_user(meta.user),
+        _action_forms(prefer, []),
     )
 
 
@@ -226,6 +233,7 @@ class _Reading:
 
     def wish(self, remembers: str) -> Wish:
         ask = self._ask(remembers)
+        action_forms = _action_forms(self._prefer, self._ignored)
         return Wish(
             self._voice,
             ask,
@@ -237,6 +245,7 @@ class _Reading:
             tuple(self._ignored),
             bool(self._prefer.growing),
             read_user(self._meta.user),
+            action_forms,
         )
 
     def _ask(self, remembers: str) -> Ask:
@@ -310,6 +319,14 @@ def _format(prefer: Prefer, voice: Voice) -> Format:
     )
 
 
+def _action_forms(prefer: Prefer, ignored: list[str]) -> tuple[ActionForm, ...]:
+    """The forms in which actions are wanted. Names of unknown ones are added to what is ignored."""
+    named = _listed(prefer.actions)
+    ignored.extend(f"prefer.portico_actions {name[:40]}" for name in named if name.upper() not in ACTION_FORMS)
+    return tuple(dict.fromkeys(ACTION_FORMS[name.upper()] for name in named if name.upper() in ACTION_FORMS))
+
+
+ACTION_FORMS: Mapping[str, ActionForm] = {form: form for form in get_args(ActionForm)}
 _OF_CONTEXT = frozenset({"@type", "@context", "prev", "text", "memory", "answers"})
 
 
