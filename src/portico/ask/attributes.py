@@ -11,7 +11,7 @@ from portico.ask.clues import Clue, Made, Maker, being, diet_clues, excluding, k
 from portico.ask.fields import Fields, called, key_of, number_in, spoken
 from portico.ask.kinds import DIETS, is_kind, local_name
 from portico.ask.phrasebook import Phrases
-from portico.ask.phrases import LANGUAGES, phrases, read_range
+from portico.ask.phrases import LANGUAGES, english_for, phrases, read_range
 from portico.ask.reading import Finding, Quantity, When, Without, read, read_value
 from portico.calls import Ask
 from portico.catalog import FieldType, instant, seconds
@@ -205,6 +205,7 @@ def _text_filter(fields: Fields, path: str, value: str, reading: Read) -> Filter
     return (
         _diet_value(fields, path, value)
         or _known_value(fields, path, value)
+        or _translated_value(fields, path, value)
         or _plain_value(fields, path, value)
         # The ranges that we offer ourselves are read back in every language.
         or (None if value.isascii() else _offered_value(fields, path, value))
@@ -224,6 +225,14 @@ def _diet_value(fields: Fields, path: str, value: str) -> Filter | None:
 
 def _known_value(fields: Fields, path: str, value: str) -> Filter | None:
     values = fields.matching(path, value)
+    return fields.among(path, values) if values else None
+
+
+def _translated_value(fields: Fields, path: str, value: str) -> Filter | None:
+    """A value in another language than the data's, as options are offered."""
+    held = fields.worded.get(path, {})
+    keys = [key_of(english, fields.collection.language) for english in english_for(value)]
+    values = [spelling for key in keys for spelling in held.get(key, ())]
     return fields.among(path, values) if values else None
 
 

@@ -51,6 +51,7 @@ from portico.ask.kinds import (
     is_kind,
 )
 from portico.ask.phrasebook import Phrases
+from portico.ask.phrases import english_for
 from portico.ask.rank import sorting_path
 from portico.ask.reading import Finding, In, Near, Quantity, Sort, When, read
 from portico.calls import Ask
@@ -289,6 +290,7 @@ def _of_site(said: Any, known: list[Fields]) -> tuple[list[Fields], bool]:
     names = [fold(part.strip()) for text in texts_in(said) for part in text.split(",")]
     if not names or any(name in {"all", "*", ""} for name in names):
         return known, True
+    names += [english for name in names for english in english_for(name)]
     named = [each for each in known if {fold(each.collection.name), fold(each.collection.title)} & set(names)]
     return (named, True) if named else (known, False)
 
