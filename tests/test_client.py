@@ -632,6 +632,15 @@ async def test_a_page_and_remembering_are_asked_for(site: Either, server: Server
     assert server.bodies[0]["meta"] == {"version": "0.55", "start_num": 10, "remember": True}
 
 
+@pytest.mark.parametrize("user", ["ann", {"@type": "Person", "identifier": "ann"}])
+async def test_the_user_is_named_for_whom_it_is_asked(site: Either, server: Server, user: Any) -> None:
+    server.says({**meta(), "results": [SOUP]})
+
+    await site.ask("soup", user=user)
+
+    assert server.bodies[0]["meta"] == {"version": "0.55", "user": user}
+
+
 async def test_a_promise_that_was_broken_raises_why(site: Either, server: Server) -> None:
     server.says(failed("CANCELLED", "It was cancelled."))
 

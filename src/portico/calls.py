@@ -38,6 +38,7 @@ class Caller:
     address: str = ""  # where an anonymous caller comes from, to tell one from another in rates
     warrant: Warrant | None = None  # of a caller that showed a certificate
     trust: Trust = Trust.VALIDATED  # how much of that it may do without being confirmed by somebody else
+    user: str = ""  # one of the people it asks for, as a digest; a label of the caller's that gives no rights
 
     @property
     def is_anonymous(self) -> bool:
@@ -50,7 +51,22 @@ class Caller:
 
     @property
     def rate_key(self) -> str:
+        """What rates and approvals go by: all users of a caller are one there."""
         return f"{self.id}@{_network(self.address)}" if self.is_anonymous else self.id
+
+    @property
+    def owner(self) -> str:
+        """Whose memories, conversations and sessions these are: the caller's, or those of one of its users."""
+        return f"{self.id}{OF_USER}{self.user}" if self.user else self.id
+
+
+OF_USER = "\n"  # between a caller's id, which never has it, and one of its users
+
+
+def account_of(owner: str) -> str:
+    """The id of the caller whose user an owner is; empty for a caller itself."""
+    account, separator, _ = owner.partition(OF_USER)
+    return account if separator else ""
 
 
 def _network(address: str) -> str:

@@ -243,6 +243,7 @@ class Options(TypedDict, total=False):
     limit: int
     start: int  # how many of the best to leave out: the pages before
     remember: bool  # keep the question and the memory for the next time; needs a key
+    user: str | Mapping[str, Any]  # for whom it is asked, where many share a key
     session: Session | None
 
 
@@ -293,6 +294,7 @@ def _ask_post(text: str, options: Options, *, streaming: bool = False) -> _Post:
                 session_context=session and session.context,
                 start_num=options.get("start"),
                 remember=options.get("remember"),
+                user=options.get("user"),
             ),
         },
     }

@@ -193,6 +193,15 @@ class Aql(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     batch: Annotated[int, Meta(ge=1, le=1000)] = 50  # operations of a batch
     on_confirmation: Literal["halt", "skip"] = "halt"  # what becomes of a batch when one of its operations must wait
 
+    @property
+    def single_tool(self) -> str:
+        """The name of the tool that has every operation, where the mode offers it."""
+        return self.prefix.removesuffix("_")
+
+    @property
+    def has_single_tool(self) -> bool:
+        return self.mode in {"single", "all"} and self.offers == "all"
+
 
 class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """[[safety.policy]]: what is decided of calls of some operations. The strictest of all that fit holds."""

@@ -44,6 +44,7 @@ class Noted:
     at: str
     caller: str
     opinion: Opinion
+    user: str = ""  # one of the caller's, as a digest
 
 
 class Feedback:
@@ -58,8 +59,9 @@ class Feedback:
         await self._declared()
         now, giver = datetime.now(UTC), self._giver(caller)
         await self._check_day(giver, now)
-        noted = Noted(secrets.token_hex(8), _written(now), caller.id, _seen(opinion))
-        told = {"at": noted.at, "caller": noted.caller, "giver": giver, **msgspec.to_builtins(noted.opinion)}
+        noted = Noted(secrets.token_hex(8), _written(now), caller.id, _seen(opinion), caller.user)
+        about = {"at": noted.at, "caller": noted.caller, "giver": giver, "user": noted.user}
+        told = {**about, **msgspec.to_builtins(noted.opinion)}
         await self._store.write(COLLECTION, [Put(noted.id, told, "")])
         await self._make_room()
         return noted
@@ -121,5 +123,5 @@ def _written(at: datetime) -> str:
 
 def _noted(item: Item) -> Noted:
     data = item.data
-    said = {name: value for name, value in data.items() if name not in {"at", "caller", "giver"}}
-    return Noted(item.id, data["at"], data["caller"], msgspec.convert(said, Opinion))
+    said = {name: value for name, value in data.items() if name not in {"at", "caller", "giver", "user"}}
+    return Noted(item.id, data["at"], data["caller"], msgspec.convert(said, Opinion), data.get("user", ""))

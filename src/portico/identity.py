@@ -1,11 +1,12 @@
 """Credentials to Caller. The only place where a Caller is made."""
 
 import hashlib
+import json
 import secrets
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from portico.calls import Caller, Warrant
 from portico.catalog import Danger, Kind, Trust
@@ -201,6 +202,18 @@ class Identity:
 
     def nobody(self, address: str = "") -> Caller:
         return Caller(scopes=self.anonymous, danger=self.anonymous_danger, address=address)
+
+
+def for_user(caller: Caller, user: Any) -> Caller:
+    """Return the caller as it asks for one of its users: the same rights, but memories and conversations apart.
+
+    A user is any JSON that a caller with a name calls so, at any length; only a digest is kept. Anonymous callers have
+    no users: anybody could name one, so the caller is returned as it is.
+    """
+    if caller.is_anonymous or user is None or user in ({}, []) or (isinstance(user, str) and not user.strip()):
+        return caller
+    # As JSON, no text is the same as an object.
+    return replace(caller, user=_digest(json.dumps(user, sort_keys=True))[:32])
 
 
 def local_operator(name: str = "operator") -> Caller:

@@ -1,20 +1,25 @@
-"""What callers asked to be remembered of them: kept only for those with a name, and forgotten when they say so."""
+"""What callers asked to be remembered of them: kept only for those with a name, and forgotten when they say so.
+
+Each user of a caller has memories of its own, and so has the caller itself.
+"""
 
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from portico.calls import Caller
+from portico.calls import Caller, account_of
 from portico.catalog import Collection, Field, FieldType, whole_seconds
 from portico.errors import UnknownItem
 from portico.items import Item
-from portico.query import And, Condition, Order, Query
+from portico.query import MAX_LIMIT, And, Condition, Order, Query
 from portico.store import Put, Remove, Store
 
 COLLECTION = "_memories"
-MOST = 100  # for one caller; the oldest goes first
+MOST = 100  # for one owner; the oldest goes first
+MOST_OF_USERS = 10_000  # for all users of one caller together; the oldest goes first
 CHARACTERS = 1000
+_FIELDS = ("caller", "account", "kind", "text", "at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,7 @@ class Memories:
         """What is kept of a caller, the newest first."""
         if caller.is_anonymous or COLLECTION not in self._store.schema:
             return []
-        own = Condition("caller", "eq", caller.id)
+        own = Condition("caller", "eq", caller.owner)
         where = And((own, Condition("kind", "eq", kind))) if kind else own
         page = await self._store.find(Query(COLLECTION, where=where, order=(Order("at", descending=True),), limit=MOST))
         return [_memory(item) for item in page.items]
@@ -47,12 +52,12 @@ class Memories:
             return
         await self._declared()
         now = datetime.now(UTC).isoformat(timespec="microseconds")
-        puts = [
-            Put(secrets.token_hex(8), {"caller": caller.id, "kind": kind, "text": text, "at": now}, "")
-            for text in fresh[:MOST]
-        ]
+        common = {"caller": caller.owner, "account": account_of(caller.owner), "kind": kind, "at": now}
+        puts = [Put(secrets.token_hex(8), {**common, "text": text}, "") for text in fresh[:MOST]]
         spare = [each.id for each in known[max(MOST - len(puts), 0) :]]
         await self._store.write(COLLECTION, [*puts, *(Remove(id) for id in spare)])
+        if caller.user:
+            await self._forget_oldest(caller)
 
     async def forget(self, caller: Caller, id: str = "") -> int:
         """Forget one thing, or everything, of a caller's own."""
@@ -63,9 +68,19 @@ class Memories:
             await self._store.write(COLLECTION, [Remove(each.id) for each in known])
         return len(known)
 
+    async def _forget_oldest(self, caller: Caller) -> None:
+        """Keep the users of a caller within their bound: anything can be called a user."""
+        users = Condition("account", "eq", caller.id)
+        excess = await self._store.count(COLLECTION, users) - MOST_OF_USERS
+        if excess > 0:
+            oldest = Query(COLLECTION, where=users, order=(Order("at"),), fields=("id",), limit=min(excess, MAX_LIMIT))
+            page = await self._store.find(oldest)
+            await self._store.write(COLLECTION, [Remove(item.id) for item in page.items])
+
     async def _declared(self) -> None:
-        if COLLECTION not in self._store.schema:
-            fields = {name: Field(name, FieldType.STRING, declared=True) for name in ("caller", "kind", "text", "at")}
+        known = self._store.schema.get(COLLECTION)
+        if known is None or not known.fields.keys() >= set(_FIELDS):
+            fields = {name: Field(name, FieldType.STRING, declared=True) for name in _FIELDS}
             await self._store.declare(Collection(COLLECTION, fields, private=True))
 
 

@@ -39,7 +39,7 @@ from portico.errors import (
     UnknownItem,
 )
 from portico.feedback import Feedback
-from portico.identity import Credentials, Identity
+from portico.identity import Credentials, Identity, for_user
 from portico.items import Change, Item, content_hash, text_problem
 from portico.limits import Limits, Rates
 from portico.memories import CHARACTERS, MOST, Memories, Memory
@@ -217,7 +217,7 @@ class Site:
 
     def seal(self, payload: Mapping[str, Any], caller: Caller, seconds: float) -> str:
         """A token for this caller to bring back."""
-        return seal(payload, caller.id, self.finder.store.secret, seconds)
+        return seal(payload, caller.owner, self.finder.store.secret, seconds)
 
     @property
     def fingerprint(self) -> str:
@@ -226,7 +226,7 @@ class Site:
 
     def unseal(self, token: str, caller: Caller) -> dict[str, Any] | None:
         """What a token says; None if it was altered, is another caller's or has expired."""
-        return unseal(token, caller.id, self.finder.store.secret)
+        return unseal(token, caller.owner, self.finder.store.secret)
 
     async def put_away(self, name: str, note: bytes, caller: Caller, hours: float = 1) -> bool:
         """Keep a note for this caller, in place of one of the same name; other processes find it too.
@@ -714,12 +714,17 @@ def _read_files(files: Sequence[File], question: str) -> tuple[Item, ...]:
 
 
 def _key_scope(operation: str, key: str, caller: Caller) -> str:
-    """A key belongs to one caller and one operation."""
-    return f"{caller.rate_key}\n{operation}\n{key}"
+    """A key belongs to one caller, or one of its users, and one operation."""
+    return f"{_scope(caller)}\n{operation}\n{key}"
 
 
 def _note(name: str, caller: Caller) -> str:
-    return f"{caller.rate_key}\n\nnote\n{name}"
+    return f"{_scope(caller)}\n\nnote\n{name}"
+
+
+def _scope(caller: Caller) -> str:
+    """Whose notes and keys these are. Anonymous callers are told apart by where they come from."""
+    return caller.rate_key if caller.is_anonymous else caller.owner
 
 
 def _forgetful(event: Event) -> Event:
@@ -779,6 +784,11 @@ class AskParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     may_clarify: bool = False
     may_act: bool = False
     retrieval: Retrieval = "hybrid"
+    user: str = ""  # of the caller's: its memories count, and no others
+
+
+class UserParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    user: str = ""  # of the caller's; empty for what is remembered of the caller itself
 
 
 class RememberParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -786,18 +796,21 @@ class RememberParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tuple[Annotated[str, Meta(min_length=1, max_length=CHARACTERS)], ...],
         Meta(min_length=1, max_length=MOST, description="What counts in your later questions, as in vegetarian"),
     ]
+    user: str = ""
 
 
 class ForgetParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str = ""
+    user: str = ""
 
 
 def _own_operations(site: Site) -> list[Operation]:
     """What every site can do beside its collections."""
 
     async def ask(context: Context, given: AskParams) -> dict[str, Any]:
-        wanted = replace(Ask(**msgspec.structs.asdict(given)), may_clarify=False, may_act=False)
-        return recorded(await site.answered(wanted, context.caller))
+        question = {name: value for name, value in msgspec.structs.asdict(given).items() if name != "user"}
+        wanted = replace(Ask(**question), may_clarify=False, may_act=False)
+        return recorded(await site.answered(wanted, for_user(context.caller, given.user)))
 
     async def get_task(context: Context, given: TaskParams) -> dict[str, Any]:
         return shown_task(await site.tasks.get(given.id, context.caller))
@@ -808,14 +821,15 @@ def _own_operations(site: Site) -> list[Operation]:
     async def create_memories(context: Context, given: RememberParams) -> list[Memory]:
         if context.caller.is_anonymous:
             raise Unauthenticated("Memories are kept for callers with a key", hint="Send an API key.")
-        await site.memories.keep(context.caller, "preference", given.preferences)
-        return await site.memories.of(context.caller)
+        caller = for_user(context.caller, given.user)
+        await site.memories.keep(caller, "preference", given.preferences)
+        return await site.memories.of(caller)
 
-    async def list_memories(context: Context, _: NoParams) -> list[Memory]:
-        return await site.memories.of(context.caller)
+    async def list_memories(context: Context, given: UserParams) -> list[Memory]:
+        return await site.memories.of(for_user(context.caller, given.user))
 
     async def forget_memories(context: Context, given: ForgetParams) -> Counted:
-        return Counted(await site.memories.forget(context.caller, given.id))
+        return Counted(await site.memories.forget(for_user(context.caller, given.user), given.id))
 
     shape = dict[str, Any]
     return [
@@ -837,8 +851,8 @@ def _own_operations(site: Site) -> list[Operation]:
         Operation(
             "list_memories",
             Kind.READ,
-            "What is remembered of you, because you asked for it.",
-            NoParams,
+            "List what is remembered of you, or of one of your users, because you asked for it.",
+            UserParams,
             list[Memory],
             list_memories,
             open=True,
@@ -846,7 +860,7 @@ def _own_operations(site: Site) -> list[Operation]:
         Operation(
             "forget_memories",
             Kind.EXECUTE,
-            "Forget one thing that is remembered of you, or all of it.",
+            "Forget one thing that is remembered of you, or of one of your users, or all of it.",
             ForgetParams,
             Counted,
             forget_memories,

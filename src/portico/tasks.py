@@ -514,7 +514,8 @@ async def _ended(workers: list[asyncio.Task[None]]) -> None:
 
 def _owns(caller: Caller, task: Task) -> bool:
     # Anonymous callers share an id: what tells them apart is that a task's id cannot be guessed.
-    return caller.id == task.caller.id
+    # Whoever names no user looks on behalf of the caller itself, whose tasks all of them are.
+    return caller.id == task.caller.id and caller.user in {"", task.caller.user}
 
 
 # What becomes of a task

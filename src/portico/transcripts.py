@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from portico.calls import account_of
 from portico.catalog import Collection, Field, FieldType
 from portico.errors import AlreadyExists, UnknownItem, VersionMismatch
 from portico.items import Item, text_problem
@@ -22,6 +23,7 @@ MOST = 200  # of one owner; the oldest go first
 MOST_BYTES = 20_000_000  # of one owner's; the oldest go first, but never the last one
 VISITOR = "visitor:"  # how owners begin who have made up their names
 MOST_OF_VISITORS = 1000  # of all visitors together, since everybody can be many of them
+MOST_OF_USERS = 10_000  # of all users of one caller together, since anything can be called a user
 SPARE = 100  # that are forgotten at once, at most
 TURNS = 50  # of one conversation; the oldest go first
 CHARACTERS = 4000  # of a question or an answer
@@ -173,8 +175,8 @@ class Transcripts:
         grown = replace(conversation, turns=turns, updated=now.isoformat(timespec="microseconds"))
         await self._store.write(COLLECTION, [Put(grown.id, _data(owner, grown), conversation.version)])
         await self._forget_oldest(owner)
-        if owner.startswith(VISITOR) and not conversation.version:
-            await self._forget_visitors()
+        if not conversation.version:
+            await self._forget_oldest_of(_group(owner))
         return grown
 
     async def delete(self, owner: str, id: str) -> None:
@@ -188,9 +190,13 @@ class Transcripts:
         if excess:
             await self._store.write(COLLECTION, [Remove(id) for id in excess])
 
-    async def _forget_visitors(self) -> None:
-        theirs = Condition("kind", "eq", VISITOR)
-        excess = await self._store.count(COLLECTION, theirs) - MOST_OF_VISITORS
+    async def _forget_oldest_of(self, group: str) -> None:
+        """Keep owners that can be many within the bound that they share."""
+        if not group:
+            return
+        theirs = Condition("kind", "eq", group)
+        most = MOST_OF_VISITORS if group == VISITOR else MOST_OF_USERS
+        excess = await self._store.count(COLLECTION, theirs) - most
         if excess > 0:
             oldest = Query(
                 COLLECTION, where=theirs, order=(Order("updated"),), fields=("id",), limit=min(excess, SPARE)
@@ -216,6 +222,11 @@ class Transcripts:
             await self._store.declare(Collection(COLLECTION, fields, private=True))
 
 
+def _group(owner: str) -> str:
+    """The owners that one can be many of: visitors, or the users of a caller. Empty for a caller itself."""
+    return VISITOR if owner.startswith(VISITOR) else account_of(owner)
+
+
 def _is_much(at: int, size: int) -> bool:
     return at >= MOST or size > MOST_BYTES
 
@@ -235,7 +246,7 @@ def _data(owner: str, conversation: Conversation) -> dict[str, object]:
     return {
         **kept,
         "owner": owner,
-        "kind": VISITOR if owner.startswith(VISITOR) else "",
+        "kind": _group(owner),
         "tail": tail_of(conversation.turns),
         "turns_told": len(conversation.turns),
         "bytes": len(msgspec.json.encode(kept)),

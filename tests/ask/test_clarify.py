@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from tests.ask.conftest import Answer, Asked, Data, Opened, demo_items
+from tests.conformance.requirements import requirement
 
 from portico.ask.events import Clarify, Finished, Question
 
@@ -212,3 +213,47 @@ async def test_a_number_that_was_asked_for_may_come_as_a_text(small: Opened) -> 
     things = {"a": {"name": "Lamp one", "weight": 3}, "b": {"name": "Lamp two", "weight": 5}}
     async with small({"things": things}) as ask:
         assert (await ask("lamp", answers={"weight": "5"})).ids == ["b"]
+
+
+# Options in the language of the answer
+
+LANGUAGES = ["de", "es", "fr", "ar", "zh", "ja"]
+ENGLISH = {"nut-free", "gluten-free", "dairy-free", "British", "Seafood", "Coffee", "Recipes", "Books", "Events"}
+
+
+@requirement("nlweb:prefer:language-options")
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("question", ["something for dinner", "a restaurant idea", "something"])
+async def test_options_are_in_the_language_of_the_answer(demo: Asked, question: str, language: str) -> None:
+    asked = await demo(question, language=language)
+    options = {option for each in asked.questions.values() for option in each.options}
+
+    assert options
+    assert options & ENGLISH == set()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize(
+    ("question", "id"), [("something for dinner", "suitableForDiet"), ("a restaurant idea", "servesCuisine")]
+)
+async def test_an_option_in_any_language_means_what_it_means_in_english(
+    demo: Asked, question: str, id: str, language: str
+) -> None:
+    english = (await demo(question)).questions[id].options
+    options = (await demo(question, language=language)).questions[id].options
+
+    assert len(options) == len(english)
+    for said, meant in zip(options, english, strict=True):
+        answers = [(await demo(question, answers={id: each}, language=language, limit=50)) for each in (said, meant)]
+        assert answers[0].ids == answers[1].ids, (said, meant)
+        assert answers[0].ids
+        assert answers[0].understood.ignored == ()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+async def test_a_collection_is_chosen_by_its_name_in_the_language_of_the_answer(demo: Asked, language: str) -> None:
+    options = (await demo("something", language=language)).questions["collection"].options
+    chosen = [(await demo("something", answers={"collection": each})).understood.collections for each in options]
+
+    assert len(set(chosen)) == len(options) == 8
+    assert all(len(collections) == 1 for collections in chosen)

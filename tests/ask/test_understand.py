@@ -347,6 +347,38 @@ async def test_an_item_type_keeps_to_items_of_that_type(demo: Asked, kind: Any, 
         assert {found.item.data["@type"] for found in answer.found} == {"MusicEvent"}
 
 
+@pytest.mark.parametrize(
+    ("kind", "spellings"),
+    [
+        (
+            "Recipe",
+            ["recipe", "RECIPE", " recipe ", "https://schema.org/recipe", "HTTP://Schema.org/Recipe", ["reCipe"]],
+        ),
+        ("Event", ["event", ["Event"], ["EVENT"]]),
+        ("Article", ["article", "schema:ARTICLE"]),
+        ("FoodEstablishment", ["foodestablishment", "foodEstablishment"]),
+        ("Thing", ["thing", "schema:Thing"]),
+    ],
+)
+async def test_an_item_type_ignores_case(demo: Asked, kind: str, spellings: list[Any]) -> None:
+    expected = await demo("winter by the sea", filters={"itemType": kind}, limit=50)
+
+    assert expected.ids
+    for spelling in spellings:
+        answer = await demo("winter by the sea", filters={"itemType": spelling}, limit=50)
+        assert (answer.ids, answer.understood.ignored) == (expected.ids, expected.understood.ignored), spelling
+
+
+@pytest.mark.parametrize("kind", ["tel", "staurant", "ecipe", "pe"])
+async def test_a_part_of_a_word_is_no_item_type(demo: Asked, kind: str) -> None:
+    assert (await demo("winter by the sea", filters={"itemType": kind})).ids == []
+
+
+@pytest.mark.parametrize("kind", ["", " ", "any", "Any", None, []])
+async def test_an_item_type_that_says_nothing_leaves_nothing_out(demo: Asked, kind: Any) -> None:
+    assert (await demo("winter sea", filters={"itemType": kind})).ids == (await demo("winter sea")).ids
+
+
 async def test_an_item_type_that_is_nowhere_finds_nothing(demo: Asked) -> None:
     answer = await demo("harbour", filters={"itemType": "Volcano"})
 

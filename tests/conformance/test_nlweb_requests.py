@@ -158,7 +158,8 @@ async def test_only_what_somebody_with_a_key_asks_to_remember_is_remembered(
     for headers in (ann, nobody):
         await asked(headers, **to_remember)
 
-    assert all_vegan(await asked(ann))
+    assert all_vegan(await asked(ann, meta={"user": "ann"}))
+    assert not all_vegan(await asked(ann))
     assert not all_vegan(await asked(nobody, meta={"user": "ann"}))
     assert not all_vegan(await asked(ben, meta={"user": "ann"}))
 

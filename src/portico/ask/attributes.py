@@ -1,16 +1,17 @@
 """What callers say beside the question: attributes, answers to what was asked back, and what is known of them."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache
 from typing import Any, TypeAlias, cast
 
 from portico.ask.clues import Clue, Made, Maker, being, diet_clues, excluding, keeping_to, within
 from portico.ask.fields import Fields, called, key_of, number_in, spoken
-from portico.ask.kinds import DIETS, is_kind
+from portico.ask.kinds import DIETS, is_kind, local_name
 from portico.ask.phrasebook import Phrases
-from portico.ask.phrases import LANGUAGES, phrases, read_range
+from portico.ask.phrases import LANGUAGES, english_for, phrases, read_range
 from portico.ask.reading import Finding, Quantity, When, Without, read, read_value
 from portico.calls import Ask
 from portico.catalog import FieldType, instant, seconds
@@ -25,6 +26,7 @@ MAX_SEVERAL = 16  # values of a list
 MAX_CHARACTERS = 8000  # of all attributes together
 MAX_PERSON = 4000  # characters about the caller that are read
 LOCATIONS = ("location", "near")  # attributes that name a place
+MAX_METRES = 20_000_000  # to the other side of the world
 _NOTHING = frozenset({"", "none", "any", "all", "no_preference"}) | {
     fold(said) for language in LANGUAGES for said in (phrases(language).no_preference, phrases(language).any)
 }
@@ -52,9 +54,9 @@ def attribute_clues(ask: Ask, today: date, language: str) -> tuple[list[Clue], l
         left -= _characters(value)
         if number >= MAX_ATTRIBUTES or len(name) > MAX_NAME or left < 0:
             ignored.append(label)
-        elif name not in _HANDLED and not _says_nothing(value):
+        elif name not in _HANDLED and not says_nothing(value):
             is_answer = name in ask.answers
-            make = _type_filter(value) if name in _KINDS else _attribute(name, value, reading, is_answer=is_answer)
+            make = _type_filter(value) if name in KINDS else _attribute(name, value, reading, is_answer=is_answer)
             clues.append(Clue(f"attribute {name}", label, make))
     return clues, ignored
 
@@ -86,18 +88,19 @@ def _characters(value: Any) -> int:
 
 
 _HANDLED = frozenset({"site", "collection", *LOCATIONS})  # looked at elsewhere
-_KINDS = frozenset({"itemType", "item_type", "@type"})
+KINDS = ("itemType", "item_type", "@type")  # attributes that name a type of schema.org
 
 
-def _says_nothing(value: Any) -> bool:
+def says_nothing(value: Any) -> bool:
+    """Whether a value leaves an attribute open: nothing, "any", "no preference"."""
     if isinstance(value, list):
-        return all(_says_nothing(each) for each in cast("list[Any]", value))
+        return all(says_nothing(each) for each in cast("list[Any]", value))
     return value is None or (isinstance(value, str) and fold(value.strip()) in _NOTHING)
 
 
 def _type_filter(value: Any) -> Maker:
     def make(fields: Fields) -> Made | None:
-        wanted = [each.rpartition("/")[2] for each in texts_in(value)[:MAX_SEVERAL]]
+        wanted = [local_name(text) for text in texts_in(value)[:MAX_SEVERAL]]
         kinds = [kind for kind in fields.held("@type") if isinstance(kind, str)]
         fitting = [kind for kind in kinds if any(is_kind(kind, each) for each in wanted)]
 
@@ -106,7 +109,8 @@ def _type_filter(value: Any) -> Maker:
 
         if fitting:
             return Made("@type", says, fields.among("@type", fitting))
-        return Made("@type", says) if fields.collection.type in wanted else None
+        is_of_kind = any(is_kind(fields.collection.type, name) for name in wanted)
+        return Made("@type", says) if is_of_kind and not kinds else None
 
     return make
 
@@ -163,7 +167,7 @@ def _value_filter(fields: Fields, path: str, value: Any, reading: Read) -> Filte
             return _text_filter(fields, path, value, reading)
         case list():
             several = cast("list[Any]", value)
-            parts = [_value_filter(fields, path, each, reading) for each in several if not _says_nothing(each)]
+            parts = [_value_filter(fields, path, each, reading) for each in several if not says_nothing(each)]
             known = tuple(each for each in parts if each)
             # Diets add up; of everything else one is enough.
             return (And(known) if path == fields.path("diet") else Or(known)) if known else None
@@ -201,6 +205,7 @@ def _text_filter(fields: Fields, path: str, value: str, reading: Read) -> Filter
     return (
         _diet_value(fields, path, value)
         or _known_value(fields, path, value)
+        or _translated_value(fields, path, value)
         or _plain_value(fields, path, value)
         # The ranges that we offer ourselves are read back in every language.
         or (None if value.isascii() else _offered_value(fields, path, value))
@@ -220,6 +225,14 @@ def _diet_value(fields: Fields, path: str, value: str) -> Filter | None:
 
 def _known_value(fields: Fields, path: str, value: str) -> Filter | None:
     values = fields.matching(path, value)
+    return fields.among(path, values) if values else None
+
+
+def _translated_value(fields: Fields, path: str, value: str) -> Filter | None:
+    """A value in another language than the data's, as options are offered."""
+    held = fields.worded.get(path, {})
+    keys = [key_of(english, fields.collection.language) for english in english_for(value)]
+    values = [spelling for key in keys for spelling in held.get(key, ())]
     return fields.among(path, values) if values else None
 
 
@@ -337,7 +350,80 @@ def texts_in(value: Any) -> list[str]:
     return [each for each in several if isinstance(each, str)]
 
 
-def name_of(value: Any) -> str:
-    if isinstance(value, Mapping):
-        value = cast("Mapping[str, Any]", value).get("name")
-    return value[:200] if isinstance(value, str) else ""
+# Places
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place by its name or by its position, as an attribute gives it."""
+
+    name: str
+    position: tuple[float, float] | None = None  # latitude and longitude
+    metres: float | None = None  # around the position
+    is_around: bool = False  # what is near it is meant, too
+
+
+def locations_of(ask: Ask) -> tuple[dict[str, Location], list[str]]:
+    """The places that attributes and answers name, by their labels, and the labels of those that name none."""
+    values = {**ask.filters, **ask.answers}
+    places: dict[str, Location] = {}
+    unread: list[str] = []
+    for name in LOCATIONS:
+        label = name if name in ask.answers else f"query.{name}"
+        if says_nothing(values.get(name)):
+            continue
+        if location := read_location(values[name]):
+            places[label] = replace(location, is_around=name == "near" or location.position is not None)
+        else:
+            unread.append(label)
+    return places, unread
+
+
+def read_location(value: Any) -> Location | None:
+    """A place from a text, or from a Place, PostalAddress, GeoCoordinates or GeoCircle of schema.org."""
+    match value:
+        case str():
+            return _read_position(value) or (Location(value[:MAX_VALUE]) if value.strip() else None)
+        case Mapping():
+            place = cast("Mapping[str, Any]", value)
+            inner = (place.get(name) for name in ("geo", "geoMidpoint", "address"))
+            parts = [place, *(cast("Mapping[str, Any]", each) for each in inner if isinstance(each, Mapping))]
+            position = next((found for part in parts if (found := _position(part))), None)
+            return _around(position, place) if position else _named_place(parts)
+        case list() if len(cast("list[Any]", value)) == 1:
+            return read_location(value[0])
+        case _:
+            return None
+
+
+def _read_position(text: str) -> Location | None:
+    """A position as "54.47, -0.58" or "geo:54.47,-0.58" (RFC 5870)."""
+    found = _POSITION.fullmatch(text.strip()) if len(text) <= MAX_NAME else None
+    position = _position({"latitude": float(found[1]), "longitude": float(found[2])}) if found else None
+    return _around(position, {}) if position else None
+
+
+_POSITION = re.compile(r"(?:geo:)?([-+]?\d{1,3}(?:\.\d{1,15})?)\s*,\s*([-+]?\d{1,3}(?:\.\d{1,15})?)")
+
+
+def _position(place: Mapping[str, Any]) -> tuple[float, float] | None:
+    latitude, longitude = (number_in(place.get(name)) for name in ("latitude", "longitude"))
+    if latitude is None or longitude is None or not (abs(latitude) <= 90 and abs(longitude) <= 180):
+        return None
+    return latitude, longitude
+
+
+def _around(position: tuple[float, float], circle: Mapping[str, Any]) -> Location:
+    metres = number_in(circle.get("geoRadius"))
+    is_length = metres is not None and 0 < metres < MAX_METRES
+    return Location("{:g}, {:g}".format(*position), position, metres if is_length else None)
+
+
+def _named_place(parts: Sequence[Mapping[str, Any]]) -> Location | None:
+    """The place that an object names most closely."""
+    names = [part.get(name) for name in _PLACE_NAMES for part in parts]
+    name = next((name for name in names if isinstance(name, str) and name.strip()), None)
+    return Location(name[:MAX_VALUE]) if name else None
+
+
+_PLACE_NAMES = ("name", "address", "addressLocality", "addressRegion", "addressCountry")

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Sequence
 
 from portico.ask.events import Clarify, Question
-from portico.ask.fields import Fields, called, key_of
+from portico.ask.fields import Fields, called, key_of, spoken
 from portico.ask.kinds import ASKING
+from portico.ask.phrasebook import capital
 from portico.ask.phrases import Phrases
 from portico.ask.sayings import folded
 from portico.ask.understand import Meaning, Target
@@ -84,7 +85,25 @@ def _choice(fields: Fields, path: str, role: str, text: str, phrases: Phrases) -
     if len(fields.values[path]) > 10 * MAX_OPTIONS and role not in {"diet", "category"}:
         return Question(path, text, "free_text")
     several = role == "diet"
-    return Question(path, text, "multi_select" if several else "single_select", (*options, phrases.no_preference))
+    offered = (*translated(options, phrases), phrases.no_preference)
+    return Question(path, text, "multi_select" if several else "single_select", offered)
+
+
+def translated(options: Sequence[str], phrases: Phrases) -> list[str]:
+    """Options in the language of the answer, as far as it has words for them; `english_for` reads them back.
+
+    Where two options have one word, both stay as they are.
+    """
+    words = [_in_language(option, phrases) for option in options]
+    return [word if words.count(word) == 1 else option for option, word in zip(options, words, strict=True)]
+
+
+def _in_language(option: str, phrases: Phrases) -> str:
+    english = spoken(option)
+    word = phrases.word(english)
+    if word == english:
+        return option
+    return capital(word) if option[:1].isupper() else word
 
 
 def _ranges(fields: Fields, numbers: Sequence[float], role: str, phrases: Phrases) -> list[str]:
@@ -110,8 +129,8 @@ def _nice(value: float) -> float:
 
 
 def _which_collection(targets: Sequence[Target], phrases: Phrases) -> Question:
-    titles = tuple(target.fields.collection.title or target.name for target in targets)[:MAX_OPTIONS]
-    return Question("collection", phrases.which_collection, "single_select", titles)
+    titles = [target.fields.collection.title or target.name for target in targets][:MAX_OPTIONS]
+    return Question("collection", phrases.which_collection, "single_select", tuple(translated(titles, phrases)))
 
 
 # Items that are named

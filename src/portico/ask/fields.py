@@ -62,6 +62,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 _LENGTHS = {"duration": ("pages", "length", "word")}
+PLACE_ID = "location.@id"  # the item that is the place of another
 DATED = frozenset({"startDate"})  # a time something takes place, not one it came into being
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_\-.\s]+")
@@ -172,6 +173,11 @@ class Fields:
         yield from (name for name, known in self.collection.fields.items() if kind and known.type == kind)
         if role not in ROLES:
             yield from self.named(role)
+
+    @property
+    def has_places(self) -> bool:
+        """Whether the items say where they are, by a name or by a position."""
+        return bool(self.paths("place") or self.path("latitude") or self.held(PLACE_ID))
 
     def reaches(self, path: str, moment: float) -> bool:
         """Whether something here lies beyond a moment: a date of things to come, not of things that came out."""

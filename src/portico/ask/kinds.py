@@ -1,5 +1,8 @@
 """What kinds of things there are and what people call them: types, diets, families of ingredients. Tables, no rules."""
 
+import re
+from functools import lru_cache
+
 # Kinds of schema.org by the words that name them beyond their own; in the singular, stems are compared.
 CALLED: dict[str, tuple[str, ...]] = {
     "Recipe": ("recipe", "dish", "cook", "rezept", "gericht", "kochen", "receta", "plato", "recette", "plat"),
@@ -43,8 +46,27 @@ HOLDS: dict[str, frozenset[str]] = {
 
 
 def is_kind(kind: str, wanted: str) -> bool:
-    """Whether things of one kind are also of another: an EducationEvent is an Event."""
-    return wanted in {kind, "Thing"} or kind.endswith(wanted) or kind in HOLDS.get(wanted, ())
+    """Whether things of one kind are also of another, whatever their case: an EducationEvent is an Event.
+
+    The wanted kind may be written as schema.org has it, `https://schema.org/Event` or `schema:Event`.
+    """
+    name = local_name(wanted).lower()
+    return name == "thing" or name in _endings(kind) or kind.lower() in _HELD.get(name, ())
+
+
+def local_name(kind: str) -> str:
+    """The name of a kind without its vocabulary."""
+    return kind[max(kind.rfind(mark) for mark in "/#:") + 1 :].strip()
+
+
+@lru_cache(maxsize=1024)
+def _endings(kind: str) -> frozenset[str]:
+    """The kinds that the name of a kind ends with, in lower case: educationevent and event."""
+    starts = [0, *(found.start() for found in re.finditer(r"(?<!^)[A-Z]", kind))]
+    return frozenset(kind[start:].lower() for start in starts)
+
+
+_HELD = {kind.lower(): frozenset(map(str.lower, held)) for kind, held in HOLDS.items()}
 
 
 # Diets by their name in data, with what people say for them.

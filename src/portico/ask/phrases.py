@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from portico.ask.languages import PHRASES
 from portico.ask.phrasebook import LENGTHS, Phrases
+from portico.index.text import fold
 
 MAX_ACCEPT = 1000  # characters of an Accept-Language value that are read
 MAX_RANGES = 32  # languages of it that are tried
@@ -70,6 +71,22 @@ def _shorter(tag: str) -> list[str]:
     """A range and what is left of it, cut from the end. RFC 4647 3.4: no range ends in a single letter or digit."""
     subtags = tag.split("-")
     return ["-".join(subtags[:end]) for end in range(len(subtags), 0, -1) if end == 1 or len(subtags[end - 1]) > 1]
+
+
+def english_for(text: str) -> tuple[str, ...]:
+    """The English words that a word of any language may stand for; see `Phrases.word`."""
+    return _ENGLISH.get(fold(text.strip()), ())
+
+
+def _english() -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for each in PHRASES.values():
+        for english, word in each.limits.words.items():
+            found[fold(word)] = tuple(dict.fromkeys((*found.get(fold(word), ()), english)))
+    return found
+
+
+_ENGLISH = _english()
 
 
 def written_in(text: str, otherwise: str = "") -> str:

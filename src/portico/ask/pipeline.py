@@ -57,7 +57,7 @@ from portico.ask.judge import Bill, Judge, Matter
 from portico.ask.onward import WAYS
 from portico.ask.outcomes import ids_in
 from portico.ask.phrases import LANGUAGES, Phrases, best_language, phrases, written_in
-from portico.ask.places import around, find_spot
+from portico.ask.places import Spot, around, find_spot
 from portico.ask.pointing import MAX_POINTED, pointers_in, with_names
 from portico.ask.rank import Scored, Wishes, is_called, ranked, sorted_by
 from portico.ask.reading import By, Finding, In, Sort, read
@@ -301,7 +301,12 @@ class Pipeline:
         meaning, place = turn.meaning, turn.meaning.place
         if place is None:
             return
-        spot = await find_spot(place.said, site, self._finder, place.metres or self._manners.near)
+        metres = place.metres or self._manners.near
+        spot = (
+            Spot(place.said, *place.position, metres)
+            if place.position
+            else await find_spot(place.said, site, self._finder, metres)
+        )
         named = meaning.naming(place) if not spot or not place.is_around else ()
         rest = [target for target in meaning.targets if target.name not in {each.name for each in named}]
         near = await around(spot, rest, site, self._finder) if spot else ()
@@ -310,8 +315,7 @@ class Pipeline:
             return
         turn.meaning = replace(meaning.without_words(place.words), targets=(*named, *near))
         if spot and near:
-            where = title_of(spot.item.data) or spot.item.id
-            says = turn.phrases.limits.near.format(turn.phrases.number(spot.metres), where)
+            says = turn.phrases.limits.near.format(turn.phrases.number(spot.metres), spot.name)
             turn.meaning = replace(turn.meaning, found_out=(Constraint("geo", says, place.words),))
 
     # What the question asks to be done

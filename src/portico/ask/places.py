@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import cos, radians
 
-from portico.ask.fields import Fields, key_of, number_in
+from portico.ask.fields import PLACE_ID, Fields, key_of, number_in
 from portico.ask.understand import Target
 from portico.catalog import scalar_at
 from portico.items import Item, title_of
@@ -13,17 +13,18 @@ from portico.search import Finder, Wish
 
 METRES_PER_DEGREE = 111_320.0
 LOOKED_AT = 20  # items that might be the place
-_ID = "@id"
+WITHIN_ID = "containedInPlace.@id"
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
     """A place and how far around it counts."""
 
-    item: Item
+    name: str
     latitude: float
     longitude: float
     metres: float
+    id: str = ""  # of the item that is the place, if one is
 
 
 async def find_spot(said: str, site: Sequence[Fields], finder: Finder, metres: float) -> Spot | None:
@@ -35,15 +36,13 @@ async def find_spot(said: str, site: Sequence[Fields], finder: Finder, metres: f
     hits, _ = await finder.find_across([Wish(each.collection.name) for each in located], said, LOOKED_AT)
     fields_of = {each.collection.name: each for each in located}
     named = [hit.item for hit in hits if wanted <= set(key_of(title_of(hit.item.data)))]
-    spots = [spot for item in named if (spot := _spot(item, fields_of[item.collection], metres))]
+    spots = [(item, spot) for item in named if (spot := _spot(item, fields_of[item.collection], metres))]
     # A place of the town before a business that is called after it, and the shortest name before longer ones.
-    return min(spots, key=_directness, default=None)
+    return min(spots, key=lambda found: _directness(found[0]), default=(None, None))[1]
 
 
-def _directness(spot: Spot) -> tuple[bool, int]:
-    return spot.item.data.get("@type") in {"Restaurant", "BarOrPub", "CafeOrCoffeeShop", "Store"}, len(
-        title_of(spot.item.data)
-    )
+def _directness(item: Item) -> tuple[bool, int]:
+    return item.data.get("@type") in {"Restaurant", "BarOrPub", "CafeOrCoffeeShop", "Store"}, len(title_of(item.data))
 
 
 def _spot(item: Item, fields: Fields, metres: float) -> Spot | None:
@@ -52,7 +51,7 @@ def _spot(item: Item, fields: Fields, metres: float) -> Spot | None:
     )
     if latitude is None or longitude is None:
         return None
-    return Spot(item, latitude, longitude, metres)
+    return Spot(title_of(item.data) or item.id, latitude, longitude, metres, item.id)
 
 
 async def around(spot: Spot, targets: Sequence[Target], site: Sequence[Fields], finder: Finder) -> tuple[Target, ...]:
@@ -61,9 +60,9 @@ async def around(spot: Spot, targets: Sequence[Target], site: Sequence[Fields], 
     kept: list[Target] = []
     for target in targets:
         where = _box(spot, target.fields)
-        if where is None and f"location.{_ID}" in target.fields.values:
+        if where is None and PLACE_ID in target.fields.values:
             inside = inside if inside is not None else await _places_around(spot, site, finder)
-            where = target.fields.among(f"location.{_ID}", inside)
+            where = target.fields.among(PLACE_ID, inside)
         if where is not None:
             kept.append(replace(target, where=And((target.where, where)), relaxed=And((target.relaxed, where))))
     return tuple(kept)
@@ -81,12 +80,12 @@ def _box(spot: Spot, fields: Fields) -> Filter | None:
         fields.compares(longitude, "between", spot.longitude - wide, spot.longitude + wide),
     )
     inside = And(tuple(side for side in sides if side))
-    within = f"containedInPlace.{_ID}"
-    return Or((inside, Condition(within, "eq", spot.item.id))) if within in fields.values else inside
+    is_named = spot.id and WITHIN_ID in fields.values
+    return Or((inside, Condition(WITHIN_ID, "eq", spot.id))) if is_named else inside
 
 
 async def _places_around(spot: Spot, site: Sequence[Fields], finder: Finder) -> list[str]:
-    found = [spot.item.id]
+    found = [spot.id] if spot.id else []
     for fields in site:
         where = _box(spot, fields)
         if where is not None:

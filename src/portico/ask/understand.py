@@ -9,7 +9,15 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time
 from typing import Any
 
-from portico.ask.attributes import LOCATIONS, MAX_SEVERAL, attribute_clues, name_of, remembered_clues, texts_in
+from portico.ask.attributes import (
+    KINDS,
+    MAX_SEVERAL,
+    attribute_clues,
+    locations_of,
+    remembered_clues,
+    says_nothing,
+    texts_in,
+)
 from portico.ask.clues import (
     Clue,
     Made,
@@ -43,6 +51,7 @@ from portico.ask.kinds import (
     is_kind,
 )
 from portico.ask.phrasebook import Phrases
+from portico.ask.phrases import english_for
 from portico.ask.rank import sorting_path
 from portico.ask.reading import Finding, In, Near, Quantity, Sort, When, read
 from portico.calls import Ask
@@ -85,6 +94,8 @@ class Place:
     metres: float | None = None
     is_sure: bool = True  # that it is a place: what is in something need not be
     is_around: bool = True  # what is near it is meant, and not only what is there
+    position: tuple[float, float] | None = None  # latitude and longitude, where the caller knows them
+    is_required: bool = False  # named by an attribute: items that are elsewhere do not fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +167,9 @@ class Meaning:
         ]
         text = " ".join(names)
         kept = replace(self, text=text, content=tuple(words(text)), targets=tuple(targets))
-        return replace(kept, sort=None, is_strict=False, place=None, found_out=(), favours={})
+        lost = [each.words for each in self.found_out if self.place and self.place.is_required]
+        ignored = tuple(dict.fromkeys([*self.ignored, *lost]))
+        return replace(kept, sort=None, is_strict=False, place=None, found_out=(), favours={}, ignored=ignored)
 
     def naming(self, place: Place) -> tuple[Target, ...]:
         """The targets whose items name a place themselves, kept to those that do."""
@@ -173,10 +186,15 @@ class Meaning:
         )
 
     def without_place(self, place: Place) -> "Meaning":
-        """The same question where nobody knows the place."""
+        """The same question where nobody knows the place. If it is required, items that have places are elsewhere."""
         if not place.is_sure:
             return self
-        return replace(self.without_words(place.words), ignored=(*self.ignored, place.words))
+        unknown = replace(self.without_words(place.words), ignored=(*self.ignored, place.words))
+        if not place.is_required:
+            return unknown
+        targets = tuple(target for target in self.targets if not target.fields.has_places)
+        within = Constraint("place", self.speech.limits.within.format(place.said), place.words)
+        return replace(unknown, targets=targets, found_out=() if targets else (within,))
 
     @property
     def specifics(self) -> int:
@@ -202,7 +220,7 @@ def understand(ask: Ask, site: Sequence[Fields], language: str, today: date, spe
     clues = _latest([*remembered_clues(ask, today, language), *said, *attributes])
     clues += diet_clues(turn.text, language)
     targets, lost = _targets(clues, chosen, ask.where)
-    place = _place(ask, findings, turn.text, targets)
+    place, unread = _place(ask, findings, turn.text, targets)
     rest = _cut(turn.text, targets, findings)
     is_open = _is_open(turn.text)
     sort = _asked_order(findings, read(ask.text, today, language)) or _modest(turn.text)
@@ -228,7 +246,7 @@ def understand(ask: Ask, site: Sequence[Fields], language: str, today: date, spe
         text=_without_words(rest, OPEN) if text_words else "",
         targets=targets,
         speech=speech,
-        ignored=tuple(dict.fromkeys([*ignored, *wrong, *(_unheard(lost, place) if chosen else ())])),
+        ignored=tuple(dict.fromkeys([*ignored, *wrong, *unread, *(_unheard(lost, place) if chosen else ())])),
         unclear=tuple(clue.words for clue in lost if clue.words in ask.answers),
         sort=sort,
         content=text_words,
@@ -258,7 +276,7 @@ def _chosen(
         if name in given:
             chosen, known = _of_site(given[name], chosen)
             wrong += [] if known else [f"query.{name}"]
-    kinds = [ask.filters[name] for name in ("itemType", "item_type", "@type") if name in ask.filters]
+    kinds = [ask.filters[name] for name in KINDS if not says_nothing(ask.filters.get(name))]
     for kind in kinds:
         chosen = [each for each in chosen if any(_has_kind(each, one) for one in texts_in(kind)[:MAX_SEVERAL])]
     named = next((each for each in chosen if each.collection.name in (sure or calls)), None)
@@ -272,12 +290,12 @@ def _of_site(said: Any, known: list[Fields]) -> tuple[list[Fields], bool]:
     names = [fold(part.strip()) for text in texts_in(said) for part in text.split(",")]
     if not names or any(name in {"all", "*", ""} for name in names):
         return known, True
+    names += [english for name in names for english in english_for(name)]
     named = [each for each in known if {fold(each.collection.name), fold(each.collection.title)} & set(names)]
     return (named, True) if named else (known, False)
 
 
 def _has_kind(fields: Fields, wanted: str) -> bool:
-    wanted = wanted.removeprefix("https://schema.org/").removeprefix("http://schema.org/")
     kinds = [kind for kind in fields.held("@type") if isinstance(kind, str)]
     return any(is_kind(kind, wanted) for kind in (*kinds, fields.collection.type) if kind)
 
@@ -317,14 +335,22 @@ def _within(name: Key, said: Key) -> bool:
     return any(said[at : at + len(name)] == name for at in range(len(said) - len(name) + 1))
 
 
-def _place(ask: Ask, findings: Sequence[Finding], text: str, targets: Sequence[Target]) -> Place | None:
-    """The place to be found, unless the items name it themselves."""
+def _place(
+    ask: Ask, findings: Sequence[Finding], text: str, targets: Sequence[Target]
+) -> tuple[Place | None, list[str]]:
+    """The place to be found, and the labels of attributes that name none, or a second one."""
+    places, unread = locations_of(ask)
+    if not places:
+        return _said_place(findings, text, targets), unread
+    (label, found), *others = places.items()
+    place = Place(found.name, label, found.metres, is_around=found.is_around, position=found.position, is_required=True)
+    return place, [*unread, *(second for second, _ in others)]
+
+
+def _said_place(findings: Sequence[Finding], text: str, targets: Sequence[Target]) -> Place | None:
+    """The place that the words name, unless the items name it themselves."""
     if any(each.clue.slot == "place" for target in targets for each in target.told):
         return None
-    for name in LOCATIONS:
-        said = name_of(ask.filters.get(name))
-        if said:
-            return Place(said, f"query.{name}", is_around=name == "near")
     for each in findings:
         if isinstance(each, Near | In) and not frozenset(key_of(each.words)) <= _ANYWHERE:
             metres = each.metres if isinstance(each, Near) else None

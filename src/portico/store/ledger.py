@@ -160,4 +160,5 @@ def _caller(stored: dict[str, Any]) -> Caller:
         stored["address"],
         msgspec.convert(stored.get("warrant"), Warrant | None),
         Trust(stored.get("trust", Trust.VALIDATED)),
+        stored.get("user", ""),
     )

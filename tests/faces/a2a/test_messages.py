@@ -22,7 +22,8 @@ GARDEN = Found(Item("garden", "rooms", {"@type": "HotelRoom", "name": "Garden ro
 async def test_the_items_are_those_of_ask_and_stand_in_the_same_order(house: Inn) -> None:
     async with house() as parts, visiting(parts) as talk:
         task = await talk.send(text("a quiet garden room"))
-        asked = (await talk.http.post("/ask", json={"query": {"text": "a quiet garden room"}})).json()
+        wanted = {"query": {"text": "a quiet garden room"}, "prefer": {"portico_actions": "A2A"}}
+        asked = (await talk.http.post("/ask", json=wanted)).json()
 
     assert state(task) == "completed"
     assert answer(task)["results"] == asked["results"]

@@ -148,7 +148,8 @@ async def test_nothing_found_is_said_as_each_dialect_says_it(client: httpx.Async
     )
 
     assert (current.status_code, current.json()["error"]["code"]) == (200, "NO_RESULTS")
-    assert (earlier.json()["_meta"]["response_type"], earlier.json()["results"]) == ("Answer", [])
+    assert (earlier.status_code, earlier.json()["error"]["code"]) == (200, "NO_RESULTS")
+    assert earlier.json()["_meta"]["response_type"] == "Failure"
 
 
 @requirement(

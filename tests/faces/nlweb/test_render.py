@@ -406,11 +406,16 @@ async def test_0_54_answers_apps_unless_asked_otherwise() -> None:
 
 
 @requirement("nlweb54:note:no-results")
-async def test_0_54_nothing_found_is_an_empty_answer() -> None:
+async def test_0_54_nothing_found_is_a_failure() -> None:
     nothing = (UNDERSTOOD, Finished(0))
+    meta = {name: value for name, value in EARLIER.items() if name != "response_format"}
+    failed = {
+        "_meta": {**meta, "response_type": "Failure", **SESSION, **ENDED},
+        "error": {"code": "NO_RESULTS", "message": "Nothing here fits that question"},
+    }
 
-    assert await stream(LISTS, *nothing) == [("", {"_meta": {**EARLIER, **SESSION, **ENDED}}), ("", {"results": []})]
-    assert await whole(LISTS, *nothing) == Whole(200, {"_meta": {**EARLIER, **SESSION, **ENDED}, "results": []})
+    assert await stream(LISTS, *nothing) == [("", failed)]
+    assert await whole(LISTS, *nothing) == Whole(200, failed)
 
 
 @requirement("nlweb54:response:elicitation", "nlweb54:response:promise")
@@ -418,12 +423,12 @@ async def test_0_54_questions_and_promises_are_objects_with_meta() -> None:
     asked = await stream(LISTS, UNDERSTOOD, QUESTIONS, Finished(0))
     promised = await stream(LISTS, UNDERSTOOD, Promised(TASK))
 
-    assert len(asked) == len(promised) == 2
-    assert asked[1][1]["_meta"]["response_type"] == "Elicitation"
-    assert asked[1][1]["_meta"]["session_context"]["state_token"] == "pending"
-    assert asked[1][1]["elicitation"] == ELICITATION
-    assert promised[1][1]["_meta"]["response_type"] == "Promise"
-    assert promised[1][1]["promise"] == PROMISE
+    assert len(asked) == len(promised) == 1
+    assert asked[0][1]["_meta"]["response_type"] == "Elicitation"
+    assert asked[0][1]["_meta"]["session_context"]["state_token"] == "pending"
+    assert asked[0][1]["elicitation"] == ELICITATION
+    assert promised[0][1]["_meta"]["response_type"] == "Promise"
+    assert promised[0][1]["promise"] == PROMISE
     assert (await whole(LISTS, Promised(TASK))).status == 202
 
 

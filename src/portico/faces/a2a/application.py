@@ -57,7 +57,7 @@ class Contexts(DefaultServerCallContextBuilder):
         context = super().build(request)
         caller, language = request.scope[CALLER], request.headers.get("accept-language", "")
         earlier = not request.headers.get("a2a-version", "").startswith("1")
-        context.state[VISITOR] = Visitor(caller, self._desk.premises(request), language, earlier)
+        context.state[VISITOR] = Visitor(caller, self._desk.premises(request, "A2A"), language, earlier)
         request.scope[CONTEXT] = context
         return context
 

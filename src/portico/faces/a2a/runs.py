@@ -463,7 +463,7 @@ def _settled(errand: Errand, body: Shown, told: Told) -> list[Event]:
 def _failed(errand: Errand, error: SiteError) -> list[Event]:
     if isinstance(error, TaskCancelled):
         return [errand.moved(pb.TASK_STATE_CANCELED)]
-    return [_broken(errand, failure(error, Voice()).body)]
+    return [_broken(errand, failure(error, voice_of(errand.origin)).body)]
 
 
 def _broken(errand: Errand, body: Shown) -> Event:

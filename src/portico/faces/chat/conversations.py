@@ -1,6 +1,6 @@
 """Stored conversations of whoever asks with a key, and feedback of everybody.
 
-GET          /chat/conversations        what there is, the newest first
+GET          /chat/conversations        what there is, the newest first; of one user with ?userId=
 GET, DELETE  /chat/conversations/{id}   one, as JSON or as Markdown (?format=markdown, or Accept: text/markdown)
 POST         /chat/feedback             {"rating": "up" or "down", "comment": …, "conversation": …, "turn": …}
 """
@@ -24,6 +24,7 @@ from portico.faces.nlweb import shapes
 from portico.faces.operations import Endpoint, Who, answering, metered
 from portico.faces.wire import decode, is_from_elsewhere, read_body
 from portico.feedback import Opinion
+from portico.identity import for_user
 from portico.items import IN_WORDS, problem_with, unseen
 from portico.limits import check_text
 from portico.site import Site
@@ -44,6 +45,9 @@ class FeedbackRequest(msgspec.Struct, frozen=True):
     items: Annotated[list[Annotated[str, Meta(max_length=1024)]], Meta(max_length=20, description="Their ids")] = []
     conversation: Annotated[str, Meta(max_length=200)] = ""
     turn: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+    user_id: Annotated[str, Meta(description="Whom you ask for; with an API key")] = msgspec.field(
+        name="userId", default=""
+    )
 
 
 class FeedbackNoted(msgspec.Struct, frozen=True):
@@ -79,12 +83,12 @@ class ShownConversation(msgspec.Struct, frozen=True):
 
 
 def routes(site: Site, config: Config, who: Who) -> list[BaseRoute]:
-    async def listed(_: Request, caller: Caller) -> Response:
-        found = await site.transcripts.of(_owner(caller))
+    async def listed(request: Request, caller: Caller) -> Response:
+        found = await site.transcripts.of(_owner(request, caller))
         return _json(Headings([heading(each) for each in found]))
 
     async def shown(request: Request, caller: Caller) -> Response:
-        found = await site.transcripts.get(_owner(caller), request.path_params["id"])
+        found = await site.transcripts.get(_owner(request, caller), request.path_params["id"])
         if _wants_markdown(request):
             told = {**HEADERS, "content-disposition": f'attachment; filename="conversation-{found.id}.md"'}
             return Response(as_markdown(found), 200, told, MARKDOWN)
@@ -92,12 +96,13 @@ def routes(site: Site, config: Config, who: Who) -> list[BaseRoute]:
 
     async def deleted(request: Request, caller: Caller) -> Response:
         check_origin(request, config)
-        await site.transcripts.delete(_owner(caller), request.path_params["id"])
+        await site.transcripts.delete(_owner(request, caller), request.path_params["id"])
         return Response(status_code=204)
 
     async def given(request: Request, caller: Caller) -> Response:
         check_origin(request, config)
-        noted = await site.feedback.give(await _opinion(request, site), caller)
+        opinion, user = await _opinion(request, site)
+        noted = await site.feedback.give(opinion, for_user(caller, user))
         return _json(FeedbackNoted(noted.id, noted.at), 201)
 
     def refused(_: Request, error: SiteError) -> Response:
@@ -117,10 +122,10 @@ def routes(site: Site, config: Config, who: Who) -> list[BaseRoute]:
     ]
 
 
-def _owner(caller: Caller) -> str:
+def _owner(request: Request, caller: Caller) -> str:
     if caller.is_anonymous:
         raise Unauthenticated("Conversations are stored for callers with a name", hint="Send an API key.")
-    return caller.id
+    return for_user(caller, request.query_params.get("userId", "")).owner
 
 
 def check_origin(request: Request, config: Config) -> None:
@@ -128,18 +133,20 @@ def check_origin(request: Request, config: Config) -> None:
         raise Forbidden("Pages of that origin may change nothing here", hint="The operator decides which origins may.")
 
 
-async def _opinion(request: Request, site: Site) -> Opinion:
+async def _opinion(request: Request, site: Site) -> tuple[Opinion, str]:
+    """What a request says of an answer, and the user who says it."""
     raw = decode(await read_body(request, MAX_FEEDBACK), site.limits)
     members = {name: value for name, value in shapes.members(raw).items() if value is not None}
     try:
         said = msgspec.convert(members, FeedbackRequest)
     except msgspec.ValidationError as error:
         raise BadRequest(f"The feedback cannot be read: {error}", hint='As in {"rating": "up"}.') from error
-    told = msgspec.to_builtins(said)
+    told: dict[str, Any] = msgspec.to_builtins(said)
+    user = told.pop("userId")
     if problem := problem_with("feedback", told):
         raise BadRequest(f"The feedback cannot be kept: {problem}")
     check_text(said.comment, site.limits)
-    return msgspec.convert(told, Opinion)
+    return msgspec.convert(told, Opinion), user
 
 
 def _wants_markdown(request: Request) -> bool:

@@ -25,6 +25,7 @@ from portico.faces.chat.failures import HEADERS, refusal
 from portico.faces.chat.slashes import Slashed
 from portico.faces.operations import Endpoint, Who, answering, metered
 from portico.faces.wire import base_of
+from portico.identity import for_user
 from portico.site import Site
 from portico.transcripts import VISITOR, Conversation
 from portico.web.addresses import item_path
@@ -130,9 +131,10 @@ def _cited(citation: str, base: str) -> str:
 
 
 def _owner(request: Request, caller: Caller) -> str:
+    user = request.query_params.get("userId")
     if not caller.is_anonymous:
-        return caller.id
-    owner = owner_of(request.query_params.get("userId"), caller)
+        return for_user(caller, user or "").owner
+    owner = owner_of(user, caller)
     if not owner:
         raise BadRequest(f"userId is missing, or shorter than {MIN_USER} characters")
     return owner

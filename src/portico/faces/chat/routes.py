@@ -43,6 +43,7 @@ from portico.faces.wire import (
     read_body,
     while_connected,
 )
+from portico.identity import for_user
 from portico.site import Site
 
 LINES = "application/jsonl"
@@ -136,7 +137,7 @@ class Talk:
         got = Received(
             said,
             session_name,
-            caller,
+            for_user(caller, said.said.user_id or ""),
             self._premises(request),
             files,
             # What a page elsewhere can make a browser send is answered, but nothing is done for it.

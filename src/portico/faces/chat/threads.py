@@ -73,7 +73,7 @@ class Threads:
 
         Turns that begin one session, or have the same key, at the same time meet in one conversation.
         """
-        owner = owner or (caller.id if self.keeps and not caller.is_anonymous else "")
+        owner = owner or (caller.owner if self.keeps and not caller.is_anonymous else "")
         digest = "" if session in _EMPTY else _digest(session)
         known = await self._known(session, told, question, caller, owner)
         now = datetime.now(UTC)

@@ -304,14 +304,17 @@ def _chat(config: Config, question: str) -> dict[str, Described]:
     listed, kept = content(reference("schemas", "Headings"), JSON), reference("schemas", "ShownConversation")
     shown = {**content(kept, JSON), **content(TEXT, MARKDOWN)}
     format = parameter("format", "query", {"enum": ["json", "markdown"], "description": "Instead of what Accept says"})
+    user = parameter("userId", "query", {**TEXT, "description": "One of your users"})
     noted = {201: answer("Kept", content(reference("schemas", "FeedbackNoted"), JSON))}
     turn = {"requestBody": body, "parameters": _ONCE}
     return {
         path: {"post": _chatted("post_chat", "Chat (AI Chat Protocol)", {**whole, **lines}, **turn)},
         f"{path}/stream": {"post": _chatted("post_chat_stream", "Chat, in lines of JSON", lines, **turn)},
-        f"{path}/conversations": {"get": _chatted("get_conversations", "Stored conversations of yours", listed)},
+        f"{path}/conversations": {
+            "get": _chatted("get_conversations", "Stored conversations of yours", listed, parameters=[user])
+        },
         f"{path}/conversations/{{id}}": {
-            "parameters": [_ID],
+            "parameters": [_ID, user],
             "get": _chatted("get_conversation", "A stored conversation", shown, parameters=[format]),
             "delete": _chatted("delete_conversation", "Delete a stored conversation", None),
         },

@@ -20,7 +20,7 @@ from portico.faces.mcp.elicitation import Context, Forms, Reply
 from portico.faces.mcp.failures import shown
 from portico.faces.nlweb.answers import answer_schema
 from portico.faces.nlweb.desk import Answering, Desk, Received
-from portico.faces.nlweb.dialects import V55, voice_of
+from portico.faces.nlweb.dialects import FLAT, V55, voice_of
 from portico.faces.nlweb.failures import BROKEN, Whole, failure
 from portico.faces.nlweb.models import ask_schema, await_schema, nested
 from portico.faces.nlweb.shapes import members
@@ -169,9 +169,10 @@ class Tools:
         return Desk(self.site, self.config)
 
     def _received(self, raw: dict[str, Any], called: Called) -> Received:
-        premises = self._desk.premises(called.context.request)
-        # MCP is a binding of 0.55, and what is published of its answers holds for all of them.
-        voice = replace(voice_of(raw), dialect=V55, query_id="")
+        premises = self._desk.premises(called.context.request, "MCP")
+        voice = voice_of(raw)
+        if voice.dialect is FLAT:  # MCP is a binding of the nested dialects alone (A.1)
+            voice = replace(voice, dialect=V55, query_id="")
         return Received(raw, voice, called.caller, premises, time.perf_counter())
 
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from portico.ask.events import Constraint, Cost, Question
-from portico.faces.nlweb.dialects import V54, Format, ResponseType
+from portico.faces.nlweb.dialects import V54, V55, Dialect, Format, ResponseType
 from portico.faces.nlweb.models import Session
 from portico.faces.nlweb.schema import Schema, whole_schema
 
@@ -108,17 +108,25 @@ class FlatAnswer(msgspec.Struct):
 
 
 def answer_schema() -> Schema:
-    """An answer of 0.55 down to the members of its members: a tool that publishes it pays for every word."""
-    return _cut(whole_schema(Answer), 2)
+    """An answer of a tool, in the version of its request.
+
+    Cut down to the members of its members: a tool that publishes it pays for every word.
+    """
+    return _cut(_with_response_types(V55, V54), 2)
 
 
 def earlier_schema() -> Schema:
     """An answer of 0.54: its response types begin with a capital."""
+    return _with_response_types(V54)
+
+
+def _with_response_types(*dialects: Dialect) -> Schema:
+    """The schema of an answer in any of these dialects."""
     schema = whole_schema(Answer)
-    told = schema["properties"]["_meta"]
-    kinds = {"response_type": {"enum": [V54.response_type(each) for each in get_args(ResponseType)]}}
-    meta = {**told, "properties": {**told["properties"], **kinds}}
-    return {**schema, "properties": {**schema["properties"], "_meta": meta}}
+    meta = schema["properties"]["_meta"]
+    types = [dialect.response_type(kind) for dialect in dialects for kind in get_args(ResponseType)]
+    properties = {**meta["properties"], "response_type": {"enum": types}}
+    return {**schema, "properties": {**schema["properties"], "_meta": {**meta, "properties": properties}}}
 
 
 def _cut(schema: Schema, levels: int) -> Schema:

@@ -1,7 +1,7 @@
 """From a request that was read to an answer under way, wherever it came in: HTTP and WebSocket both ask here."""
 
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from starlette.requests import HTTPConnection
 
 from portico.ask.events import Clarify, Event, Said
 from portico.calls import Ask, Caller
-from portico.config import Config
+from portico.config import ActionForm, Config
 from portico.faces.nlweb.dialects import FLAT, V54, Voice
 from portico.faces.nlweb.failures import Whole
 from portico.faces.nlweb.models import Checkin, Session, Wish, check_text, read_ask, read_await
@@ -20,6 +20,7 @@ from portico.faces.nlweb.render import Frame, Hear, Manner, Rendering, folded, r
 from portico.faces.nlweb.sessions import Conversation, conversation
 from portico.faces.nlweb.shapes import Premises
 from portico.faces.wire import Begun, base_of, begin
+from portico.identity import for_user
 from portico.site import Site
 
 
@@ -68,6 +69,7 @@ class Desk:
 
     async def ask(self, got: Received) -> Answering:
         wish = await self.site.unless_refused(self._wish(got), got.caller)
+        got = self._for(got, wish)
         talk = conversation(wish.session, self.site, got.caller)
         ask = talk.resumed(wish)
         check_text(ask.text)
@@ -89,6 +91,7 @@ class Desk:
 
     async def awaited(self, got: Received) -> Answering:
         look = await self.site.unless_refused(self._look(got), got.caller)
+        got = self._for(got, look)
         events = await self.site.awaited(look.token, got.caller, cancel=look.cancel)
         streams = got.wants_events if look.streaming is None else look.streaming
         manner = Manner(
@@ -103,14 +106,30 @@ class Desk:
         )
         return Answering(rendering(manner), await begin(_each(events)), streams)
 
-    def premises(self, connection: HTTPConnection | None) -> Premises:
-        collections = self.site.catalog.collections
+    def premises(self, connection: HTTPConnection | None, binding: ActionForm | None = None) -> Premises:
+        """Where the site stands for a caller. Over a binding that has a form of actions, they are offered in it."""
+        collections, config = self.site.catalog.collections, self.config
         return Premises(
-            base_of(connection, self.config.server),
+            base_of(connection, config.server),
             lambda name: collections[name].type if name in collections else "",
-            self.config.nlweb.actions,
-            self.config.nlweb.widget,
+            self._served((binding,) if binding else config.nlweb.actions),
+            config.nlweb.widget,
+            "" if self._has_own_tools else config.aql.single_tool,
         )
+
+    def _for(self, got: Received, asked: Wish | Checkin) -> Received:
+        """The request for the user that it names, with actions in the forms that it prefers."""
+        forms = self._served(asked.action_forms) or got.premises.forms
+        return replace(got, caller=for_user(got.caller, asked.user), premises=replace(got.premises, forms=forms))
+
+    def _served(self, forms: Iterable[ActionForm]) -> tuple[ActionForm, ...]:
+        """The forms in which operations can be called. Where no tool of MCP runs them, HTTP does."""
+        has_tools = self._has_own_tools or self.config.aql.has_single_tool
+        return tuple(dict.fromkeys("HTTP" if form == "MCP" and not has_tools else form for form in forms))
+
+    @property
+    def _has_own_tools(self) -> bool:
+        return self.config.mcp.operations != "none"
 
     def _streams(self, wish: Wish, got: Received) -> bool:
         # 7.2: what the request says decides, before what its headers say.
@@ -137,7 +156,7 @@ class Desk:
             session,
             wish.format,
             ask.modes,
-            (*wish.ignored, *talk.ignored),
+            (*wish.ignored, *talk.ignored, *(("meta.user",) if wish.user and got.caller.is_anonymous else ())),
             "" if got.caller.is_anonymous else wish.remembers,
             self.config.nlweb.dual_frames,
             wish.growing,

@@ -27,6 +27,9 @@ class Dialect:
 V55 = Dialect("0.55", "0.55", "conversational_search", False, "SearchSummary")
 V54 = Dialect("0.54", "0.54", "chatgpt_app", True, "Summary", titled=True)
 FLAT = Dialect("flat", "0.55", "conversational_search", True, "Summary")
+VERSIONS: Mapping[str, Dialect] = {dialect.version: dialect for dialect in (V55, V54)}
+# The attributes of `meta` that name a version, and the dialect of a request that names an unknown one there.
+VERSION_ATTRIBUTES: Mapping[str, Dialect] = {"version": V55, "api_version": V54}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +40,24 @@ class Voice:
     declared: bool = True  # the caller named a version
     request_id: str | int = ""
     query_id: str = ""  # of the flat dialect: clients drop what has another
+    ignored: tuple[str, ...] = ()  # attributes whose version is unknown
 
 
 def voice_of(raw: Any, *, flat: bool = False) -> Voice:
-    """The dialect of a request, whatever else may be wrong with it. An unknown version is answered in the newest."""
+    """The dialect of a request, whatever else may be wrong with it.
+
+    An unknown version is answered in the newest dialect that has the attribute, and listed in `_meta.ignored`.
+    """
     if not isinstance(raw, dict):
         return Voice(FLAT if flat else V55, declared=False)
     body = cast("dict[str, Any]", raw)
     meta: Mapping[str, Any] = body["meta"] if isinstance(body.get("meta"), dict) else {}
     request_id = echo(meta.get("request_id"))
-    if meta.get("version") is not None:
-        return Voice(V55, True, request_id)
-    if meta.get("api_version") is not None:
-        return Voice(V54, True, request_id)
+    for name, newest in VERSION_ATTRIBUTES.items():
+        version = meta.get(name)
+        if version is not None:
+            dialect = VERSIONS.get(version.strip()) if isinstance(version, str) else None
+            return Voice(dialect or newest, True, request_id, ignored=() if dialect else (f"meta.{name}",))
     if flat or isinstance(body.get("query"), str):
         return Voice(FLAT, True, request_id, str(echo(body.get("query_id"))) or new_id("query"))
     return Voice(V55, False, request_id)

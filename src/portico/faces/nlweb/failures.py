@@ -29,7 +29,7 @@ from portico.faces.wire import BEARER
 
 
 class NoResults(NotFound):
-    """Nothing fits the question; a failure in 0.55 alone."""
+    """Nothing fits the question. The flat dialect has no failures, and shows a message instead."""
 
 
 class UnsupportedFormat(Unsupported): ...
@@ -119,6 +119,8 @@ def failure(error: SiteError, voice: Voice) -> Whole:
     meta: dict[str, Any] = {"response_type": dialect.response_type("failure"), "version": dialect.version}
     if voice.request_id != "":
         meta["request_id"] = voice.request_id
+    if voice.ignored:
+        meta["ignored"] = list(voice.ignored)
     body: dict[str, Any] = {"_meta": meta, "error": shown_error(error, dialect)}
     if voice.query_id:
         body["query_id"] = voice.query_id

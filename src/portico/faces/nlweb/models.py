@@ -3,12 +3,12 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast, get_args
 
 import msgspec
 
 from portico.calls import Ask, Mode
-from portico.config import Asking
+from portico.config import ActionForm, Asking
 from portico.errors import BadRequest
 from portico.faces.nlweb.dialects import FLAT, V54, Format, Voice
 from portico.faces.nlweb.failures import InvalidAction, MissingField, UnsupportedFormat, UnsupportedMode
@@ -71,6 +71,10 @@ class Prefer(msgspec.Struct, frozen=True):
         name="portico_act", default=None
     )
 
+    actions: Annotated[str | list[str] | None, _says("Form of actions: HTTP, MCP, A2A", type="string")] = msgspec.field(
+        name="portico_actions", default=None
+    )
+
 
 class Session(msgspec.Struct, frozen=True):
     """What a client brings back. Untrusted, whatever it says."""
@@ -80,11 +84,12 @@ class Session(msgspec.Struct, frozen=True):
 
 
 class Meta(msgspec.Struct, frozen=True):
-    """`user` is a label of the client's and says nothing of who asks, so it is not read."""
+    """`user` is a label of the caller's. It tells its users apart, and says nothing of who asks."""
 
     version: Annotated[str | None, _says("0.55")] = None
     api_version: Annotated[str | None, _says("0.54")] = None
     session_context: Annotated[Session | None, _says("As the last answer gave it in _meta")] = None
+    user: Annotated[Any, _says("Whom you ask for; with an API key", type=["string", "object"])] = None
     remember: Annotated[bool | None, _says("Keep this for next time")] = None
     start_num: Annotated[Any, _says("Items to skip", type="integer")] = None
 
@@ -143,6 +148,8 @@ class Wish:
     remembers: str = ""  # what the flat dialect says is to be remembered
     ignored: tuple[str, ...] = ()
     growing: bool = False  # a summary is wanted piece by piece too
+    user: Any = None
+    action_forms: tuple[ActionForm, ...] = ()  # empty: those of the binding
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +163,8 @@ class Checkin:
     format: Format
     session: Session
     growing: bool = False
+    user: Any = None
+    action_forms: tuple[ActionForm, ...] = ()
 
 
 def read_await(raw: Any, voice: Voice) -> Checkin:
@@ -165,10 +174,27 @@ def read_await(raw: Any, voice: Voice) -> Checkin:
     if body.action not in ("checkin", "cancel"):  # anything may stand there, also what has no hash
         raise InvalidAction("action is neither checkin nor cancel", hint='Send "action": "checkin" or "cancel".')
     prefer = body.prefer or Prefer()
-    session = (body.meta.session_context if body.meta else None) or Session()
-    cancel = body.action == "cancel"
-    growing = bool(prefer.growing)
-    return Checkin(voice, body.promise_token, cancel, prefer.streaming, _format(prefer, voice), session, growing)
+    meta = body.meta or Meta()
+    return Checkin(
+        voice,
+        body.promise_token,
+        body.action == "cancel",
+        prefer.streaming,
+        _format(prefer, voice),
+        meta.session_context or Session(),
+        bool(prefer.growing),
+        read_user(meta.user),
+        _action_forms(prefer, []),
+    )
+
+
+def read_user(value: Any) -> Any:
+    """The identifier of a user, or the whole value where it has none: the names of two people may be the same."""
+    if isinstance(value, dict):
+        user = cast("dict[str, Any]", value)
+        known = (user.get(name) for name in ("identifier", "@id", "id"))
+        value = next((each for each in known if isinstance(each, str | int) and each != ""), user)
+    return str(value) if type(value) is int else value
 
 
 def read_ask(raw: Any, voice: Voice, settings: Asking, language: str = "") -> Wish:
@@ -207,6 +233,7 @@ class _Reading:
 
     def wish(self, remembers: str) -> Wish:
         ask = self._ask(remembers)
+        action_forms = _action_forms(self._prefer, self._ignored)
         return Wish(
             self._voice,
             ask,
@@ -217,6 +244,8 @@ class _Reading:
             remembers,
             tuple(self._ignored),
             bool(self._prefer.growing),
+            read_user(self._meta.user),
+            action_forms,
         )
 
     def _ask(self, remembers: str) -> Ask:
@@ -290,6 +319,14 @@ def _format(prefer: Prefer, voice: Voice) -> Format:
     )
 
 
+def _action_forms(prefer: Prefer, ignored: list[str]) -> tuple[ActionForm, ...]:
+    """The forms in which actions are wanted. Names of unknown ones are added to what is ignored."""
+    named = _listed(prefer.actions)
+    ignored.extend(f"prefer.portico_actions {name[:40]}" for name in named if name.upper() not in ACTION_FORMS)
+    return tuple(dict.fromkeys(ACTION_FORMS[name.upper()] for name in named if name.upper() in ACTION_FORMS))
+
+
+ACTION_FORMS: Mapping[str, ActionForm] = {form: form for form in get_args(ActionForm)}
 _OF_CONTEXT = frozenset({"@type", "@context", "prev", "text", "memory", "answers"})
 
 

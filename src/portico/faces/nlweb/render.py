@@ -195,8 +195,9 @@ class Rendering(ABC):
         if told.understood is not None:
             shown["decontextualized_query"] = told.understood.text
             shown["understood"] = _understanding(told.understood)
-        ignored = (*manner.ignored, *(told.understood.ignored if told.understood else ()))[:MAX_IGNORED]
-        return {**shown, **({"ignored": [each[:MAX_LABEL] for each in ignored]} if ignored else {})}
+        understood = told.understood.ignored if told.understood else ()
+        ignored = (*manner.voice.ignored, *manner.ignored, *understood)[:MAX_IGNORED]
+        return {**shown, **({"ignored": [label[:MAX_LABEL] for label in ignored]} if ignored else {})}
 
     def _meta(self) -> Shown:
         """All of `_meta`."""
@@ -244,6 +245,12 @@ class Rendering(ABC):
         if summary is None:
             return {"results": items}
         return {"results": [summary, *items] if self._reserved else [*items, summary]}
+
+    def _settle(self) -> None:
+        """Make an answer without results a failure (B.5). Called after all events."""
+        if self.told.is_empty:
+            notes = self.told.finished.notes if self.told.finished else ()
+            self.told.error = NoResults(notes[-1] if notes else NOTHING)
 
     def _members(self) -> Shown:
         return self._answer() if self.told.kind == "answer" else {**self._asked_back(), **self._error()}
@@ -296,12 +303,6 @@ class Current(Rendering):
             return []
         return list(followups(items, understood.language, (understood.text,), understood.constraints))
 
-    def _settle(self) -> None:
-        """Nothing at all is a failure (B.5)."""
-        if self.told.is_empty:
-            notes = self.told.finished.notes if self.told.finished else ()
-            self.told.error = NoResults(notes[-1] if notes else NOTHING)
-
     def _start(self) -> Iterator[Frame]:
         if not self._started:
             self._started = True
@@ -331,8 +332,8 @@ class Earlier(Rendering):
 
     def frames(self, event: Event, item: Shown | None) -> Iterator[Frame]:
         match event:
-            case Understood():
-                yield from self._start()
+            case Understood() | Failed() | Finished():
+                pass  # the first frame says what kind of answer this is, which only the next event tells, or the end
             case Found() | Did():
                 yield from self._start()
                 if item is not None:
@@ -340,10 +341,11 @@ class Earlier(Rendering):
             case Clarify() | Promised():
                 self._started = True
                 yield Frame({"_meta": self._meta(), **self._asked_back()})
-            case Said() | Failed() | Finished():
-                pass
+            case Said():
+                yield from self._start()
 
     def end(self) -> list[Frame]:
+        self._settle()
         if self.told.error is not None:
             return [Frame({"_meta": self._meta(), **self._error()})]
         if self.told.kind != "answer":
@@ -351,6 +353,7 @@ class Earlier(Rendering):
         return [*self._start(), *self._last()]
 
     def whole(self) -> Whole:
+        self._settle()
         return self._whole({"_meta": self._meta(), **self._members()})
 
     def _listed(self, item: Shown) -> Shown:
@@ -374,8 +377,6 @@ class Earlier(Rendering):
             yield Frame({"content": self._content()})
         elif summary:
             yield Frame({"results": [summary]})
-        if self.told.is_empty:
-            yield Frame({self._list: []})
 
 
 class Flat(Rendering):

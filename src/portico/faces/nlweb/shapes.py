@@ -3,17 +3,17 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from posixpath import normpath
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 from urllib.parse import unquote, urlsplit
 
 from portico.ask.events import Action, Did, Found
 from portico.ask.outcomes import currency_of
 from portico.ask.prose import shortened
+from portico.config import ActionForm
 from portico.faces.nlweb.dialects import FLAT, V54, V55, Dialect
 from portico.items import Item
 from portico.web.addresses import absolute, is_own, item_path
 
-Protocol: TypeAlias = Literal["HTTP", "MCP", "A2A"]
 Shown: TypeAlias = dict[str, Any]
 
 MAX_FALLBACK = 300  # characters of a description that is made of another member
@@ -30,8 +30,9 @@ class Premises:
 
     base: str  # http://127.0.0.1:8000, without a slash at the end
     type_of: Callable[[str], str] = lambda _: ""  # a collection's name -> the schema.org type of its items
-    forms: tuple[Protocol, ...] = ("HTTP",)  # in which an action is offered
+    forms: tuple[ActionForm, ...] = ("HTTP",)  # in which an action is offered
     widget: str = ""
+    tool: str = ""  # of MCP that runs operations by name; empty if each is a tool of its own
 
     @property
     def host(self) -> str:
@@ -203,7 +204,7 @@ def _actions(found: Found, premises: Premises) -> Iterator[Shown]:
     yield from _of_data(found.item, premises)
 
 
-def shown_action(action: Action, form: Protocol, premises: Premises) -> Shown:
+def shown_action(action: Action, form: ActionForm, premises: Premises) -> Shown:
     description = action.description
     if action.missing:
         description = f"{description} Needs also: {', '.join(action.missing)}.".strip()
@@ -220,7 +221,9 @@ def shown_action(action: Action, form: Protocol, premises: Premises) -> Shown:
             endpoint = f"{premises.base}/operations/{action.operation}"
             return {**common, "method": "POST", "endpoint": endpoint, "params": params}
         case "MCP":
-            return {**common, "server": f"{premises.base}/mcp", "tool": action.operation, "arguments": params}
+            own = {"tool": action.operation, "arguments": params}
+            by_name = {"tool": premises.tool, "arguments": {"operation": action.operation, "params": params}}
+            return {**common, "server": f"{premises.base}/mcp", **(by_name if premises.tool else own)}
         case "A2A":
             # As version 1.0 writes it. Whoever sends it gives it an id.
             part = {"data": {"operation": action.operation, "params": params}, "mediaType": "application/json"}

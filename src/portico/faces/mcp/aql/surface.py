@@ -80,7 +80,7 @@ def tools_of(aql: Aql) -> dict[str, str | None]:
 
 
 def _tool(aql: Aql, family: str = "") -> str:
-    return f"{aql.prefix}{family}" if family else aql.prefix.removesuffix("_")
+    return f"{aql.prefix}{family}" if family else aql.single_tool
 
 
 class Surface:
