@@ -242,7 +242,7 @@ def _plan(records: list[Record], keep: Collection[str]) -> _Plan:
     described = next((field for field in _DESCRIBING if field in weights), "")
     free = (field for field in weights if field not in kept)
     spare = sorted(free, key=lambda field: (field == described, -weights[field]))
-    wordy = described if described not in keep and any(_is_long(each.get(described)) for each in records) else ""
+    wordy = described if described not in keep and any(is_long(each.get(described)) for each in records) else ""
     return _Plan(records, tuple(spare), weights, wordy, _forms(spare, described, wordy, len(records)))
 
 
@@ -274,14 +274,14 @@ def _known_by(record: Record) -> list[str]:
 
 def _summarized(record: Record, field: str) -> Record:
     value = record.get(field)
-    return {**record, field: _summary(value)} if _is_long(value) else record
+    return {**record, field: summary(value)} if is_long(value) else record
 
 
-def _is_long(value: Any) -> TypeGuard[str]:
+def is_long(value: Any) -> TypeGuard[str]:
     return isinstance(value, str) and len(value.strip()) > _SHORT_CHARACTERS
 
 
-def _summary(text: str) -> str:
+def summary(text: str) -> str:
     """The whole sentences it begins with, if they are short; else its first words."""
     text = text.strip()
     if sentences := _SENTENCES.match(text):

@@ -21,7 +21,7 @@ from portico.errors import (
     Unauthenticated,
     UnknownTask,
 )
-from portico.faces.nwp.exchange import Answer, Asking, Exchange
+from portico.faces.nwp.exchange import Answer, Asking, Exchange, left_out
 from portico.faces.nwp.failures import (
     StepTimedOut,
     TaskAlreadyCancelled,
@@ -34,6 +34,7 @@ from portico.faces.nwp.failures import (
     code_of,
 )
 from portico.faces.nwp.feeds import moment
+from portico.faces.nwp.fitting import ENVELOPE, FRAME_SIZE, fit_records
 from portico.faces.nwp.frames import AcceptedFrame, ActionFrame, CapsFrame, TaskFrame, Tier, encode_value
 from portico.faces.nwp.gateway import one_step, traced, workflow_of
 from portico.faces.nwp.nodes import GATEWAY, INVOKE, TASK_CANCEL, TASK_STATUS, WORKFLOW, Action
@@ -320,7 +321,10 @@ def _result_of(task: Task) -> Any:
 
 
 async def _answered(result: Any, action: Action, asking: Asking) -> Answer:
-    data = _records(result)
+    data, trimmed = _records(result), None
+    if asking.max_payload is not None and len(encode_value(data, asking.tier)) > asking.max_payload - ENVELOPE:
+        trimmed = fit_records(data, asking.max_payload - ENVELOPE, asking.tier)
+        data = trimmed.records
     spent = asking.counted(await _cost(data, asking))
     answer = CapsFrame(
         anchor_ref=action.result.id,
@@ -329,6 +333,7 @@ async def _answered(result: Any, action: Action, asking: Asking) -> Answer:
         token_est=spent.tokens,
         tokenizer_used=spent.tokenizer or None,
         request_id=asking.id,
+        trimmed=left_out(trimmed, FRAME_SIZE) if trimmed else None,
     )
     return Answer(answer, spent)
 

@@ -19,9 +19,10 @@ from portico.budget import Cost, Tokenizer, Trimmed, cost, estimate, tokenizer, 
 from portico.callbacks import Callbacks
 from portico.calls import Caller
 from portico.config import Config
-from portico.errors import InvalidCursor, SiteError, Unavailable
+from portico.errors import InvalidCursor, SiteError, TooLarge, Unavailable
 from portico.faces.nwp.anchors import Anchors, Meant
 from portico.faces.nwp.failures import DepthExceeded, StreamLimit, StreamUnsupported, UnknownNode, code_of
+from portico.faces.nwp.fitting import ENVELOPE, FRAME_SIZE, MAX_NAME, MAX_NAMED, fit_records, name_fields
 from portico.faces.nwp.frames import CapsFrame, QueryFrame, StreamFrame, Tier, encode_value
 from portico.faces.nwp.graph import Graph
 from portico.faces.nwp.nodes import MAX_DEPTH, QUERY, STREAM, Node, Nodes
@@ -33,8 +34,9 @@ from portico.recent import Recent
 from portico.site import Given, Site
 
 CURSOR_SECONDS: Final = 3600.0
+NAMES_BYTES: Final = 2 * MAX_NAMED * MAX_NAME
+BUDGET_REASON: Final = "token_budget"
 FALLBACK: Final = "fallback"  # four bytes are a token, though a tokenizer was named: unknown here, or too slow
-ENVELOPE: Final = 1024  # bytes of an answer besides its records, at most, but for what it carries along
 CURSOR_BYTES: Final = 400  # of a cursor that an envelope has room for; one that sorts by long texts is longer
 STREAM_BYTES: Final = 32_000  # of the records in one part of a stream: clients read it in one go
 RENDERED: Final = 256  # pages that are kept as they were sent
@@ -57,13 +59,14 @@ class Asking(msgspec.Struct, frozen=True):
     base: str  # the address of the site
     id: str  # of the request, told again with the answer
     tier: Tier = Tier.JSON
-    largest: int | None = None  # bytes that the payload of an answer may have; None: any number
+    largest: int | None = None  # bytes from which on an answer is split, except within a record; None: never
     budget: int | None = None
     tokenizers: tuple[str, ...] = ()
     depth: int | None = None
     trace: tuple[str, ...] = ()  # nodes that the question came through
     is_kept: bool = False  # whether the frame is, by its transport: what it means is then worth keeping, too
     is_named: bool = False  # whether the caller chose the id, beside the frame
+    max_payload: int | None = None  # bytes that a frame may have at all; a larger record is shortened; None: any number
 
     def with_frame(self, frame: QueryFrame) -> "Asking":
         """What the frame says where the transport said nothing; of two budgets the smaller."""
@@ -102,6 +105,7 @@ class Written:
     cost: Cost
     trimmed: Trimmed | None = None
     sizes: tuple[int, ...] = ()  # of each record, where they are more than fit
+    reason: str = BUDGET_REASON  # why something was left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +267,7 @@ class Exchange:
             cached=is_cached or None,
             inline_anchor=meant.inline,
             request_id=asking.id if understood.frame.request_id or asking.is_named else None,
-            trimmed=_told(written.trimmed),
+            trimmed=_told(written),
             graph=graph,
         )
         return Answer(answer, spent, is_cached)
@@ -278,6 +282,7 @@ class Exchange:
                 is_patient = frame.auto_anchor is not False
                 meant = await self.anchors.meant(asking.node, frame.anchor_ref, is_patient=is_patient)
                 read = self._meaning(frame, asking, meant)
+            read = _without_large_schema(read, asking)
             if not frame.cursor:
                 return read
             cursor = self._unsealed(frame.cursor, read.meant.anchor.id, asking.caller)
@@ -354,14 +359,19 @@ class Exchange:
     async def _fitting(self, query: Query, page: Page, asking: Asking, carried: int) -> tuple[Page, Written, bool]:
         """As much of a page as the caller can take. A shorter page has a cursor that leads to the rest."""
         counter = tokenizer(*asking.tokenizers)
-        space = asking.largest - ENVELOPE - carried if asking.largest else None
+        space = asking.largest - ENVELOPE - carried - _listed(asking) if asking.largest else None
         asked, is_cut = page.length, False
         for _ in range(TRIES):
             room = None if space is None else space - _excess(page.cursor)
             written, is_cached = await self._written(query, page, asking, counter, room)
             kept = _that_fit(written.sizes, room) if written.sizes and room is not None else written.count
             if kept == page.length:
-                return page, _with_loss(written, asked - kept if is_cut else 0), is_cached
+                written = _with_loss(written, asked - kept if is_cut else 0)
+                most = _frame_room(asking, carried + _excess(page.cursor))
+                if most is not None and len(written.data) > most:
+                    _check_cursor(page.cursor, asking)
+                    written = _shortened(written, records(page, query), asking.tier, most)
+                return page, written, is_cached
             is_cut = is_cut or written.count < page.length
             page = await self.site.beside(query, kept)
         raise Unavailable("The records change faster than they can be sent", hint="Ask for fewer.")
@@ -456,8 +466,8 @@ class Exchange:
                 del self._streams[key]
 
 
-def _key(frame: QueryFrame, asking: Asking) -> tuple[int, Tier, int | None, str]:
-    return id(frame), asking.tier, asking.largest, asking.caller.id
+def _key(frame: QueryFrame, asking: Asking) -> tuple[int, Tier, int | None, int | None, str]:
+    return id(frame), asking.tier, asking.largest, asking.max_payload, asking.caller.id
 
 
 def _write(
@@ -492,6 +502,7 @@ async def _portions(
 ) -> AsyncGenerator[tuple[Written, bool]]:
     """Shown in portions that can be taken at once, and whether one is the last; of no records one empty portion."""
     room = (min(STREAM_BYTES, asking.largest - ENVELOPE) if asking.largest else STREAM_BYTES) - carried
+    most = _frame_room(asking, carried)
     sizes, begin, is_end = _sizes(made, asking.tier), 0, False
     while not is_end:
         portion = made[begin : begin + _that_fit(sizes[begin:], room)]
@@ -499,6 +510,8 @@ async def _portions(
             written = await _write_counted(portion, asking, counter, None, keep)
         else:
             written = _write(portion, asking.tier, None, None, None)
+        if most is not None and len(written.data) > most:
+            written = _shortened(written, portion, asking.tier, most)
         begin += written.count
         is_end = begin >= len(made)
         yield _with_loss(written, 0), is_end  # what was left out of this one comes with the next
@@ -512,7 +525,7 @@ def _part(written: Written, asking: Asking, seq: int, *, is_last: bool, **first:
         data=msgspec.Raw(written.data),
         request_id=asking.id if first else None,
         token_est=written.cost.tokens,
-        trimmed=_told(written.trimmed),
+        trimmed=_told(written),
         **first,
     )
 
@@ -523,6 +536,47 @@ def _with_loss(written: Written, records: int) -> Written:
         return written
     trimmed = replace(written.trimmed or Trimmed([], written.cost), dropped_records=records)
     return replace(written, trimmed=None if trimmed.is_whole else trimmed)
+
+
+def _shortened(written: Written, made: Shown, tier: Tier, room: int) -> Written:
+    """Shorten the only record of an answer, which is larger than the caller's frames."""
+    before = written.trimmed or Trimmed([*map(dict, made)], written.cost)
+    fitted = fit_records(before.records, room, tier)
+    whole = replace(
+        fitted,
+        dropped_fields=before.dropped_fields + fitted.dropped_fields,
+        summarized_fields=before.summarized_fields + fitted.summarized_fields,
+        dropped_records=before.dropped_records,
+    )
+    return Written(encode_value(fitted.records, tier), 1, fitted.cost, whole, reason=FRAME_SIZE)
+
+
+def _without_large_schema(understood: Understood, asking: Asking) -> Understood:
+    """Leave a schema out that would take more than half a frame: its id is in the answer, and HTTP serves it."""
+    meant = understood.meant
+    if meant.inline is None or asking.max_payload is None or understood.carried(asking.tier) <= asking.max_payload // 2:
+        return understood
+    return replace(understood, meant=replace(meant, inline=None))
+
+
+def _listed(asking: Asking) -> int:
+    """Return the bytes to leave for the names of fields that a budget may cost an answer."""
+    return min(NAMES_BYTES, (asking.largest or 0) // 8) if asking.budget else 0
+
+
+def _check_cursor(cursor: str, asking: Asking) -> None:
+    """Refuse a page whose cursor takes a frame by itself: it has the values that the page is sorted by."""
+    if asking.max_payload is not None and _excess(cursor) > asking.max_payload // 2:
+        raise TooLarge(
+            f"The cursor to the next page has {2 * len(cursor)} bytes, which no frame has room for",
+            limit=asking.max_payload,
+            hint="Use `stream`, which needs no cursor, or sort and group by shorter values.",
+        )
+
+
+def _frame_room(asking: Asking, carried: int) -> int | None:
+    """Return the bytes that a frame has for records; None if there is no bound."""
+    return None if asking.max_payload is None else asking.max_payload - ENVELOPE - carried
 
 
 def _shows_items(query: Query) -> bool:
@@ -554,14 +608,16 @@ def _excess(cursor: str) -> int:
     return max(0, 2 * (len(cursor) - CURSOR_BYTES))
 
 
-def _told(trimmed: Trimmed | None) -> dict[str, Any] | None:
-    """What was left out, so that nothing is cut in silence (13.3)."""
-    if trimmed is None:
-        return None
+def _told(written: Written) -> dict[str, Any] | None:
+    return left_out(written.trimmed, written.reason) if written.trimmed else None
+
+
+def left_out(trimmed: Trimmed, reason: str) -> dict[str, Any]:
+    """Return what an answer says of what it lacks: nothing is cut in silence (13.3)."""
     return {
-        "reason": "token_budget",
-        "dropped_fields": list(trimmed.dropped_fields),
-        "summarized_fields": list(trimmed.summarized_fields),
+        "reason": reason,
+        **name_fields("dropped_fields", trimmed.dropped_fields),
+        **name_fields("summarized_fields", trimmed.summarized_fields),
         "dropped_records": trimmed.dropped_records,
     }
 

@@ -157,6 +157,7 @@ class DiffFrame(Frame, frozen=True, kw_only=True, tag="0x02"):
     seq: int | None = None
     event_type: str | None = None
     timestamp: str | None = None
+    trimmed: dict[str, Any] | None = None  # what was left out of the patch
 
 
 class StreamFrame(Frame, frozen=True, kw_only=True, tag="0x03"):

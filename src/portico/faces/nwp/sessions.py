@@ -32,8 +32,10 @@ from portico.faces.nwp.failures import (
 )
 from portico.faces.nwp.familiar import SHORT
 from portico.faces.nwp.feeds import IS_ID, Feeds
+from portico.faces.nwp.fitting import fit_change
 from portico.faces.nwp.frames import (
     FRAMES,
+    LARGEST,
     ActionFrame,
     AnchorFrame,
     CapsFrame,
@@ -238,6 +240,8 @@ class Session(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._answering = port.answering
         self._site = port.answering.exchange.site
+        # What agents send is held to the same bound as over HTTP, whatever they can read.
+        self._readable = min(agreed.payload, max(LARGEST, self._site.limits.payload_bytes))
         self._shown = shown
         self._known: Caller | None = None
         self._read = bytearray()
@@ -370,9 +374,9 @@ class Session(asyncio.Protocol):
         header = read_header(bytes(self._read[:HEADER_BYTES]))
         if header is None:
             return None
-        if header.length > self._agreed.payload:
-            told = f"The payload has {header.length} bytes; {self._agreed.payload} were agreed on"
-            raise FrameError("NCP-FRAME-PAYLOAD-TOO-LARGE", told)
+        if header.length > self._readable:
+            message = f"The payload has {header.length} bytes; a request may have {self._readable}"
+            raise FrameError("NCP-FRAME-PAYLOAD-TOO-LARGE", message)
         return header if len(self._read) >= header.size + header.length else None
 
     def _take(self, header: Header, raw: bytes) -> None:
@@ -499,7 +503,10 @@ class Session(asyncio.Protocol):
     def _asking_of(self, frame: Request, caller: Caller, node: Node, tag: Tag) -> Asking:
         id = tag.get("request_id") or self._new_id()
         is_kept = self._answering.keeps(frame)
-        return Asking(caller, node, self._port.base, id, self._tier, self._agreed.payload, is_kept=is_kept)
+        most = self._agreed.payload
+        return Asking(
+            caller, node, self._port.base, id, self._tier, min(most, LARGEST), is_kept=is_kept, max_payload=most
+        )
 
     def _new_id(self) -> str:
         """A UUID for a request that has none: one of the session, counted on."""
@@ -605,7 +612,7 @@ class Session(asyncio.Protocol):
                         await flow.turn()
                         if flow.is_ended:
                             break
-                        await self._send(self._written(_with_stream(each, id)))
+                        await self._send(self._change(_with_stream(each, id)))
             finally:
                 await feed.aclose()
         except SiteError as error:
@@ -628,6 +635,15 @@ class Session(asyncio.Protocol):
         except FrameError as error:
             raise unreadable(error) from error
 
+    def _change(self, frame: Frame) -> bytes:
+        """Encode a change without the values that the agent's frames have no room for, so that the next can follow."""
+        try:
+            return encode(frame, self._tier, largest=self._agreed.payload)
+        except FrameError:
+            if not isinstance(frame, DiffFrame):
+                raise
+            return self._written(fit_change(frame, self._agreed.payload, self._tier))
+
     async def _send(self, written: bytes) -> None:
         """Write, once the agent has read most of what was written before. One that does not read is left."""
         if not self._writable.is_set():
@@ -636,13 +652,16 @@ class Session(asyncio.Protocol):
         self._write(written)
 
     async def _until_writable(self) -> None:
-        try:
-            async with asyncio.timeout(self._patience.reading):
-                while not self._writable.is_set():
+        while not self._writable.is_set():
+            unread = self._transport.get_write_buffer_size()
+            try:
+                async with asyncio.timeout(self._patience.reading):
                     await self._writable.wait()
-        except TimeoutError:
-            self._transport.abort()
-            await self._loop.create_future()  # which the end of the connection cancels
+            except TimeoutError:
+                # A large frame takes a while on a slow line: whoever reads on is waited for.
+                if unread - self._transport.get_write_buffer_size() < LARGEST:
+                    self._transport.abort()
+                    await self._loop.create_future()  # which the end of the connection cancels
 
     def _write(self, written: bytes) -> None:
         if not self._transport.is_closing():
