@@ -34,7 +34,7 @@ from portico.faces.nwp.failures import (
     code_of,
 )
 from portico.faces.nwp.feeds import moment
-from portico.faces.nwp.fitting import ENVELOPE, FRAME_SIZE, fit_records
+from portico.faces.nwp.fitting import FRAME_SIZE, fit_records
 from portico.faces.nwp.frames import AcceptedFrame, ActionFrame, CapsFrame, TaskFrame, Tier, encode_value
 from portico.faces.nwp.gateway import one_step, traced, workflow_of
 from portico.faces.nwp.nodes import GATEWAY, INVOKE, TASK_CANCEL, TASK_STATUS, WORKFLOW, Action
@@ -322,8 +322,8 @@ def _result_of(task: Task) -> Any:
 
 async def _answered(result: Any, action: Action, asking: Asking) -> Answer:
     data, trimmed = _records(result), None
-    if asking.max_payload is not None and len(encode_value(data, asking.tier)) > asking.max_payload - ENVELOPE:
-        trimmed = fit_records(data, asking.max_payload - ENVELOPE, asking.tier)
+    if asking.max_payload is not None and len(encode_value(data, asking.tier)) > asking.max_payload - asking.envelope:
+        trimmed = fit_records(data, asking.max_payload - asking.envelope, asking.tier)
         data = trimmed.records
     spent = asking.counted(await _cost(data, asking))
     answer = CapsFrame(

@@ -35,6 +35,7 @@ from portico.site import Given, Site
 
 CURSOR_SECONDS: Final = 3600.0
 NAMES_BYTES: Final = 2 * MAX_NAMED * MAX_NAME
+USUAL_ID: Final = 36  # characters of a UUID
 BUDGET_REASON: Final = "token_budget"
 FALLBACK: Final = "fallback"  # four bytes are a token, though a tokenizer was named: unknown here, or too slow
 CURSOR_BYTES: Final = 400  # of a cursor that an envelope has room for; one that sorts by long texts is longer
@@ -67,6 +68,11 @@ class Asking(msgspec.Struct, frozen=True):
     is_kept: bool = False  # whether the frame is, by its transport: what it means is then worth keeping, too
     is_named: bool = False  # whether the caller chose the id, beside the frame
     max_payload: int | None = None  # bytes that a frame may have at all; a larger record is shortened; None: any number
+
+    @property
+    def envelope(self) -> int:
+        """The bytes of an answer besides its records: a stream has its id twice."""
+        return ENVELOPE if len(self.id) <= USUAL_ID else ENVELOPE + 2 * len(encode_value(self.id, Tier.JSON))
 
     def with_frame(self, frame: QueryFrame) -> "Asking":
         """What the frame says where the transport said nothing; of two budgets the smaller."""
@@ -231,14 +237,14 @@ class Exchange:
         walk = self.graph.walk(understood.frame, asking)
         carried = understood.carried(asking.tier) + (walk.least if walk else 0)
         page, written, is_cached = await self._fitting(understood.query, page, asking, carried)
-        taken = ENVELOPE + carried + len(written.data) + _excess(page.cursor)
+        taken = asking.envelope + carried + len(written.data) + _excess(page.cursor)
         spare = asking.largest - taken if asking.largest else None
         graph = await walk.entries(spare, written.cost.tokens) if walk else None
         return self._capsule(understood, asking, page, written, is_cached=is_cached, graph=graph)
 
     def _made_at_once(self, understood: Understood, asking: Asking, page: Page) -> Answer | None:
         """The same of one that is plain; None if less of it has to be sent."""
-        taken = ENVELOPE + understood.carried(asking.tier) + _excess(page.cursor)
+        taken = asking.envelope + understood.carried(asking.tier) + _excess(page.cursor)
         room = asking.largest - taken if asking.largest else None
         written, is_cached = self._rendering(understood.query, page, asking.tier, room)
         if room is not None and len(written.data) > room:
@@ -359,7 +365,7 @@ class Exchange:
     async def _fitting(self, query: Query, page: Page, asking: Asking, carried: int) -> tuple[Page, Written, bool]:
         """As much of a page as the caller can take. A shorter page has a cursor that leads to the rest."""
         counter = tokenizer(*asking.tokenizers)
-        space = asking.largest - ENVELOPE - carried - _listed(asking) if asking.largest else None
+        space = asking.largest - asking.envelope - carried - _listed(asking) if asking.largest else None
         asked, is_cut = page.length, False
         for _ in range(TRIES):
             room = None if space is None else space - _excess(page.cursor)
@@ -501,7 +507,7 @@ async def _portions(
     made: Shown, asking: Asking, counter: Tokenizer | None, keep: Sequence[str], carried: int
 ) -> AsyncGenerator[tuple[Written, bool]]:
     """Shown in portions that can be taken at once, and whether one is the last; of no records one empty portion."""
-    room = (min(STREAM_BYTES, asking.largest - ENVELOPE) if asking.largest else STREAM_BYTES) - carried
+    room = (min(STREAM_BYTES, asking.largest - asking.envelope) if asking.largest else STREAM_BYTES) - carried
     most = _frame_room(asking, carried)
     sizes, begin, is_end = _sizes(made, asking.tier), 0, False
     while not is_end:
@@ -576,7 +582,7 @@ def _check_cursor(cursor: str, asking: Asking) -> None:
 
 def _frame_room(asking: Asking, carried: int) -> int | None:
     """Return the bytes that a frame has for records; None if there is no bound."""
-    return None if asking.max_payload is None else asking.max_payload - ENVELOPE - carried
+    return None if asking.max_payload is None else asking.max_payload - asking.envelope - carried
 
 
 def _shows_items(query: Query) -> bool:

@@ -20,6 +20,7 @@ from portico.callbacks import Callbacks
 from portico.config import Server
 from portico.errors import BadRequest, BudgetExceeded, Forbidden, SiteError, TimedOut, TooLarge, Unavailable
 from portico.faces.nwp.failures import GraphCycle, failure
+from portico.faces.nwp.forms import header_form
 from portico.faces.nwp.frames import FrameError, QueryFrame, Tier, decode_any, encode_value
 from portico.faces.nwp.nodes import PREFIX, Node
 
@@ -197,7 +198,7 @@ class Walk:
             "Accept": "application/nwp-capsule, application/json",
             "X-NWP-Depth": str(self.asking.depth),
             "X-NWP-Trace": ",".join(self.asking.trace)[-MAX_TRACE_CHARACTERS:],
-            "X-NWP-Request-ID": self.asking.id,
+            "X-NWP-Request-ID": header_form(self.asking.id),
         }
         if share.tokens is not None:
             headers["X-NWP-Budget"] = str(share.tokens)

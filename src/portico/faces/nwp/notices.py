@@ -18,6 +18,7 @@ from portico.calls import Task
 from portico.config import Config, secret
 from portico.errors import BadRequest, RateLimited, SiteError, Unavailable
 from portico.faces.nwp.actions import shown
+from portico.faces.nwp.forms import header_form
 from portico.faces.nwp.frames import Tier, encode_value
 from portico.faces.wire import ended
 from portico.observe import Broke, Observe
@@ -121,7 +122,7 @@ class Pace:
 
 def _headers(task: Task, signature: str) -> dict[str, str]:
     said = {"Content-Type": "application/json", "X-NWP-Signature": signature}
-    return {**said, "X-NWP-Request-ID": task.call.request} if task.call.request else said
+    return {**said, "X-NWP-Request-ID": header_form(task.call.request)} if task.call.request else said
 
 
 def _signing(key: str) -> Sign:

@@ -31,11 +31,12 @@ from portico.faces.nwp.failures import (
     unreadable,
 )
 from portico.faces.nwp.familiar import SHORT
-from portico.faces.nwp.feeds import IS_ID, Feeds
+from portico.faces.nwp.feeds import Feeds
 from portico.faces.nwp.fitting import fit_change
 from portico.faces.nwp.frames import (
     FRAMES,
     LARGEST,
+    MAX_ID,
     ActionFrame,
     AnchorFrame,
     CapsFrame,
@@ -624,7 +625,7 @@ class Session(asyncio.Protocol):
         if flow:
             flow.grant(None if frame.window_size is None else max(frame.window_size, 0))
         elif frame.stream_id not in self._ended:
-            tag = {"stream_id": frame.stream_id[:64]}
+            tag = {"stream_id": frame.stream_id[:MAX_ID]}
             self._ask(UnreadableFrame("There is no such stream", code="NCP-STREAM-NOT-FOUND"), tag)
 
     # Writing
@@ -669,10 +670,10 @@ class Session(asyncio.Protocol):
 
 
 def _tag(frame: Request) -> Tag:
-    """What an agent calls a request. What could not be told again is no name."""
+    """What an agent calls a request."""
     if isinstance(frame, SubscribeFrame):
-        return {"stream_id": frame.stream_id} if IS_ID.match(frame.stream_id) else {}
-    return {"request_id": frame.request_id} if frame.request_id and IS_ID.match(frame.request_id) else {}
+        return {"stream_id": frame.stream_id} if frame.stream_id else {}
+    return {"request_id": frame.request_id} if frame.request_id else {}
 
 
 def _tag_of_payload(payload: bytes, tier: Tier) -> Tag:
@@ -682,9 +683,9 @@ def _tag_of_payload(payload: bytes, tier: Tier) -> Tag:
     except FrameError:
         return {}
     match said:
-        case {"request_id": str(id)} if IS_ID.match(id):
+        case {"request_id": str(id)} if 0 < len(id) <= MAX_ID:
             return {"request_id": id}
-        case {"stream_id": str(id)} if IS_ID.match(id):
+        case {"stream_id": str(id)} if 0 < len(id) <= MAX_ID:
             return {"stream_id": id}
         case _:
             return {}
