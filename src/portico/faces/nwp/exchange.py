@@ -22,7 +22,7 @@ from portico.config import Config
 from portico.errors import InvalidCursor, SiteError, TooLarge, Unavailable
 from portico.faces.nwp.anchors import Anchors, Meant
 from portico.faces.nwp.failures import DepthExceeded, StreamLimit, StreamUnsupported, UnknownNode, code_of
-from portico.faces.nwp.fitting import ENVELOPE, FRAME_SIZE, MAX_NAME, MAX_NAMED, fit_records, name_fields
+from portico.faces.nwp.fitting import ENVELOPE, FRAME_SIZE, MAX_NAME, MAX_NAMED, fit_records, joined, name_fields
 from portico.faces.nwp.frames import CapsFrame, QueryFrame, StreamFrame, Tier, encode_value
 from portico.faces.nwp.graph import Graph
 from portico.faces.nwp.nodes import MAX_DEPTH, QUERY, STREAM, Node, Nodes
@@ -387,7 +387,7 @@ class Exchange:
     ) -> tuple[Written, bool]:
         """The records of a page as they are sent. A page that is asked for again and again is written once."""
         if asking.budget or counter:
-            return await _write_counted(records(page, query), asking, counter, room, _groups(query)), False
+            return await _write_counted(records(page, query), asking, counter, room, query), False
         return self._rendering(query, page, asking.tier, room)
 
     def _rendering(self, query: Query, page: Page, tier: Tier, room: int | None) -> tuple[Written, bool]:
@@ -398,7 +398,7 @@ class Exchange:
             return found[1], True
         written = self._pieced(page, tier) if _shows_items(query) else None
         if written is None or (room is not None and len(written.data) > room):
-            written = _write(records(page, query), tier, None, None, room)
+            written = _write(records(page, query), tier, None, None, room, query)
         if len(written.data) <= RENDERED_BYTES:
             self._rendered.put(key, (page, written))
         return written, False
@@ -449,7 +449,7 @@ class Exchange:
         carried = len(encode_value(first["inline_anchor"], asking.tier)) if first["inline_anchor"] else 0
         async with aclosing(self.site.pages(query, asking.caller)) as pages:
             async for page in pages:
-                found = _portions(records(page, query), asking, counter, _groups(query), 0 if sent else carried)
+                found = _portions(records(page, query), asking, counter, query, 0 if sent else carried)
                 async with aclosing(found) as portions:
                     async for written, is_end in portions:
                         said = {} if sent else {**first, "estimated_total": _total(page)}
@@ -482,9 +482,9 @@ def _write(
     budget: int | None,
     counter: Tokenizer | None,
     room: int | None,
-    keep: Sequence[str] = (),
+    query: Query,
 ) -> Written:
-    trimmed = trim(made, budget, counter, keep) if budget else None
+    trimmed = trim(made, budget, counter, _groups(query), _asked_for(query)) if budget else None
     shown: Shown = trimmed.records if trimmed else made
     data = encode_value(shown, tier)
     is_over = room is not None and len(data) > room and len(shown) > 1
@@ -497,14 +497,14 @@ def _write(
 
 
 async def _write_counted(
-    made: Shown, asking: Asking, counter: Tokenizer | None, room: int | None, keep: Sequence[str]
+    made: Shown, asking: Asking, counter: Tokenizer | None, room: int | None, query: Query
 ) -> Written:
     """Write while others go on: to count a long page takes a while, and to trim it is to count it several times."""
-    return await asyncio.to_thread(_write, made, asking.tier, asking.budget, counter, room, keep)
+    return await asyncio.to_thread(_write, made, asking.tier, asking.budget, counter, room, query)
 
 
 async def _portions(
-    made: Shown, asking: Asking, counter: Tokenizer | None, keep: Sequence[str], carried: int
+    made: Shown, asking: Asking, counter: Tokenizer | None, query: Query, carried: int
 ) -> AsyncGenerator[tuple[Written, bool]]:
     """Shown in portions that can be taken at once, and whether one is the last; of no records one empty portion."""
     room = (min(STREAM_BYTES, asking.largest - asking.envelope) if asking.largest else STREAM_BYTES) - carried
@@ -513,9 +513,9 @@ async def _portions(
     while not is_end:
         portion = made[begin : begin + _that_fit(sizes[begin:], room)]
         if asking.budget or counter:
-            written = await _write_counted(portion, asking, counter, None, keep)
+            written = await _write_counted(portion, asking, counter, None, query)
         else:
-            written = _write(portion, asking.tier, None, None, None)
+            written = _write(portion, asking.tier, None, None, None, query)
         if most is not None and len(written.data) > most:
             written = _shortened(written, portion, asking.tier, most)
         begin += written.count
@@ -548,13 +548,7 @@ def _shortened(written: Written, made: Shown, tier: Tier, room: int) -> Written:
     """Shorten the only record of an answer, which is larger than the caller's frames."""
     before = written.trimmed or Trimmed([*map(dict, made)], written.cost)
     fitted = fit_records(before.records, room, tier)
-    whole = replace(
-        fitted,
-        dropped_fields=before.dropped_fields + fitted.dropped_fields,
-        summarized_fields=before.summarized_fields + fitted.summarized_fields,
-        dropped_records=before.dropped_records,
-    )
-    return Written(encode_value(fitted.records, tier), 1, fitted.cost, whole, reason=FRAME_SIZE)
+    return Written(encode_value(fitted.records, tier), 1, fitted.cost, joined(before, fitted), reason=FRAME_SIZE)
 
 
 def _without_large_schema(understood: Understood, asking: Asking) -> Understood:
@@ -593,6 +587,13 @@ def _shows_items(query: Query) -> bool:
 def _groups(query: Query) -> tuple[str, ...]:
     """The fields that a row is known by."""
     return query.aggregate.group_by if query.aggregate else ()
+
+
+def _asked_for(query: Query) -> frozenset[str]:
+    """Return the fields that a caller named: values of an aggregate, or fields, which may be paths into others."""
+    if query.aggregate:
+        return frozenset(each.alias for each in query.aggregate.operations)
+    return frozenset((*query.fields, *(name.partition(".")[0] for name in query.fields)))
 
 
 def _sizes(made: Shown, tier: Tier) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """Fits records and changes into frames of a bounded size. Lists everything it leaves out; asks nobody."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any, Final, cast
 
@@ -31,6 +32,16 @@ def fit_records(records: Sequence[Any], room: int, tier: Tier) -> Trimmed:
         return _trimmed(kept, dropped_records=len(records) - count)
     shortened, dropped, summarized = _shorten(records[0], room - 2, tier)
     return _trimmed([shortened], dropped, summarized, len(records) - 1)
+
+
+def joined(before: Trimmed, after: Trimmed) -> Trimmed:
+    """Return records that were trimmed twice, with what they lack since either time."""
+    return replace(
+        after,
+        dropped_fields=before.dropped_fields + after.dropped_fields,
+        summarized_fields=before.summarized_fields + after.summarized_fields,
+        dropped_records=before.dropped_records + after.dropped_records,
+    )
 
 
 def fit_change(frame: DiffFrame, largest: int, tier: Tier) -> DiffFrame:
