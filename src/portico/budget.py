@@ -96,6 +96,14 @@ class Cost:
     tokenizer: str = ""  # the one that ran; empty for the estimate
 
 
+def total(first: Cost, second: Cost) -> Cost:
+    """Return what two parts of an answer cost together. They have a tokenizer only if the same one counted both."""
+    tokens = first.tokens + second.tokens
+    if first.own is None or second.own is None or first.tokenizer != second.tokenizer:
+        return Cost(tokens)
+    return Cost(tokens, first.own + second.own, first.tokenizer)
+
+
 def cost(encoded: bytes, counter: Tokenizer | None) -> Cost:
     """Of the compact UTF-8 JSON of the records, in whichever form they travel. What is very long is estimated."""
     if counter is None or len(encoded) > MAX_COUNTED:

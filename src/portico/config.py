@@ -138,7 +138,7 @@ class Nwp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     without: tuple[Capability, ...] = ()  # what nodes shall not do
     lenient: bool = False  # read {"f": 1} in a filter as {"f": {"$eq": 1}}
     min_version: str = ""  # the oldest NPS version that agents may speak, as in 0.3
-    depth: Annotated[int, Meta(ge=0, le=5)] = 1  # hops into the graph that a query makes when it does not say
+    depth: Annotated[int, Meta(ge=0, le=5)] = 0  # hops into the graph that a query makes when it does not say
     node: list[NodeReference] = []  # nodes elsewhere
     allow_nodes: tuple[str, ...] = ()  # how addresses of such nodes may begin
     streams: Annotated[int, Meta(ge=1)] = 32  # of one agent, at once

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from portico.budget import Cost, Tokenizer, Trimmed, cost, estimate, tokenizer, trim
+from portico.budget import Cost, Tokenizer, Trimmed, cost, estimate, tokenizer, total, trim
 from portico.callbacks import Callbacks
 from portico.calls import Caller
 from portico.config import Config
@@ -24,7 +24,7 @@ from portico.faces.nwp.anchors import Anchors, Meant
 from portico.faces.nwp.failures import DepthExceeded, StreamLimit, StreamUnsupported, UnknownNode, code_of
 from portico.faces.nwp.fitting import ENVELOPE, FRAME_SIZE, MAX_NAME, MAX_NAMED, fit_records, joined, name_fields
 from portico.faces.nwp.frames import CapsFrame, QueryFrame, StreamFrame, Tier, encode_value
-from portico.faces.nwp.graph import Graph
+from portico.faces.nwp.graph import Graph, Reached
 from portico.faces.nwp.nodes import MAX_DEPTH, QUERY, STREAM, Node, Nodes
 from portico.faces.nwp.queries import AGGREGATE_REF, Reading, record, records
 from portico.faces.nwp.warrants import Warrants
@@ -239,8 +239,8 @@ class Exchange:
         page, written, is_cached = await self._fitting(understood.query, page, asking, carried)
         taken = asking.envelope + carried + len(written.data) + _excess(page.cursor)
         spare = asking.largest - taken if asking.largest else None
-        graph = await walk.entries(spare, written.cost.tokens) if walk else None
-        return self._capsule(understood, asking, page, written, is_cached=is_cached, graph=graph)
+        reached = await walk.entries(spare, written.cost.tokens) if walk else None
+        return self._capsule(understood, asking, page, written, is_cached=is_cached, reached=reached)
 
     def _made_at_once(self, understood: Understood, asking: Asking, page: Page) -> Answer | None:
         """The same of one that is plain; None if less of it has to be sent."""
@@ -260,9 +260,11 @@ class Exchange:
         written: Written,
         *,
         is_cached: bool,
-        graph: list[dict[str, Any]] | None = None,
+        reached: Reached | None = None,
     ) -> Answer:
-        meant, spent = understood.meant, asking.counted(written.cost)
+        meant = understood.meant
+        together = total(written.cost, reached.cost) if reached and reached.entries else written.cost
+        spent = asking.counted(together)
         answer = CapsFrame(
             anchor_ref=AGGREGATE_REF if understood.query.aggregate else meant.anchor.id,
             count=written.count,
@@ -273,8 +275,8 @@ class Exchange:
             cached=is_cached or None,
             inline_anchor=meant.inline,
             request_id=asking.id if understood.frame.request_id or asking.is_named else None,
-            trimmed=_told(written),
-            graph=graph,
+            trimmed=_told(written, reached),
+            graph=reached.entries if reached else None,
         )
         return Answer(answer, spent, is_cached)
 
@@ -615,8 +617,11 @@ def _excess(cursor: str) -> int:
     return max(0, 2 * (len(cursor) - CURSOR_BYTES))
 
 
-def _told(written: Written) -> dict[str, Any] | None:
-    return left_out(written.trimmed, written.reason) if written.trimmed else None
+def _told(written: Written, reached: Reached | None = None) -> dict[str, Any] | None:
+    lost = name_fields("dropped_nodes", reached.dropped) if reached and reached.dropped else {}
+    if written.trimmed is None and not lost:
+        return None
+    return {**left_out(written.trimmed or Trimmed([], written.cost), written.reason), **lost}
 
 
 def left_out(trimmed: Trimmed, reason: str) -> dict[str, Any]:
