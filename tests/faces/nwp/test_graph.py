@@ -4,9 +4,11 @@ import asyncio
 import json
 import math
 import re
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,9 +20,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from tests.conformance.requirements import requirement
 from tests.faces.conftest import Inn, asking, key_of, listening
+from tests.faces.nwp.test_notices import certificate
 
 from portico.faces.nwp.frames import CapsFrame, OrderKey, QueryFrame, Tier, decode, encode
 from portico.faces.nwp.graph import address_of, is_allowed
+from portico.observe import Broke
 from portico.server import Parts
 from portico.store import Put
 
@@ -276,6 +280,47 @@ async def test_another_site_is_followed_only_where_its_owner_allows_it(inn: Inn)
     assert [told(each) for each in allowed[-1]["data"]["graph"]] == [rooms]
     assert [told(each) for each in beyond] == [rooms, "NWP-AUTH-NID-SCOPE-VIOLATION"]
     assert [told(each) for each in private] == [rooms, "NWP-AUTH-NID-SCOPE-VIOLATION"]
+
+
+@asynccontextmanager
+async def answering_over_tls(tmp_path: Path) -> AsyncIterator[str]:
+    """The address of a node whose certificate an authority of its own has signed, which is in ca.pem."""
+    private, public = certificate()
+    (tmp_path / "node.pem").write_bytes(private + public)
+    (tmp_path / "ca.pem").write_bytes(public)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "node.pem")
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        await reader.readexactly(int(re.findall(r"content-length: (\d+)", head)[0]))
+        body = json.dumps(CAPSULE).encode()
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=tls) as server:
+        yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/nwp/far"
+
+
+@requirement("nwp:graph:private-ca")
+async def test_a_node_with_a_private_authority_is_reached_where_the_site_file_names_it(
+    inn: Inn, tmp_path: Path
+) -> None:
+    seen: list[Any] = []
+    async with answering_over_tls(tmp_path) as url:
+        nwp = {"node": [{"rel": "far", "url": url}], "allow_nodes": [url]}
+        settings: dict[str, Any] = {"allow_hosts": ["127.0.0.1"], "nwp": nwp}
+        async with inn(**settings) as parts, asking(replace(parts, observe=seen.append)) as client:
+            unknown = [(await asked(client))["graph"][-1] for _ in range(3)]
+        async with inn(**settings, ca_file=str(tmp_path / "ca.pem")) as parts, asking(parts) as client:
+            trusted = (await asked(client))["graph"][-1]
+
+    assert {told(entry) for entry in unknown} == {"NWP-NODE-UNAVAILABLE"}
+    (event,) = [event for event in seen if isinstance(event, Broke)]
+    assert event.error.startswith("127.0.0.1 was not reached: TLS: the certificate is not trusted: self-signed")
+    assert "TLS" not in json.dumps(unknown)
+    assert trusted["data"] == CAPSULE
 
 
 @requirement("nwp:graph:allowlist")

@@ -29,6 +29,7 @@ from portico.faces.nwp.nodes import MAX_DEPTH, QUERY, STREAM, Node, Nodes
 from portico.faces.nwp.queries import AGGREGATE_REF, Reading, record, records
 from portico.faces.nwp.warrants import Warrants
 from portico.items import Item
+from portico.observe import Observe, nowhere
 from portico.query import MAX_LIMIT, Page, Query
 from portico.recent import Recent
 from portico.site import Given, Site
@@ -154,13 +155,15 @@ class Told:
 
 
 class Exchange:
-    def __init__(self, site: Site, config: Config, callbacks: Callbacks | None = None) -> None:
+    def __init__(
+        self, site: Site, config: Config, callbacks: Callbacks | None = None, observe: Observe = nowhere
+    ) -> None:
         self.site = site
         self.config = config
         self.nodes = Nodes(site, config)
         self.anchors = Anchors(site)
         self.warrants = Warrants(config)
-        self.graph = Graph(self, callbacks or Callbacks(config.allow_hosts))
+        self.graph = Graph(self, callbacks or Callbacks(config.allow_hosts), observe)
         self._streams: Counter[str] = Counter()
         self._rendered: Recent[tuple[Page, Written]] = Recent(RENDERED)
         self._pieces: Recent[Piece] = Recent(PIECES, PIECES_BYTES)

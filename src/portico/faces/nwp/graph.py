@@ -7,6 +7,7 @@ far it may still go, and nothing of who asks.
 
 import asyncio
 import re
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from http.client import HTTP_PORT, HTTPS_PORT
@@ -23,6 +24,8 @@ from portico.faces.nwp.failures import GraphCycle, failure
 from portico.faces.nwp.forms import header_form
 from portico.faces.nwp.frames import FrameError, QueryFrame, Tier, decode_any, encode_value
 from portico.faces.nwp.nodes import PREFIX, Node
+from portico.observe import Broke, Observe
+from portico.recent import Recent
 
 if TYPE_CHECKING:
     from portico.faces.nwp.exchange import Asking, Exchange
@@ -34,6 +37,9 @@ MAX_BYTES: Final = 1 << 20  # of what a node elsewhere says
 MAX_TRACE: Final = 32  # ids and marks that are passed on
 MAX_TRACE_CHARACTERS: Final = 4096
 ENTRY_TOKENS: Final = 80  # of an entry besides the records in it: addresses, a schema's id, counts
+WHERE: Final = "nwp graph"
+UNREACHED_SECONDS: Final = 60.0  # until the same reason is told again
+MAX_UNREACHED: Final = 256  # nodes and reasons of which is known when they were told
 MAX_NESTED: Final = 16  # answers in one another
 MAX_CODE, MAX_MESSAGE = 64, 300  # characters of what a node elsewhere says went wrong
 DEFAULT_PORT: Final = Server().nwp_port
@@ -64,9 +70,10 @@ class Share:
 
 
 class Graph:
-    def __init__(self, exchange: "Exchange", callbacks: Callbacks) -> None:
+    def __init__(self, exchange: "Exchange", callbacks: Callbacks, observe: Observe) -> None:
         self._exchange = exchange
         self._callbacks = callbacks
+        self._unreached = Unreached(observe)
 
     def check(self, asking: "Asking") -> None:
         """Refuse a question that has been here before."""
@@ -95,7 +102,7 @@ class Graph:
         question = msgspec.structs.replace(
             frame, anchor_ref=None, cursor=None, stream=None, depth=None, token_budget=None, request_id=None
         )
-        return Walk(self._exchange, self._callbacks, question, passed, tuple(self._children(asking)))
+        return Walk(self._exchange, self._callbacks, question, passed, tuple(self._children(asking)), self._unreached)
 
     def _id(self, asking: "Asking") -> str:
         return self._exchange.nodes.id(asking.node.name, asking.base)
@@ -109,6 +116,21 @@ class Graph:
         here = (nodes.all[name] for name in asking.node.leads_to if name in nodes.all)
         yield from (Child(each.name, nodes.url(each.name, asking.base), each) for each in here)
         yield from (Child(each.rel, each.url) for each in nwp.node)
+
+
+class Unreached:
+    """Tells the operator why nodes elsewhere were not reached: of each reason now and then, however often it occurs."""
+
+    def __init__(self, observe: Observe) -> None:
+        self._observe = observe
+        self._told: Recent[float] = Recent(MAX_UNREACHED)
+
+    def record(self, child: Child, reason: str) -> None:
+        key, now = (child.url, reason), time.monotonic()
+        told = self._told.get(key)
+        if reason and (told is None or now - told >= UNREACHED_SECONDS):
+            self._told.put(key, now)
+            self._observe(Broke(WHERE, f"{urlsplit(child.url).hostname} was not reached: {reason}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +151,7 @@ class Walk:
     question: QueryFrame
     asking: "Asking"  # as it is passed on
     children: tuple[Child, ...]
+    unreached: "Unreached"
 
     @property
     def least(self) -> int:
@@ -216,6 +239,9 @@ class Walk:
             status, said = await self.callbacks.ask(url, body, self._headers(share), MAX_BYTES, self._seconds)
         except BadRequest as error:
             raise Forbidden("The address of this node is not allowed", hint=error.hint) from error
+        except Unavailable as error:
+            self.unreached.record(child, str(error.details.get("reason", "")))
+            raise
         try:
             return encode_value(_capsule(status, said), self.asking.tier)
         except (RecursionError, OverflowError, ValueError) as error:

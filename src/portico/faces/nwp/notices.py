@@ -84,7 +84,8 @@ class Notices:
             try:
                 status = await self._send(task.call.callback, body, headers)
             except (Unavailable, BadRequest, RateLimited) as error:
-                problem = type(error).__name__  # its message has the whole address, which may be a secret
+                # Its message has the whole address, which may be a secret.
+                problem = str(error.details.get("reason") or type(error).__name__)
             else:
                 if 200 <= status < 300:
                     return
