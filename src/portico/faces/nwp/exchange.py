@@ -40,7 +40,7 @@ USUAL_ID: Final = 36  # characters of a UUID
 BUDGET_REASON: Final = "token_budget"
 FALLBACK: Final = "fallback"  # four bytes are a token, though a tokenizer was named: unknown here, or too slow
 CURSOR_BYTES: Final = 400  # of a cursor that an envelope has room for; one that sorts by long texts is longer
-STREAM_BYTES: Final = 32_000  # of the records in one part of a stream: clients read it in one go
+STREAM_BYTES: Final = 32_000  # of the records in one part of a stream
 RENDERED: Final = 256  # pages that are kept as they were sent
 RENDERED_BYTES: Final = 100_000  # of one of them, so that all together take little
 PIECES: Final = 10_000  # records that are kept as they were sent
@@ -68,6 +68,7 @@ class Asking(msgspec.Struct, frozen=True):
     trace: tuple[str, ...] = ()  # nodes that the question came through
     is_kept: bool = False  # whether the frame is, by its transport: what it means is then worth keeping, too
     is_named: bool = False  # whether the caller chose the id, beside the frame
+    portion: int = STREAM_BYTES  # bytes of the records in one part of a stream, except for a record that has more
     max_payload: int | None = None  # bytes that a frame may have at all; a larger record is shortened; None: any number
 
     @property
@@ -512,7 +513,8 @@ async def _portions(
     made: Shown, asking: Asking, counter: Tokenizer | None, query: Query, carried: int
 ) -> AsyncGenerator[tuple[Written, bool]]:
     """Shown in portions that can be taken at once, and whether one is the last; of no records one empty portion."""
-    room = (min(STREAM_BYTES, asking.largest - asking.envelope) if asking.largest else STREAM_BYTES) - carried
+    most_together = min(asking.portion, asking.largest - asking.envelope) if asking.largest else asking.portion
+    room = most_together - carried
     most = _frame_room(asking, carried)
     sizes, begin, is_end = _sizes(made, asking.tier), 0, False
     while not is_end:

@@ -86,9 +86,11 @@ MARKS: Final = ("application/nwp-", "application/x-nps-")
 BASES: Final = 64  # addresses that the site was called by
 READ: Final = 512  # short bodies of which is kept what they are
 NUMBERS: Final = ("x-nwp-budget", "x-nwp-depth")
-# Clients of this kind take whatever they have read for one frame: they are given time to read one before the next.
-HASTY: Final = "application/x-nps-frame"
-PACE_SECONDS: Final = 0.005
+# Many clients take whatever they have read for one frame. So that this is mostly true, frames of a stream are no larger
+# than what arrives at once, where records allow it, and there is time to read one before the next.
+SEGMENT_RECORDS: Final = 1000  # bytes of records in a frame of 1,400 bytes, its chunk included
+PACE_SECONDS: Final = 0.002
+LARGE_FRAMES: Final = "large-frames"  # in Prefer, of clients that find frames by their headers
 QUOTE: Final = '"'
 MAX_HEADER: Final = 8192  # characters of a header that is read
 _TRACE = re.compile(r"[\w.:-]{1,300}\Z", re.ASCII)
@@ -426,12 +428,15 @@ class Overlay:
         if not form.is_framed:
             # Lines are JSON, whatever the question was written in.
             asking, form = msgspec.structs.replace(asking, tier=Tier.JSON), BARE
+        is_paced = form.is_framed and LARGE_FRAMES not in arrived.headers.get("prefer", "")
+        if is_paced:
+            asking = msgspec.structs.replace(asking, portion=SEGMENT_RECORDS)
         begun = await begin(self._feeds.stopping(self._exchange.stream(frame, asking), asking, frame.request_id))
         headers = self._said(asking.node, asking.caller, asking.id)
         if begun.first and begun.first.anchor_ref:
             headers["x-nwp-schema"] = begun.first.anchor_ref
 
-        pause = PACE_SECONDS if HASTY in arrived.headers.get("accept", "") else 0.0
+        pause = PACE_SECONDS if is_paced else 0.0
 
         async def parts() -> AsyncGenerator[bytes]:
             async for part in begun:
