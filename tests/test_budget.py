@@ -86,22 +86,51 @@ def test_records_that_fit_are_left_as_they_are() -> None:
     assert trimmed.is_whole
 
 
-def test_the_dearest_field_goes_first_and_the_description_after_all_others() -> None:
-    budget = size(LOAVES) - 1
-
-    assert trim(LOAVES, budget, None) == Trimmed(without("url"), Cost(size(without("url"))), ("url",))
-    assert trim(LOAVES, size(without("url")) - 1, None).dropped_fields == ("url", "price")
+def short(*fields: str) -> list[dict[str, Any]]:
+    return [{**loaf, "description": "Baked by hand every morning since 1912."} for loaf in without(*fields)]
 
 
-def test_a_description_is_summarized_before_it_goes() -> None:
-    short = [{**loaf, "description": "Baked by hand every morning since 1912."} for loaf in without("url", "price")]
+def test_long_texts_are_summarized_before_anything_goes() -> None:
+    assert trim(LOAVES, size(LOAVES) - 1, None) == Trimmed(short(), Cost(size(short())), (), ("description",))
 
-    summarized = trim(LOAVES, size(without("url", "price")) - 1, None)
-    bare = trim(LOAVES, size(short) - 1, None)
 
-    assert summarized == Trimmed(short, Cost(size(short)), ("url", "price"), ("description",))
+def test_the_texts_whose_summaries_save_most_are_summarized_first() -> None:
+    review = "Crisp outside, soft inside, and gone by noon. " * 4
+    loaves = [{**loaf, "review": review} for loaf in LOAVES]
+
+    assert trim(loaves, size(loaves) - 1, None).summarized_fields == ("description",)
+    assert trim(loaves, size([{**loaf, "review": review} for loaf in short()]) - 1, None).summarized_fields == (
+        "description",
+        "review",
+    )
+
+
+def test_then_the_dearest_field_goes_first_and_the_description_after_all_others() -> None:
+    first = trim(LOAVES, size(short()) - 1, None)
+    second = trim(LOAVES, size(short("url")) - 1, None)
+    bare = trim(LOAVES, size(short("url", "price")) - 1, None)
+
+    assert first == Trimmed(short("url"), Cost(size(short("url"))), ("url",), ("description",))
+    assert second.dropped_fields == ("url", "price")
     assert [bare.dropped_fields, bare.summarized_fields] == [("url", "price", "description"), ()]
     assert bare.records == [{"id": f"l{n}", "name": "Rye loaf"} for n in range(4)]
+
+
+def test_records_go_before_fields_that_were_asked_for() -> None:
+    asked = ["price", "url", "description"]
+
+    fewer = trim(LOAVES, size(short()[:2]), None, last=asked)
+    single = trim(LOAVES, size(short()[:1]) - 1, None, last=asked)
+
+    assert fewer == Trimmed(short()[:2], Cost(size(short()[:2])), (), ("description",), 2)
+    assert single.records == [{field: value for field, value in short()[0].items() if field != "url"}]
+    assert (single.dropped_fields, single.dropped_records) == (("url",), 3)
+
+
+def test_fields_that_were_not_asked_for_go_before_records() -> None:
+    trimmed = trim(LOAVES, size(short("url")[:3]), None, last=["price", "description"])
+
+    assert trimmed == Trimmed(short("url")[:3], Cost(size(short("url")[:3])), ("url",), ("description",), 1)
 
 
 @pytest.mark.parametrize(
@@ -187,23 +216,24 @@ fields = st.sampled_from(["id", "name", "headline", "description", "text", "pric
 pages = st.lists(st.dictionaries(fields, values, max_size=7), max_size=6)
 
 
-@given(pages, st.integers(0, 200), st.sampled_from([None, CL100K, DEARER]), st.sets(fields, max_size=2))
-@example([{"description": "…" * 200, "": 1}], 50, None, set())
-@example([{"id": "r1", "text": " " * 500 + "x"}], 20, CL100K, set())
+@given(pages, st.integers(0, 200), st.sampled_from([None, CL100K, DEARER]), *[st.sets(fields, max_size=2)] * 2)
+@example([{"description": "…" * 200, "": 1}], 50, None, set(), set())
+@example([{"id": "r1", "text": " " * 500 + "x"}], 20, CL100K, set(), set())
 def test_whatever_the_budget_the_answer_fits_and_says_what_it_lacks(
-    records: list[dict[str, Any]], budget: int, counter: Tokenizer | None, keep: set[str]
+    records: list[dict[str, Any]], budget: int, counter: Tokenizer | None, keep: set[str], last: set[str]
 ) -> None:
     try:
-        trimmed = trim(records, budget, counter, keep)
+        trimmed = trim(records, budget, counter, keep, last)
     except BudgetExceeded as refusal:
         budget = refusal.details["needed"]
-        trimmed = trim(records, budget, counter, keep)
+        trimmed = trim(records, budget, counter, keep, last)
 
     assert trimmed.cost == cost(msgspec.json.encode(trimmed.records), counter)
     assert trimmed.cost.tokens <= budget
     assert trimmed.is_whole == (trimmed.records == records)
     assert len(trimmed.records) + trimmed.dropped_records == len(records)
     assert not {"id", *keep} & {*trimmed.dropped_fields}
+    assert len(trimmed.records) <= 1 or not last & {*trimmed.dropped_fields}
     for shown, record in zip(trimmed.records, records, strict=False):
         assert bool(shown) == bool(record)
         assert [*shown] == [field for field in record if field not in trimmed.dropped_fields]

@@ -96,6 +96,14 @@ class Cost:
     tokenizer: str = ""  # the one that ran; empty for the estimate
 
 
+def total(first: Cost, second: Cost) -> Cost:
+    """Return what two parts of an answer cost together. They have a tokenizer only if the same one counted both."""
+    tokens = first.tokens + second.tokens
+    if first.own is None or second.own is None or first.tokenizer != second.tokenizer:
+        return Cost(tokens)
+    return Cost(tokens, first.own + second.own, first.tokenizer)
+
+
 def cost(encoded: bytes, counter: Tokenizer | None) -> Cost:
     """Of the compact UTF-8 JSON of the records, in whichever form they travel. What is very long is estimated."""
     if counter is None or len(encoded) > MAX_COUNTED:
@@ -139,12 +147,17 @@ class Trimmed:
 
 
 def trim(
-    records: Sequence[Mapping[str, Any]], budget: int, counter: Tokenizer | None, keep: Collection[str] = ()
+    records: Sequence[Mapping[str, Any]],
+    budget: int,
+    counter: Tokenizer | None,
+    keep: Collection[str] = (),
+    last: Collection[str] = (),
 ) -> Trimmed:
-    """Leave out only as much as needed: fields, then all but a summary, then records (NWP 13.3).
+    """Leave out only as much as needed: long texts become summaries, then fields go, then records (NWP 13.3).
 
-    What a record is known by stays with it: its id and its title, and the fields to `keep` besides. Values are never
-    cut, except for a summary of the field that describes a record.
+    A record keeps its id, its title and the fields to `keep`. Fields that were asked for go `last`, when only one
+    record is left: fewer records with their values serve a caller better than more without. Apart from summaries,
+    values are never cut.
     """
     whole = [dict(record) for record in records]
     encoded = _encoder.encode(whole)
@@ -152,7 +165,7 @@ def trim(
     counter = counter if min(len(encoded), budget * BYTES_PER_TOKEN) <= MAX_COUNTED else None
     if spent := _cost_within(encoded, budget, counter):
         return Trimmed(whole, spent)
-    plan = _plan(whole, keep)
+    plan = _plan(whole, keep, last)
     trimmed = _first_that_fits(plan, plan.place_of(_room(encoded, budget, counter), len(encoded)), budget, counter)
     if trimmed is None:
         needed = cost(_encoder.encode(plan.shaped(plan.forms[-1])), counter).tokens
@@ -169,8 +182,8 @@ def trim(
 class _Form:
     """One way to show records smaller than they are: how much goes of what a plan lists."""
 
+    texts: int = 0
     fields: int = 0
-    summarized: bool = False
     records: int = 0
 
 
@@ -179,16 +192,18 @@ class _Plan:
     """What may go, and the forms that make of it, each smaller than the one before. The first leaves all as it is."""
 
     records: list[Record]
+    texts: tuple[str, ...]  # fields to summarize, in this order
+    shorter: Sequence[int]  # bytes that the summaries of each save in all records
     spare: tuple[str, ...]  # fields that may go, in this order
-    weights: Mapping[str, int]  # bytes of each field in all records
-    wordy: str  # the field to summarize; empty if there is none
+    weights: Mapping[str, int]  # bytes of each field in all records, with summaries for long texts
     forms: tuple[_Form, ...]
 
     def shaped(self, form: _Form) -> list[Record]:
-        gone = frozenset(self.spare[: form.fields])
+        """The records in this form."""
+        gone, short = frozenset(self.spare[: form.fields]), self.texts[: form.texts]
         kept = self.records[: len(self.records) - form.records]
         shown = [{field: value for field, value in record.items() if field not in gone} for record in kept]
-        return [_summarized(record, self.wordy) for record in shown] if form.summarized else shown
+        return [_summarized(record, short) for record in shown] if short else shown
 
     def attempt(self, form: _Form, budget: int, counter: Tokenizer | None) -> Trimmed | None:
         """The records in this form, if that fits."""
@@ -196,17 +211,18 @@ class _Plan:
         spent = _cost_within(_encoder.encode(shown), budget, counter)
         if spent is None:
             return None
-        summarized = (self.wordy,) if form.summarized else ()
-        return Trimmed(shown, spent, self.spare[: form.fields], summarized, form.records)
+        gone, kept = self.spare[: form.fields], self.records[: len(shown)]
+        short = (field for field in self.texts[: form.texts] if field not in gone)
+        summarized = tuple(field for field in short if any(is_long(record.get(field)) for record in kept))
+        return Trimmed(shown, spent, gone, summarized, form.records)
 
     def place_of(self, room: float, size: int) -> int:
         """About where the forms begin that take so many bytes. `size` is that of the first."""
-        saved = list(accumulate((self.weights[field] for field in self.spare), initial=0))
-        summaries = len(self.records) * SUMMARY_CHARACTERS
-        shorter = max(0, self.weights.get(self.wordy, 0) - summaries)
+        fields = list(accumulate((self.weights[field] for field in self.spare), initial=0))
+        texts = list(accumulate(self.shorter, initial=0))
 
         def saving(form: _Form) -> float:
-            left = size - saved[form.fields] - (shorter if form.summarized else 0)
+            left = size - fields[form.fields] - texts[form.texts]
             return size - left * (1 - form.records / max(1, len(self.records)))
 
         return bisect_left(self.forms, size - room, key=saving)
@@ -236,24 +252,28 @@ def _room(encoded: bytes, budget: int, counter: Tokenizer | None) -> float:
     return budget * len(sample) / max(1, counter.rate * counter.count(sample.decode(errors="ignore")))
 
 
-def _plan(records: list[Record], keep: Collection[str]) -> _Plan:
+def _plan(records: list[Record], keep: Collection[str], last: Collection[str]) -> _Plan:
+    known = {*keep, *(field for record in records for field in _known_by(record))}
+    long = dict.fromkeys(field for record in records for field, value in record.items() if is_long(value))
     weights = _weights(records)
-    kept = {*keep, *(field for record in records for field in _known_by(record))}
+    short = _weights([_summarized(record, long) for record in records])
+    texts = sorted((field for field in long if field not in known), key=lambda field: short[field] - weights[field])
     described = next((field for field in _DESCRIBING if field in weights), "")
-    free = (field for field in weights if field not in kept)
-    spare = sorted(free, key=lambda field: (field == described, -weights[field]))
-    wordy = described if described not in keep and any(_is_long(each.get(described)) for each in records) else ""
-    return _Plan(records, tuple(spare), weights, wordy, _forms(spare, described, wordy, len(records)))
+    free = (field for field in weights if field not in known)
+    spare = sorted(free, key=lambda field: (field in last, field == described, -short[field]))
+    unasked = sum(field not in last for field in spare)
+    shorter = [weights[field] - short[field] for field in texts]
+    forms = _forms(len(texts), unasked, len(spare), len(records))
+    return _Plan(records, tuple(texts), shorter, tuple(spare), short, forms)
 
 
-def _forms(spare: Sequence[str], described: str, wordy: str, records: int) -> tuple[_Form, ...]:
-    goes = described in spare
-    others = len(spare) - goes
+def _forms(texts: int, unasked: int, fields: int, records: int) -> tuple[_Form, ...]:
+    fewest = max(records - 1, 0)
     return (
-        *(_Form(count) for count in range(others + 1)),
-        *([_Form(others, summarized=True)] if wordy else []),
-        *([_Form(len(spare))] if goes else []),
-        *(_Form(len(spare), bool(wordy) and not goes, count) for count in range(1, records)),
+        *(_Form(count) for count in range(texts + 1)),
+        *(_Form(texts, count) for count in range(1, unasked + 1)),
+        *(_Form(texts, unasked, count) for count in range(1, fewest + 1)),
+        *(_Form(texts, count, fewest) for count in range(unasked + 1, fields + 1)),
     )
 
 
@@ -272,16 +292,15 @@ def _known_by(record: Record) -> list[str]:
     return [field for field in (_IDENTITY, title) if field in record] or list(record)[:1]
 
 
-def _summarized(record: Record, field: str) -> Record:
-    value = record.get(field)
-    return {**record, field: _summary(value)} if _is_long(value) else record
+def _summarized(record: Record, fields: Collection[str]) -> Record:
+    return {field: summary(value) if field in fields and is_long(value) else value for field, value in record.items()}
 
 
-def _is_long(value: Any) -> TypeGuard[str]:
+def is_long(value: Any) -> TypeGuard[str]:
     return isinstance(value, str) and len(value.strip()) > _SHORT_CHARACTERS
 
 
-def _summary(text: str) -> str:
+def summary(text: str) -> str:
     """The whole sentences it begins with, if they are short; else its first words."""
     text = text.strip()
     if sentences := _SENTENCES.match(text):

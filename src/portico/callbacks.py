@@ -37,12 +37,29 @@ def _names_this_machine(host: str) -> bool:
     return f".{host.lower().rstrip('.')}".endswith(".localhost")
 
 
+def failure_reason(error: BaseException) -> str:
+    """Return why a message did not arrive, for the operator's log. Never has its address, which may be a secret."""
+    cause: BaseException | None = error
+    while cause is not None:
+        match cause:
+            case ssl.SSLCertVerificationError():
+                return f"TLS: the certificate is not trusted: {cause.verify_message}"
+            case ssl.SSLError():
+                return f"TLS: {cause.reason or 'the handshake failed'}"
+            case OSError() if cause.strerror:
+                return cause.strerror
+            case _:
+                cause = cause.__cause__ or cause.__context__
+    return type(error).__name__
+
+
 class Callbacks:
     """Sends on threads of its own: receivers that do not answer hold up only each other, and no questions."""
 
-    def __init__(self, allow_hosts: Iterable[str], tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, allow_hosts: Iterable[str], tls: ssl.SSLContext | None = None, ca_file: str = "") -> None:
         self._allowed = frozenset(each.lower().removeprefix("[").replace("]", "") for each in allow_hosts)
         self._tls = tls
+        self._ca_file = ca_file  # authorities in PEM, trusted besides the public ones
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="callback")
         self._askers = ThreadPoolExecutor(THREADS, thread_name_prefix="question")
         self._places = threading.BoundedSemaphore(MAX_ASKED)
@@ -103,7 +120,8 @@ class Callbacks:
             with self._fetcher.send("POST", url, body=body, headers=headers, max_bytes=MAX_ANSWER) as answer:
                 return answer.status
         except SourceError as error:
-            raise Unavailable(f"The callback failed: {error.message}", hint=error.hint) from error
+            reason = failure_reason(error)
+            raise Unavailable(f"The callback failed: {error.message}", hint=error.hint, reason=reason) from error
 
     def _answer(self, url: str, body: bytes, headers: Mapping[str, str], max_bytes: int) -> tuple[int, bytes]:
         if self._closed:
@@ -112,7 +130,8 @@ class Callbacks:
             with self._asker.send("POST", url, body=body, headers=headers, max_bytes=max_bytes) as answer:
                 return answer.status, answer.read()
         except SourceError as error:
-            raise Unavailable(f"There was no answer: {error.message}", hint=error.hint) from error
+            reason = failure_reason(error)
+            raise Unavailable(f"There was no answer: {error.message}", hint=error.hint, reason=reason) from error
 
     @cached_property
     def _fetcher(self) -> "Fetcher":
@@ -125,6 +144,7 @@ class Callbacks:
         return self._made(MAX_TOLD)
 
     def _made(self, max_bytes: int) -> "Fetcher":
+        tls = self._tls or (_fetching().tls_trusting(self._ca_file) if self._ca_file else None)
         return _fetching().Fetcher(
-            allow_hosts=self._allowed, max_bytes=max_bytes, timeout=SECONDS, deadline=SECONDS, tls=self._tls
+            allow_hosts=self._allowed, max_bytes=max_bytes, timeout=SECONDS, deadline=SECONDS, tls=tls
         )

@@ -87,11 +87,16 @@ class Channels:
     """The channels of the site file. Each is told of a code in the background, for as long as it is of use."""
 
     def __init__(
-        self, settings: Safety, allow_hosts: Iterable[str] = (), observe: Observe = nowhere, screen: str = ""
+        self,
+        settings: Safety,
+        allow_hosts: Iterable[str] = (),
+        observe: Observe = nowhere,
+        screen: str = "",
+        ca_file: str = "",
     ) -> None:
         self._observe = observe
         own = [_checked_host(settings.webhook)] if "webhook" in settings.channels else []
-        self._callbacks = Callbacks((*allow_hosts, *own))
+        self._callbacks = Callbacks((*allow_hosts, *own), ca_file=ca_file)
         made: dict[str, Callable[[], Tell]] = {
             "dialog": lambda: partial(_show_dialog, screen),
             "command": lambda: partial(_run_command, _checked_command(settings.command)),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from portico.catalog import Operation
 from portico.channels import Channels
-from portico.config import Config, NodeReference, SourceSettings, secret, tls_of
+from portico.config import Config, NodeReference, SourceSettings, ca_file_of, secret, tls_of
 from portico.errors import SiteError
 from portico.faces.nwp.graph import is_allowed
 from portico.ingest import described_source
@@ -91,6 +91,8 @@ def _port(what: str, host: str, port: int) -> Finding:
 
 def _nwp(config: Config) -> Iterator[Finding]:
     nwp = config.nwp
+    if config.ca_file:
+        yield _tried("ca_file", "has certificates of authorities", lambda: ca_file_of(config))
     if nwp.tls_certificate or nwp.tls_key:
         yield _tried("nwp.tls_certificate", "can be used with its key", lambda: tls_of(config))
     if nwp.callback_secret:

@@ -138,7 +138,7 @@ class Nwp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     without: tuple[Capability, ...] = ()  # what nodes shall not do
     lenient: bool = False  # read {"f": 1} in a filter as {"f": {"$eq": 1}}
     min_version: str = ""  # the oldest NPS version that agents may speak, as in 0.3
-    depth: Annotated[int, Meta(ge=0, le=5)] = 1  # hops into the graph that a query makes when it does not say
+    depth: Annotated[int, Meta(ge=0, le=5)] = 0  # hops into the graph that a query makes when it does not say
     node: list[NodeReference] = []  # nodes elsewhere
     allow_nodes: tuple[str, ...] = ()  # how addresses of such nodes may begin
     streams: Annotated[int, Meta(ge=1)] = 32  # of one agent, at once
@@ -359,6 +359,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     operation: list[OperationSettings] = []
     operations: list[str] = []  # Python modules or files with @operation functions
     allow_hosts: list[str] = []  # hosts that may resolve to private addresses
+    ca_file: str = ""  # a file in PEM: authorities to trust besides the public ones, for callbacks and nodes elsewhere
     folder: str = "."  # set by Portico: where the site file lies; other paths are relative to it
 
     def collection(self, name: str) -> Collection:
@@ -508,6 +509,21 @@ def tls_of(config: Config) -> ssl.SSLContext | None:
             hint="Both are files in PEM; the key belongs to the certificate and has no password.",
         ) from error
     return context
+
+
+def ca_file_of(config: Config) -> str:
+    """Return the path of `ca_file` once it was seen to hold certificates; empty if it is not set."""
+    if not config.ca_file:
+        return ""
+    path = Path(config.folder, config.ca_file)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except OSError as error:  # of which those of TLS are
+        reason = error.strerror if error.strerror and not isinstance(error, ssl.SSLError) else "it has no certificate"
+        raise ConfigError(
+            f"ca_file: {path} cannot be used: {reason}", hint="Name a file with certificates of authorities in PEM."
+        ) from error
+    return str(path)
 
 
 def _missing_of_tls(nwp: Nwp, files: list[Path]) -> str:

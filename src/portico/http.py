@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from portico import __version__
 from portico.callbacks import Callbacks
 from portico.catalog import OPERATIONS
-from portico.config import Config, tls_of
+from portico.config import Config, ca_file_of, tls_of
 from portico.connections import AtHand, Connection
 from portico.errors import ConfigError, SiteError, Unavailable
 from portico.faces import desk, inspect, items, operations
@@ -145,8 +145,8 @@ def application(parts: Parts) -> Application:
         # Slow to import, for sites whose certificates are asked about.
         return importlib.import_module("portico.nip.authority").Authority(parts.config, parts.store)
 
-    callbacks = Callbacks(parts.config.allow_hosts)
-    exchange = Exchange(parts.site, parts.config, callbacks)
+    callbacks = Callbacks(parts.config.allow_hosts, ca_file=ca_file_of(parts.config))
+    exchange = Exchange(parts.site, parts.config, callbacks, parts.observe)
     mcp_routes, mcp_face = mcp.routes(parts.site, parts.config, parts.observe)
     a2a_routes, a2a_face = a2a.routes(parts.site, parts.config, parts.observe)
     routes: list[BaseRoute] = [
@@ -266,6 +266,7 @@ def serve(config: Config, observer: Callable[[], Observe], started: Callable[[Op
     if config.server.workers > 1:
         _check_shared(config)
     tls_of(config)  # what is wrong with it is told at the start
+    ca_file_of(config)
     config, listeners = listening_of(config)
     if config.server.workers == 1:
         _serve(config, listeners, observer, started)

@@ -17,7 +17,7 @@ from typing import Any
 from portico.ask.pipeline import Manners
 from portico.catalog import OPERATIONS, Operation
 from portico.channels import Channels
-from portico.config import Config, screen, secret
+from portico.config import Config, ca_file_of, screen, secret
 from portico.errors import ConfigError
 from portico.identity import Agent, FindAgent, Holder, Identity
 from portico.index.memory import MemoryIndex
@@ -80,7 +80,7 @@ async def opened_site(
         model = open_answering_model(config)
         if model:
             closing.push_async_callback(model.close)
-        channels = Channels(config.safety, config.allow_hosts, observe, screen())
+        channels = Channels(config.safety, config.allow_hosts, observe, screen(), ca_file_of(config))
         closing.push_async_callback(channels.close)
         finder = Finder(store, index, embedder)
         site = await _site(config, finder, observe, model, channels.show)

@@ -182,6 +182,7 @@ class Change:
     patch: tuple[Mapping[str, Any], ...]
     at: str
     anchor: str
+    trimmed: Mapping[str, Any] | None = None  # what was left out of the patch, since no frame had room for it
 
     @property
     def record(self) -> Mapping[str, Any] | None:
@@ -360,7 +361,7 @@ class _Feed:
         self.seen = seq
         patch = _patch(frame.patch)
         told = frame.event_type or "update", frame.entity_id or "", patch, frame.timestamp or ""
-        return Change(seq, *told, frame.anchor_ref)
+        return Change(seq, *told, frame.anchor_ref, frame.trimmed)
 
     def may_go_on(self, error: ClientError) -> bool:
         is_taken = isinstance(error, NwpError) and error.details.get("reason") == "taken_over"

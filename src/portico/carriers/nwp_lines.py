@@ -221,6 +221,7 @@ class HttpLine:
             "content-type": "application/json" if is_json else "application/nwp-frame",
             "accept": accept + ("application/json" if is_json else "application/nwp-capsule"),
             "x-nwp-encoding": self._tier.token,
+            "prefer": "large-frames",  # they are found by their headers here, wherever reads cut them
         }
         async with self._sent("POST", path, headers, patience, body) as response:
             yield response

@@ -131,6 +131,7 @@ class Session:
         self._reader = reader
         self._writer = writer
         self._frames = self._read(Cutter(largest))
+        self._largest = largest
         self._tier = Tier.JSON
         self._waiting: dict[str, Queue] = {}
         self._streams: dict[str, bool] = {}  # whether those that can be are halted
@@ -145,6 +146,8 @@ class Session:
             supported_encodings=list(encodings),
             supported_protocols=["ncp", "nwp", "nip"],
             agent_id=credentials.name or None,
+            max_frame_payload=self._largest,
+            ext_support=True,
         )
         self._writer.write(encode(hello, Tier.JSON))
         self._tier = Tier((await self._told())[1] & 1)

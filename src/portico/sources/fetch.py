@@ -71,6 +71,13 @@ class Answer:
             raise SourceError(f"{self.url} answered {self.status}.", url=self.url, status=self.status)
 
 
+def tls_trusting(ca_file: str) -> ssl.SSLContext:
+    """Return a context that trusts the authorities in a file in PEM besides the public ones."""
+    context = httpx.create_ssl_context(trust_env=False)
+    context.load_verify_locations(ca_file)
+    return context
+
+
 class Fetcher:
     """Requests over http and https. `timeout` bounds the wait for the next bytes, `deadline` one whole request."""
 

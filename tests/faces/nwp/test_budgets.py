@@ -14,7 +14,9 @@ from tests.conformance.requirements import requirement
 from tests.faces.conftest import asking
 from tests.faces.nwp.shop import ask, capsule, refusal, refused, shop
 
+from portico.catalog import Danger
 from portico.faces.nwp.frames import CapsFrame, QueryFrame, Tier, decode, encode, read_header
+from portico.identity import Credentials
 from portico.nip.authority import Authority
 from portico.server import Parts
 
@@ -149,9 +151,9 @@ async def test_the_smallest_budget_counts_and_zero_is_none(parts: Parts, client:
 
 
 @requirement("nwp:budget:trimmed", "nwp:budget:not-silent", "nwp:budget:limit")
-async def test_first_fields_go_then_all_but_a_summary_then_records(client: httpx.AsyncClient) -> None:
+async def test_first_long_texts_become_summaries_then_fields_go_then_records(client: httpx.AsyncClient) -> None:
     whole = await capsule(client, {"limit": 12})
-    seen: list[tuple[tuple[str, ...], bool, bool]] = []
+    seen: list[tuple[tuple[str, ...], tuple[str, ...], bool]] = []
     for budget in range(whole["token_est"], 20, -7):
         page = await capsule(client, {"limit": 12, "token_budget": budget})
         told = page.get("trimmed") or {"dropped_fields": [], "summarized_fields": [], "dropped_records": 0}
@@ -163,18 +165,19 @@ async def test_first_fields_go_then_all_but_a_summary_then_records(client: httpx
             name for name in ("id", "name", "description", "notes", "tags", "n") if name not in told["dropped_fields"]
         ]
         assert all(set(record) == set(kept) for record in page["data"])
-        step = (tuple(told["dropped_fields"]), bool(told["summarized_fields"]), told["dropped_records"] > 0)
+        step = (tuple(told["summarized_fields"]), tuple(told["dropped_fields"]), told["dropped_records"] > 0)
         if step not in seen:
             seen.append(step)
 
     assert seen == [
-        ((), False, False),
-        (("notes",), False, False),
-        (("notes", "tags"), False, False),
-        (("notes", "tags", "n"), False, False),
-        (("notes", "tags", "n"), True, False),
-        (("notes", "tags", "n", "description"), False, False),
-        (("notes", "tags", "n", "description"), False, True),
+        ((), (), False),
+        (("description",), (), False),
+        (("description", "notes"), (), False),
+        (("description",), ("notes",), False),
+        (("description",), ("notes", "tags"), False),
+        (("description",), ("notes", "tags", "n"), False),
+        ((), ("notes", "tags", "n", "description"), False),
+        ((), ("notes", "tags", "n", "description"), True),
     ]
 
 
@@ -186,7 +189,7 @@ async def test_what_was_left_out_is_told(client: httpx.AsyncClient) -> None:
 
     assert page["trimmed"] == {
         "reason": "token_budget",
-        "dropped_fields": ["n"],
+        "dropped_fields": [],
         "summarized_fields": ["description"],
         "dropped_records": 0,
     }
@@ -253,19 +256,117 @@ async def test_what_is_very_long_is_estimated_whatever_the_tokenizer(
 
 
 @requirement("nwp:budget:trimmed")
-async def test_rows_of_an_aggregate_keep_what_they_are_grouped_by(client: httpx.AsyncClient) -> None:
+async def test_rows_of_an_aggregate_keep_their_values_and_come_in_more_pages(client: httpx.AsyncClient) -> None:
     operations = [
         {"func": "COUNT", "alias": "number_of_things"},
-        {"func": "MAX", "field": "notes", "alias": "last_of_the_notes"},
+        {"func": "MAX", "field": "n", "alias": "the_largest_number_of_them"},
     ]
     said = {"aggregate": {"operations": operations, "group_by": ["name", "n"]}, "limit": 12}
 
     found = await pages(client, said, budget="60")
 
-    assert [(row["name"], row["n"]) for page in found for row in page["data"]] == sorted(
-        (each["name"], each["n"]) for each in THINGS.values()
+    assert len(found) > 1
+    assert [row for page in found for row in page["data"]] == [
+        {"name": each["name"], "n": each["n"], "number_of_things": 1, "the_largest_number_of_them": each["n"]}
+        for each in sorted(THINGS.values(), key=lambda each: (each["name"], each["n"]))
+    ]
+    assert all(page["token_est"] <= 60 and not page.get("trimmed", {}).get("dropped_fields") for page in found)
+
+
+@requirement("nwp:budget:trimmed")
+async def test_values_of_an_aggregate_go_only_from_a_row_that_does_not_fit_by_itself(client: httpx.AsyncClient) -> None:
+    operations = [{"func": "COUNT", "alias": "count"}, {"func": "MAX", "field": "n", "alias": "x" * 100}]
+    said = {"aggregate": {"operations": operations, "group_by": ["n"]}, "limit": 12}
+
+    page = await capsule(client, said, budget="12")
+
+    assert page["data"] == [{"n": 0, "count": 1}]
+    assert page["trimmed"]["dropped_fields"] == [f"{'x' * 64}"]
+
+
+@requirement("nwp:budget:trimmed", "nwp:budget:not-silent")
+@pytest.mark.parametrize("tokenizer", [None, "cl100k_base"])
+async def test_named_fields_stay_and_records_go(client: httpx.AsyncClient, tokenizer: str | None) -> None:
+    said = {"limit": 12, "fields": ["id", "n", "tags", "name"], "tokenizer": tokenizer}
+
+    found = await pages(client, said, budget="60")
+
+    assert len(found) > 1
+    assert [record for page in found for record in page["data"]] == [
+        {"id": id, **{name: data[name] for name in ("n", "tags", "name")}} for id, data in THINGS.items()
+    ]
+    assert all(page["token_est"] <= 60 for page in found)
+
+
+# Actions
+
+
+async def invoked(client: httpx.AsyncClient, action: str, params: dict[str, Any], ident: str, **said: Any) -> Any:
+    body = {"action_id": action, "params": params, **said}
+    headers = {"x-nwp-ident": ident} if ident else {}
+    return (await client.post("/nwp/site/invoke", json=body, headers=headers)).json()
+
+
+async def certificate(parts: Parts, budget: int | None) -> str:
+    issued = await Authority(parts.config, parts.store).issue(
+        f"agent-{budget}", scopes=["read:*", "create:*"], danger=Danger.REVERSIBLE, budget=budget
     )
-    assert all("last_of_the_notes" in page["trimmed"]["dropped_fields"] for page in found)
+    return json.dumps(dict(issued.certificate))
+
+
+@requirement("nwp:budget:actions", "nwp:budget:not-silent")
+async def test_the_budget_of_a_certificate_binds_actions(parts: Parts, client: httpx.AsyncClient) -> None:
+    whole = await invoked(client, "things.get", {"id": "t01"}, "")
+    for budget in (100, 60, 45):
+        bound = await invoked(client, "things.get", {"id": "t01"}, await certificate(parts, budget))
+
+        assert bound["token_est"] == estimate(bound["data"]) <= budget < whole["token_est"]
+        assert bound["trimmed"]["reason"] == "token_budget"
+        assert bound["trimmed"]["summarized_fields"] or bound["trimmed"]["dropped_fields"]
+    large = await invoked(client, "things.get", {"id": "t01"}, await certificate(parts, 10_000))
+
+    assert "trimmed" not in large
+    assert (large["data"], large["token_est"]) == (whole["data"], whole["token_est"])
+
+
+@requirement("nwp:budget:actions", "nwp:errors:budget-exceeded")
+async def test_a_result_that_cannot_be_trimmed_to_the_certificate_is_refused_and_says_that_it_was_done(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    things, server = {"t": {"name": "A thing"}}, {"url": "http://inn.example"}
+    async with shop(tmp_path_factory.mktemp("done"), things, server=server) as parts, asking(parts) as client:
+        params = {"id": "long", "input": {"name": "A name that takes more tokens than the certificate allows"}}
+        refused = await invoked(client, "things.create", params, await certificate(parts, 3))
+        created = await parts.store.get("things", "long")
+
+    assert (refused["error"], refused["details"]["budget"]) == ("NWP-BUDGET-EXCEEDED", 3)
+    assert refused["message"].startswith("things.create was done")
+    assert created
+
+
+@requirement("nwp:budget:actions")
+async def test_the_budget_of_a_certificate_binds_what_is_told_of_tasks(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    things, server = {"t": {"name": "A thing"}}, {"url": "http://inn.example"}
+    async with shop(tmp_path_factory.mktemp("tasks"), things, server=server) as parts, asking(parts) as client:
+        ident = await certificate(parts, 70)
+        params = {"id": "new", "input": {"name": "A thing", "description": "Word " * 200}}
+        key = {"async": True, "idempotency_key": "k-1"}
+        begun = await invoked(client, "things.create", params, ident, **key)
+        task = begun["task_id"]
+        caller = await parts.site.caller(Credentials(ident=ident.encode()))
+        await parts.site.tasks.wait(task, caller, 10)
+        told = await invoked(client, "system.task.status", {"task_id": task}, ident)
+        polled = await client.get(f"/nwp/site/actions/status/{task}", headers={"x-nwp-ident": ident})
+        again = await invoked(client, "things.create", params, ident, **key)
+
+    assert told["token_est"] <= 70
+    assert "result" in told["trimmed"]["dropped_fields"]
+    assert (told["data"][0]["task_id"], told["data"][0]["status"]) == (task, "completed")
+    assert estimate([{name: value for name, value in polled.json().items() if name != "trimmed"}]) <= 70
+    assert "result" in polled.json()["trimmed"]["dropped_fields"]
+    assert "result" not in again["data"][0]
 
 
 @requirement("nwp:budget:streams")

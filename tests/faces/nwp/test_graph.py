@@ -2,22 +2,29 @@
 
 import asyncio
 import json
+import math
 import re
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
+from rs_bpe.bpe import openai
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from tests.conformance.requirements import requirement
 from tests.faces.conftest import Inn, asking, key_of, listening
+from tests.faces.nwp.test_notices import certificate
 
 from portico.faces.nwp.frames import CapsFrame, OrderKey, QueryFrame, Tier, decode, encode
 from portico.faces.nwp.graph import address_of, is_allowed
+from portico.observe import Broke
 from portico.server import Parts
 from portico.store import Put
 
@@ -38,8 +45,9 @@ async def rooms_of(client: httpx.AsyncClient) -> str:
 
 
 async def asked(client: httpx.AsyncClient, body: dict[str, Any] | None = None, **headers: str) -> dict[str, Any]:
+    """The answer of the site's node, and of those one hop further unless the body or a header says otherwise."""
     named = {f"x-nwp-{name}": value for name, value in headers.items()}
-    said = {"anchor_ref": await rooms_of(client), "order": [{"field": "id"}], **(body or {})}
+    said = {"anchor_ref": await rooms_of(client), "order": [{"field": "id"}], "depth": 1, **(body or {})}
     return (await client.post("/nwp/site/query", json=said, headers=named)).json()
 
 
@@ -61,11 +69,11 @@ async def test_a_manifest_says_where_a_complex_node_leads(inn: Inn) -> None:
 
 @requirement("nwp:graph:traversal", "nwp:graph:answer", "nwp:graph:trace")
 async def test_a_complex_node_tells_what_the_nodes_it_leads_to_say(inn: Inn) -> None:
-    async with inn(anonymous={"scopes": ["ask", "read:rooms"]}) as parts, asking(parts) as client:
+    async with inn(anonymous={"scopes": ["ask", "read:rooms"]}, nwp={"depth": 1}) as parts, asking(parts) as client:
         await add_dishes(parts)
         whole = await asked(client, {"limit": 2})
         local = await asked(client, {"limit": 2}, depth="0")
-        next_page = await asked(client, {"limit": 2, "cursor": whole["next_cursor"]})
+        next_page = await asked(client, {"limit": 2, "cursor": whole["next_cursor"], "depth": None})
         memory = (await client.post("/nwp/rooms/query", json={"depth": 3})).json()
         deep = await asked(client, depth="6")
         again = await asked(client, trace=f"urn:nps:node:other.example:a,{HERE}")
@@ -100,22 +108,56 @@ async def test_a_node_is_known_by_its_mark_whatever_it_is_called(inn: Inn) -> No
     assert [told(each) for each in sister["graph"]] == [["attic", "cellar", "garden"]]
 
 
-async def test_a_site_may_stay_by_itself_unless_it_is_asked_to_go_further(inn: Inn) -> None:
-    async with inn(nwp={"depth": 0}) as parts, asking(parts) as client:
-        assert "graph" not in await asked(client)
-        assert [told(each) for each in (await asked(client, {"depth": 1}))["graph"]] == [["attic", "cellar", "garden"]]
-
-
-@requirement("nwp:budget:limit")
-async def test_all_nodes_together_keep_to_a_budget(inn: Inn) -> None:
+@requirement("nwp:graph:small")
+async def test_a_site_stays_by_itself_unless_it_is_asked_to_go_further(inn: Inn) -> None:
     async with inn() as parts, asking(parts) as client:
-        roomy = await asked(client, budget="400")
-        tight = await asked(client, {"limit": 1}, budget="30")
+        assert "graph" not in await asked(client, {"depth": None})
+        assert [told(each) for each in (await asked(client, {"depth": 1}))["graph"]] == [["attic", "cellar", "garden"]]
+    async with inn(nwp={"depth": 1}) as parts, asking(parts) as client:
+        assert len((await asked(client, {"depth": None}))["graph"]) == 1
 
-    spent = [roomy["token_est"], *(each["data"]["token_est"] for each in roomy["graph"])]
-    assert len(spent) == 2
-    assert sum(spent) <= 400
-    assert [told(each) for each in tight["graph"]] == ["NWP-BUDGET-EXCEEDED"]
+
+@requirement("nwp:budget:counted", "nwp:headers:tokens")
+@pytest.mark.parametrize("tokenizer", ["", "cl100k_base"])
+async def test_tokens_are_counted_with_what_other_nodes_say(inn: Inn, tokenizer: str) -> None:
+    named = {"tokenizer": tokenizer} if tokenizer else {}
+    async with inn() as parts, asking(parts) as client:
+        body = {"anchor_ref": await rooms_of(client), "depth": 1}
+        headers = {f"x-nwp-{name}": value for name, value in named.items()}
+        bare = await client.post("/nwp/site/query", json=body, headers=headers)
+        packed = await client.post("/nwp/site/query", content=encode(QueryFrame(**body), Tier.MSGPACK), headers=headers)
+
+    said = bare.json()
+    sent = [msgspec.json.encode(said[name]) for name in ("data", "graph")]
+    assert said["token_est"] == sum(counted(each, tokenizer) for each in sent)
+    assert bare.headers["x-nwp-tokens"] == packed.headers["x-nwp-tokens"] == str(said["token_est"])
+    assert (bare.headers.get("x-nwp-tokenizer-used"), said.get("tokenizer_used")) == (tokenizer or None,) * 2
+
+
+def counted(encoded: bytes, name: str) -> int:
+    return getattr(openai, name)().count(encoded.decode()) if name else math.ceil(len(encoded) / 4)
+
+
+@requirement("nwp:budget:limit", "nwp:budget:not-silent")
+@pytest.mark.parametrize("budget", [30, 60, 120, 200, 400, 2000])
+@pytest.mark.parametrize("tier", list(Tier))
+async def test_all_nodes_together_keep_to_a_budget(inn: Inn, tier: Tier, budget: int) -> None:
+    async with inn() as parts, asking(parts) as client:
+        await add_dishes(parts)
+        question = QueryFrame(anchor_ref=await rooms_of(client), limit=2, depth=1, token_budget=budget)
+        answer = await client.post("/nwp/site/query", content=encode(question, tier))
+        said = decode(answer.content)
+
+    assert isinstance(said, CapsFrame)
+    assert said.graph is not None
+    sent = estimated(list(said.data)) + (estimated(said.graph) if said.graph else 0)
+    assert int(answer.headers["x-nwp-tokens"]) == sent <= budget
+    named = [entry["rel"] for entry in said.graph] + (said.trimmed or {}).get("dropped_nodes", [])
+    assert sorted(named) == ["dishes", "rooms"]
+
+
+def estimated(part: Any) -> int:
+    return math.ceil(len(msgspec.json.encode(part)) / 4)
 
 
 async def test_a_framed_answer_fits_with_all_that_other_nodes_say(inn: Inn) -> None:
@@ -137,7 +179,7 @@ async def test_a_framed_answer_fits_with_all_that_other_nodes_say(inn: Inn) -> N
 
 async def framed(client: httpx.AsyncClient, limit: int) -> tuple[int, CapsFrame]:
     """How large the payload of an answer is, and what it says."""
-    question = QueryFrame(anchor_ref=await rooms_of(client), limit=limit, order=[OrderKey("id", "DESC")])
+    question = QueryFrame(anchor_ref=await rooms_of(client), limit=limit, order=[OrderKey("id", "DESC")], depth=1)
     body = encode(question, Tier.MSGPACK)
     answer = (await client.post("/nwp/site/query", content=body)).content
     said = decode(answer)
@@ -197,7 +239,7 @@ async def test_nodes_elsewhere_are_asked_at_once_and_each_fails_by_itself(inn: I
     peer, names = Peer(), ("peer", "loop", "away", "deep", "huge", "slow")
     async with listening(peer) as port, leading_to(inn, port, *names) as client:
         # The less time there is, the more nodes a question has come through.
-        whole = await asked(client, {"limit": 2}, trace="a,b,c,d,e", depth="2", budget="500", **{"request-id": ID})
+        whole = await asked(client, {"limit": 2}, trace="a,b,c,d,e", depth="2", budget="900", **{"request-id": ID})
         peer.over.set()
 
     graph = {each["rel"]: each for each in whole["graph"]}
@@ -214,7 +256,7 @@ async def test_nodes_elsewhere_are_asked_at_once_and_each_fails_by_itself(inn: I
         "x-nwp-trace": headers["x-nwp-trace"],
         "x-nwp-request-id": ID,
     }
-    assert 0 < int(headers["x-nwp-budget"]) < 500
+    assert 0 < int(headers["x-nwp-budget"]) < 900
     assert "authorization" not in headers
     assert question == {"frame": "0x10", "limit": 2, "order": [{"field": "id", "dir": "ASC"}]}
 
@@ -238,6 +280,47 @@ async def test_another_site_is_followed_only_where_its_owner_allows_it(inn: Inn)
     assert [told(each) for each in allowed[-1]["data"]["graph"]] == [rooms]
     assert [told(each) for each in beyond] == [rooms, "NWP-AUTH-NID-SCOPE-VIOLATION"]
     assert [told(each) for each in private] == [rooms, "NWP-AUTH-NID-SCOPE-VIOLATION"]
+
+
+@asynccontextmanager
+async def answering_over_tls(tmp_path: Path) -> AsyncIterator[str]:
+    """The address of a node whose certificate an authority of its own has signed, which is in ca.pem."""
+    private, public = certificate()
+    (tmp_path / "node.pem").write_bytes(private + public)
+    (tmp_path / "ca.pem").write_bytes(public)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "node.pem")
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        await reader.readexactly(int(re.findall(r"content-length: (\d+)", head)[0]))
+        body = json.dumps(CAPSULE).encode()
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=tls) as server:
+        yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/nwp/far"
+
+
+@requirement("nwp:graph:private-ca")
+async def test_a_node_with_a_private_authority_is_reached_where_the_site_file_names_it(
+    inn: Inn, tmp_path: Path
+) -> None:
+    seen: list[Any] = []
+    async with answering_over_tls(tmp_path) as url:
+        nwp = {"node": [{"rel": "far", "url": url}], "allow_nodes": [url]}
+        settings: dict[str, Any] = {"allow_hosts": ["127.0.0.1"], "nwp": nwp}
+        async with inn(**settings) as parts, asking(replace(parts, observe=seen.append)) as client:
+            unknown = [(await asked(client))["graph"][-1] for _ in range(3)]
+        async with inn(**settings, ca_file=str(tmp_path / "ca.pem")) as parts, asking(parts) as client:
+            trusted = (await asked(client))["graph"][-1]
+
+    assert {told(entry) for entry in unknown} == {"NWP-NODE-UNAVAILABLE"}
+    (event,) = [event for event in seen if isinstance(event, Broke)]
+    assert event.error.startswith("127.0.0.1 was not reached: TLS: the certificate is not trusted: self-signed")
+    assert "TLS" not in json.dumps(unknown)
+    assert trusted["data"] == CAPSULE
 
 
 @requirement("nwp:graph:allowlist")

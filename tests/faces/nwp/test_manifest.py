@@ -116,7 +116,7 @@ async def test_a_memory_node_says_what_it_is(client: httpx.AsyncClient) -> None:
             "subscribe_filter": True,
             "vector_search": False,
             "token_budget_hint": True,
-            "ext_frame": False,
+            "ext_frame": True,
             "e2e_enc": False,
             "inline_anchor": True,
         },
@@ -138,7 +138,7 @@ async def test_an_action_node_lists_what_can_be_done(client: httpx.AsyncClient) 
     said = await manifest(client, "operations")
 
     assert (said["node_type"], said["schema_anchors"], said["data_sources"]) == ("action", {}, [])
-    assert not any(said["capabilities"].values())
+    assert [name for name, is_there in said["capabilities"].items() if is_there] == ["ext_frame"]
     assert said["endpoints"] == {
         "invoke": f"{ADDRESS}/operations/invoke",
         "actions": f"{ADDRESS}/operations/actions",
@@ -256,7 +256,7 @@ async def test_what_is_switched_off_is_neither_promised_nor_done(inn: Inn) -> No
     without = {"without": ["query", "subscribe"]}
     async with inn(nwp=without) as parts, asking(parts) as client:
         said = await manifest(client, "rooms")
-        assert not any(said["capabilities"].values())
+        assert [name for name, is_there in said["capabilities"].items() if is_there] == ["ext_frame"]
         assert set(said["endpoints"]) == {"schema"}
         subscribing = {"action": "subscribe", "stream_id": "6f9619ff-8b86-4d01-b42d-00cf4fc964ff"}
         for below, body in {
@@ -282,6 +282,7 @@ async def test_what_is_asked_for_and_switched_off_has_a_code_of_its_own(inn: Inn
             "query",
             "subscribe",
             "token_budget_hint",
+            "ext_frame",
             "inline_anchor",
         ]
         assert set(said["endpoints"]) == {"query", "subscribe", "schema"}

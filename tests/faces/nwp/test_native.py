@@ -303,13 +303,18 @@ async def test_what_is_an_error_over_http_is_an_error_frame_and_talk_goes_on(nat
         assert (await agent.ask(asked())).data == IDS
 
 
+@requirement("nwp:errors:missing-ids")
 @pytest.mark.parametrize(
     ("kind", "said", "error"),
     [
         (Type.QUERY, {"limit": -1}, "NWP-QUERY-FILTER-INVALID"),
         (Type.QUERY, {"cursor": 5}, "NWP-QUERY-CURSOR-INVALID"),
         (Type.ACTION, {"action_id": "rooms.list", "timeout_ms": "soon"}, "NWP-ACTION-PARAMS-INVALID"),
-        (Type.SUBSCRIBE, {"action": 5, "stream_id": "feed"}, "NCP-FRAME-UNKNOWN-TYPE"),
+        (Type.ACTION, {"params": {}}, "NWP-ACTION-PARAMS-INVALID"),
+        (Type.SUBSCRIBE, {"action": 5, "stream_id": "feed"}, "NPS-CLIENT-BAD-FRAME"),
+        (Type.SUBSCRIBE, {"action": "subscribe"}, "NPS-CLIENT-BAD-FRAME"),
+        (Type.SUBSCRIBE, {"action": "ping"}, "NWP-SUBSCRIBE-STREAM-NOT-FOUND"),
+        (Type.SUBSCRIBE, {"action": "unsubscribe"}, "NWP-SUBSCRIBE-STREAM-NOT-FOUND"),
     ],
 )
 async def test_a_wrong_member_is_told_as_over_http(

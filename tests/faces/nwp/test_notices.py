@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -24,9 +25,11 @@ from tests.faces.conftest import Inn
 
 from portico.callbacks import Callbacks
 from portico.calls import Call, Caller, Task
-from portico.errors import RateLimited
+from portico.config import ca_file_of, parse_config
+from portico.errors import ConfigError, RateLimited
 from portico.faces.nwp.actions import shown
 from portico.faces.nwp.notices import Notices, Pace
+from portico.http import application
 from portico.observe import Broke
 from portico.server import Parts
 
@@ -109,9 +112,11 @@ class Telling:
 
 
 @asynccontextmanager
-async def telling(inn: Inn, tmp_path: Path, *allowed: str, pause: float = 0, **nwp: Any) -> AsyncIterator[Telling]:
+async def telling(
+    inn: Inn, tmp_path: Path, *allowed: str, pause: float = 0, trusted: bool = True, **nwp: Any
+) -> AsyncIterator[Telling]:
     (tmp_path / "own.py").write_text(OWN)
-    tls = ssl.create_default_context(cadata=certificate()[1].decode())
+    tls = ssl.create_default_context(cadata=certificate()[1].decode() if trusted else None)
     seen: list[Any] = []
     async with inn(operations=["own.py"], nwp=nwp) as parts:
         callbacks, pauses = Callbacks(allowed, tls), (pause, pause)
@@ -177,6 +182,49 @@ async def test_an_address_is_looked_at_again_when_a_message_is_sent(inn: Inn, tm
         "10.0.0.1 was not told: BadRequest",
         "localhost was not told: BadRequest",
     ]
+
+
+@requirement("nwp:callback:private-ca")
+async def test_a_receiver_whose_authority_nobody_trusts_is_named_with_the_reason_of_tls(
+    inn: Inn, tmp_path: Path
+) -> None:
+    async with receiving(tmp_path) as receiver, telling(inn, tmp_path, "127.0.0.1", trusted=False) as site:
+        await site.run(receiver.url)
+        await until(lambda: site.seen)
+
+    (event,) = site.seen
+    assert event.error.startswith(
+        "127.0.0.1 was not told: TLS: the certificate is not trusted: self-signed certificate"
+    )
+    assert "token" not in event.error
+    assert receiver.heard == []
+
+
+@requirement("nwp:callback:private-ca")
+async def test_the_authority_of_a_receiver_is_trusted_where_the_site_file_names_it(inn: Inn, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "ca.pem").write_bytes(certificate()[1])
+    settings: dict[str, Any] = {"operations": ["own.py"], "allow_hosts": ["127.0.0.1"], "ca_file": "ca.pem"}
+    anybody = {"scopes": ["execute:*"]}
+    async with receiving(tmp_path) as receiver, inn(**settings, anonymous=anybody) as parts:
+        app = application(parts)
+        app.begin()
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://inn.example") as client:
+            action = {"action_id": "site.paint_house", "async": True, "callback_url": receiver.url}
+            begun = await client.post("/nwp/operations/invoke", json=action)
+            await until(lambda: receiver.heard)
+        await app.close()
+
+    assert json.loads(receiver.heard[0][1])["task_id"] == begun.json()["task_id"]
+
+
+@pytest.mark.parametrize(("content", "reason"), [(None, "No such file"), (b"nothing", "no certificate")])
+def test_a_file_without_authorities_is_told_at_the_start(tmp_path: Path, content: bytes | None, reason: str) -> None:
+    if content is not None:
+        (tmp_path / "ca.pem").write_bytes(content)
+
+    with pytest.raises(ConfigError, match=f"ca_file: .*ca.pem cannot be used: .*{reason}"):
+        ca_file_of(parse_config({"ca_file": "ca.pem", "folder": str(tmp_path)}))
 
 
 async def test_a_site_that_stops_tells_nothing_more(inn: Inn, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 REQUEST = "6ba7b810-9dad-41d1-80b4-00c04fd430c8"
 THINGS: dict[str, dict[str, Any]] = {f"t{n:02}": {"name": f"Thing {n}", "n": n} for n in range(25)}
 IDS = list(THINGS)
+SEGMENT = 1400  # bytes that reach a reader at once on nearly every network
 LIMIT_EXCEEDED = (429, "NPS-STREAM-LIMIT", "NCP-STREAM-LIMIT-EXCEEDED")
 
 
@@ -180,6 +181,26 @@ async def test_large_records_are_sent_in_smaller_parts(tmp_path_factory: pytest.
         assert ids([part.data for part in shown]) == list(large)
         assert [part.seq for part in shown] == list(range(len(shown)))
         assert [part.is_last for part in shown] == [False] * (len(shown) - 1) + [True]
+
+
+@requirement("nwp:stream:segments")
+@pytest.mark.parametrize("accept", ["*/*", "application/x-nps-frame", "application/nwp-capsule"])
+@pytest.mark.parametrize("tier", list(Tier))
+async def test_frames_of_small_records_fit_a_segment_and_one_that_does_not_holds_one_record(
+    tmp_path_factory: pytest.TempPathFactory, tier: Tier, accept: str
+) -> None:
+    things = {f"t{n:02}": {"text": "word " * (400 if n == 7 else 4 * n)} for n in range(20)}
+    async with shop(tmp_path_factory.mktemp("small"), things) as parts, listening(parts) as port:
+        question = encode(QueryFrame(limit=100, request_id=REQUEST), tier)
+        _, small = await chunks(port, question, accept=accept)
+        _, large = await chunks(port, question, accept=accept, prefer="large-frames")
+
+    shown = [part_of(raw) for raw in small]
+    assert ids([part.data for part in shown]) == ids([part_of(raw).data for raw in large]) == list(things)
+    assert [part.seq for part in shown] == list(range(len(shown)))
+    beyond = [part for raw, part in zip(small, shown, strict=True) if len(f"{len(raw):x}") + len(raw) + 4 > SEGMENT]
+    assert [[record["id"] for record in part.data] for part in beyond] == [["t07"]]
+    assert len(large) == 1
 
 
 @requirement("nwp:budget:streams")

@@ -36,7 +36,7 @@ LARGE = {"beds": {"$gt": 5}}
 TOO_OLD = (409, "NPS-CLIENT-CONFLICT", "NWP-SUBSCRIBE-SEQ-TOO-OLD")
 NO_STREAM = (404, "NPS-CLIENT-NOT-FOUND", "NWP-SUBSCRIBE-STREAM-NOT-FOUND")
 NO_PATH = (404, "NPS-CLIENT-NOT-FOUND", "NPS-CLIENT-NOT-FOUND")
-BAD_FRAME = (400, "NPS-CLIENT-BAD-FRAME", "NCP-FRAME-UNKNOWN-TYPE")
+BAD_FRAME = (400, "NPS-CLIENT-BAD-FRAME", "NPS-CLIENT-BAD-FRAME")
 CAPSULE = "application/nwp-capsule"
 
 
@@ -212,13 +212,21 @@ async def test_when_nothing_happens_there_is_a_ping_that_takes_no_number(
         {"action": "subscribe"},
         {"action": "dance", "stream_id": "8d0d7ab2-9c52-4c5b-a9a8-1f7d62d0f9a1"},
         {"action": "subscribe", "stream_id": "two words"},
-        {"action": "ping", "stream_id": ""},
         {"action": "subscribe", "stream_id": "x" * 65},
         {"action": "subscribe", "stream_id": "8d0d7ab2-9c52-4c5b-a9a8-1f7d62d0f9a1", "resume_from_seq": -1},
     ],
 )
 async def test_a_frame_has_to_say_what_it_wants_of_which_stream(agent: Agent, body: dict[str, Any]) -> None:
     assert code(await agent.post("rooms/subscribe", body)) == BAD_FRAME
+
+
+@requirement("nwp:errors:subscribe-stream-not-found")
+@pytest.mark.parametrize("action", ["ping", "unsubscribe"])
+@pytest.mark.parametrize("said", [{}, {"stream_id": ""}], ids=["missing", "empty"])
+async def test_no_stream_is_found_under_no_id(agent: Agent, action: str, said: dict[str, Any]) -> None:
+    answer = await agent.post("rooms/subscribe", {"action": action, **said})
+
+    assert code(answer) == (404, "NPS-CLIENT-NOT-FOUND", "NWP-SUBSCRIBE-STREAM-NOT-FOUND")
 
 
 @requirement("nwp:subscribe:frame", "nwp:subscribe:errors")

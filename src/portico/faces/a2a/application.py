@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from portico.callbacks import Callbacks
-from portico.config import Config
+from portico.config import Config, ca_file_of
 from portico.errors import SiteError
 from portico.faces.a2a.agent import REFUSAL, VISITOR, Agent
 from portico.faces.a2a.errands import Cupboard, Errands
@@ -37,7 +37,7 @@ async def opened(site: Site, config: Config, observe: Observe) -> AsyncGenerator
     desk, cupboard = Desk(site, config), Cupboard(site)
     errands = Errands(cupboard)
     runs = Runs(desk, errands, observe)
-    with closing(Callbacks(config.allow_hosts)) as callbacks:
+    with closing(Callbacks(config.allow_hosts, ca_file=ca_file_of(config))) as callbacks:
         push = Push(cupboard, callbacks if config.a2a.push else None, site.limits.tasks_per_caller)
         dispatcher = JsonRpcDispatcher(Agent(desk, errands, runs, push), Contexts(desk), enable_v0_3_compat=True)
         try:

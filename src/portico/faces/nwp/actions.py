@@ -3,15 +3,16 @@
 import asyncio
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeAlias, cast
 from urllib.parse import urlsplit
 
-from portico.budget import Cost, cost, tokenizer
+from portico.budget import Cost, Tokenizer, Trimmed, cost, tokenizer, trim
 from portico.calls import Call, Outcome, Priority, Task, TaskState
 from portico.errors import (
     BadRequest,
+    BudgetExceeded,
     Forbidden,
     InvalidParams,
     KeyInUse,
@@ -21,7 +22,7 @@ from portico.errors import (
     Unauthenticated,
     UnknownTask,
 )
-from portico.faces.nwp.exchange import Answer, Asking, Exchange
+from portico.faces.nwp.exchange import BUDGET_REASON, Answer, Asking, Exchange, left_out
 from portico.faces.nwp.failures import (
     StepTimedOut,
     TaskAlreadyCancelled,
@@ -34,6 +35,7 @@ from portico.faces.nwp.failures import (
     code_of,
 )
 from portico.faces.nwp.feeds import moment
+from portico.faces.nwp.fitting import FRAME_SIZE, fit_records, joined
 from portico.faces.nwp.frames import AcceptedFrame, ActionFrame, CapsFrame, TaskFrame, Tier, encode_value
 from portico.faces.nwp.gateway import one_step, traced, workflow_of
 from portico.faces.nwp.nodes import GATEWAY, INVOKE, TASK_CANCEL, TASK_STATUS, WORKFLOW, Action
@@ -44,6 +46,7 @@ from portico.tasks import error_of
 
 TASK_REF: Final = "nps:system:task:status"
 CANCEL_REF: Final = "nps:system:task:cancel"
+TASK_KEPT: Final = ("task_id", "status")  # what no budget takes from the status of a task
 ESTIMATE_MS: Final = 1000  # of a task of which nobody knows how long it takes
 _PRIORITIES: Final[Mapping[str, Priority]] = {"low": "low", "normal": "normal", "high": "high"}
 _ID = re.compile(r"[\w-]+(\.[\w-]+)+\Z")
@@ -81,8 +84,8 @@ class Actions:
         match frame.action_id:
             case "system.task.status":
                 await self._admit(asking, TASK_STATUS)
-                said = shown(await self._task(_task_id(frame), asking))
-                return Answer(CapsFrame(anchor_ref=TASK_REF, count=1, data=[said], request_id=asking.id))
+                found = await _bounded([shown(await self._task(_task_id(frame), asking))], asking, TASK_KEPT)
+                return Answer(found.frame(TASK_REF, asking), found.cost)
             case "system.task.cancel":
                 await self._admit(asking, TASK_CANCEL)
                 await self._cancel(_task_id(frame), asking)
@@ -94,7 +97,8 @@ class Actions:
     async def status(self, id: str, asking: Asking) -> dict[str, Any]:
         """How a task is getting on. Whoever calls this has paid for it."""
         self._exchange.warrants.check(asking, INVOKE)
-        return shown(await self._task(id, asking))
+        found = await _bounded([shown(await self._task(id, asking))], asking, TASK_KEPT)
+        return {**found.records[0], "trimmed": found.trimmed} if found.trimmed else found.records[0]
 
     async def _task(self, id: str, asking: Asking) -> Task:
         """A task by the id that it has here, or by the one that its caller gave to a gateway."""
@@ -247,7 +251,7 @@ class Actions:
         if done.repeated and not done.state.is_final:
             raise KeyInUse("A request with this idempotency_key is in progress", task_id=done.id)
         if is_async:
-            return Accepted(self._accepted(done, asking), done.repeated)
+            return Accepted(await self._accepted(done, asking), done.repeated)
         return await _answered(_result_of(await self._ended(done, asking)), action, asking)
 
     async def _ended(self, task: Task, asking: Asking) -> Task:
@@ -262,7 +266,7 @@ class Actions:
             raise _failure_of(ended)
         return ended
 
-    def _accepted(self, task: Task, asking: Asking) -> AcceptedFrame:
+    async def _accepted(self, task: Task, asking: Asking) -> AcceptedFrame:
         here = f"{self._exchange.nodes.url(asking.node.name, asking.base)}/actions/status/{task.id}"
         said: dict[str, Any] = {
             "task_id": task.id,
@@ -271,8 +275,13 @@ class Actions:
             "estimated_ms": ESTIMATE_MS if task.estimate is None else int(task.estimate * 1000),
             "request_id": asking.id,
         }
-        shown = {**said, "result": _result_of(task)} if task.state == TaskState.COMPLETED else said
-        return AcceptedFrame(anchor_ref=TASK_REF, count=1, data=[shown], **said)
+        if task.state != TaskState.COMPLETED:
+            return AcceptedFrame(anchor_ref=TASK_REF, count=1, data=[said], **said)
+        try:
+            found = await _bounded([{**said, "result": _result_of(task)}], asking, said)
+        except BudgetExceeded:  # the acknowledgement itself is told in any case: the task is there
+            return AcceptedFrame(anchor_ref=TASK_REF, count=1, data=[said], **said)
+        return AcceptedFrame(anchor_ref=TASK_REF, count=1, data=found.records, trimmed=found.trimmed, **said)
 
 
 def shown(task: Task) -> dict[str, Any]:
@@ -319,18 +328,58 @@ def _result_of(task: Task) -> Any:
     return result
 
 
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """What the budget of a certificate and the frames of a caller leave of a result."""
+
+    records: list[Any]
+    cost: Cost
+    trimmed: dict[str, Any] | None
+
+    def frame(self, anchor: str, asking: Asking) -> CapsFrame:
+        return CapsFrame(
+            anchor_ref=anchor,
+            count=len(self.records),
+            data=self.records,
+            token_est=self.cost.tokens,
+            tokenizer_used=self.cost.tokenizer or None,
+            request_id=asking.id,
+            trimmed=self.trimmed,
+        )
+
+
 async def _answered(result: Any, action: Action, asking: Asking) -> Answer:
-    data = _records(result)
-    spent = asking.counted(await _cost(data, asking))
-    answer = CapsFrame(
-        anchor_ref=action.result.id,
-        count=len(data),
-        data=data,
-        token_est=spent.tokens,
-        tokenizer_used=spent.tokenizer or None,
-        request_id=asking.id,
-    )
-    return Answer(answer, spent)
+    try:
+        found = await _bounded(_records(result), asking)
+    except BudgetExceeded as error:
+        raise BudgetExceeded(
+            f"{action.id} was done, but the smallest form of its result takes {error.details['needed']} tokens; "
+            f"the certificate allows {error.details['budget']}",
+            action_id=action.id,
+            **error.details,
+        ) from error
+    return Answer(found.frame(action.result.id, asking), found.cost)
+
+
+async def _bounded(data: list[Any], asking: Asking, keep: Collection[str] = ()) -> Bounded:
+    """Trim a result to its caller's certificate, and to its frames. An ActionFrame has no budget of its own (9.3)."""
+    warrant, reason = asking.caller.warrant, BUDGET_REASON
+    counter = tokenizer(*asking.tokenizers, warrant.tokenizer if warrant else "")
+    trimmed = Trimmed(data, Cost(0))
+    if warrant and warrant.budget:
+        trimmed = await asyncio.to_thread(_trimmed, data, warrant.budget, counter, keep)
+    room = None if asking.max_payload is None else asking.max_payload - asking.envelope
+    if room is not None and len(encode_value(trimmed.records, asking.tier)) > room:
+        reason, trimmed = FRAME_SIZE, joined(trimmed, fit_records(trimmed.records, room, asking.tier))
+    spent = asking.counted(await _cost(trimmed.records, counter))
+    return Bounded(trimmed.records, spent, None if trimmed.is_whole else left_out(trimmed, reason))
+
+
+def _trimmed(data: list[Any], budget: int, counter: Tokenizer | None, keep: Collection[str]) -> Trimmed:
+    if all(isinstance(record, dict) for record in data):
+        return trim(data, budget, counter, keep)
+    found = trim([{"value": value} for value in data], budget, counter)
+    return replace(found, records=[record["value"] for record in found.records])
 
 
 def _records(result: Any) -> list[Any]:
@@ -345,10 +394,8 @@ def _records(result: Any) -> list[Any]:
             return [{"value": result}]
 
 
-async def _cost(data: list[Any], asking: Asking) -> Cost:
-    """What a result costs, which nothing is left out of: an ActionFrame has no budget (9.3)."""
-    warrant, encoded = asking.caller.warrant, encode_value(data, Tier.JSON)
-    counter = tokenizer(*asking.tokenizers, warrant.tokenizer if warrant else "")
+async def _cost(data: list[Any], counter: Tokenizer | None) -> Cost:
+    encoded = encode_value(data, Tier.JSON)
     return await asyncio.to_thread(cost, encoded, counter) if counter else cost(encoded, None)
 
 

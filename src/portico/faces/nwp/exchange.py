@@ -15,28 +15,32 @@ from typing import Any, Final
 
 import msgspec
 
-from portico.budget import Cost, Tokenizer, Trimmed, cost, estimate, tokenizer, trim
+from portico.budget import Cost, Tokenizer, Trimmed, cost, estimate, tokenizer, total, trim
 from portico.callbacks import Callbacks
 from portico.calls import Caller
 from portico.config import Config
-from portico.errors import InvalidCursor, SiteError, Unavailable
+from portico.errors import InvalidCursor, SiteError, TooLarge, Unavailable
 from portico.faces.nwp.anchors import Anchors, Meant
 from portico.faces.nwp.failures import DepthExceeded, StreamLimit, StreamUnsupported, UnknownNode, code_of
+from portico.faces.nwp.fitting import ENVELOPE, FRAME_SIZE, MAX_NAME, MAX_NAMED, fit_records, joined, name_fields
 from portico.faces.nwp.frames import CapsFrame, QueryFrame, StreamFrame, Tier, encode_value
-from portico.faces.nwp.graph import Graph
+from portico.faces.nwp.graph import Graph, Reached
 from portico.faces.nwp.nodes import MAX_DEPTH, QUERY, STREAM, Node, Nodes
 from portico.faces.nwp.queries import AGGREGATE_REF, Reading, record, records
 from portico.faces.nwp.warrants import Warrants
 from portico.items import Item
+from portico.observe import Observe, nowhere
 from portico.query import MAX_LIMIT, Page, Query
 from portico.recent import Recent
 from portico.site import Given, Site
 
 CURSOR_SECONDS: Final = 3600.0
+NAMES_BYTES: Final = 2 * MAX_NAMED * MAX_NAME
+USUAL_ID: Final = 36  # characters of a UUID
+BUDGET_REASON: Final = "token_budget"
 FALLBACK: Final = "fallback"  # four bytes are a token, though a tokenizer was named: unknown here, or too slow
-ENVELOPE: Final = 1024  # bytes of an answer besides its records, at most, but for what it carries along
 CURSOR_BYTES: Final = 400  # of a cursor that an envelope has room for; one that sorts by long texts is longer
-STREAM_BYTES: Final = 32_000  # of the records in one part of a stream: clients read it in one go
+STREAM_BYTES: Final = 32_000  # of the records in one part of a stream
 RENDERED: Final = 256  # pages that are kept as they were sent
 RENDERED_BYTES: Final = 100_000  # of one of them, so that all together take little
 PIECES: Final = 10_000  # records that are kept as they were sent
@@ -57,13 +61,20 @@ class Asking(msgspec.Struct, frozen=True):
     base: str  # the address of the site
     id: str  # of the request, told again with the answer
     tier: Tier = Tier.JSON
-    largest: int | None = None  # bytes that the payload of an answer may have; None: any number
+    largest: int | None = None  # bytes from which on an answer is split, except within a record; None: never
     budget: int | None = None
     tokenizers: tuple[str, ...] = ()
     depth: int | None = None
     trace: tuple[str, ...] = ()  # nodes that the question came through
     is_kept: bool = False  # whether the frame is, by its transport: what it means is then worth keeping, too
     is_named: bool = False  # whether the caller chose the id, beside the frame
+    portion: int = STREAM_BYTES  # bytes of the records in one part of a stream, except for a record that has more
+    max_payload: int | None = None  # bytes that a frame may have at all; a larger record is shortened; None: any number
+
+    @property
+    def envelope(self) -> int:
+        """The bytes of an answer besides its records: a stream has its id twice."""
+        return ENVELOPE if len(self.id) <= USUAL_ID else ENVELOPE + 2 * len(encode_value(self.id, Tier.JSON))
 
     def with_frame(self, frame: QueryFrame) -> "Asking":
         """What the frame says where the transport said nothing; of two budgets the smaller."""
@@ -102,6 +113,7 @@ class Written:
     cost: Cost
     trimmed: Trimmed | None = None
     sizes: tuple[int, ...] = ()  # of each record, where they are more than fit
+    reason: str = BUDGET_REASON  # why something was left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +156,15 @@ class Told:
 
 
 class Exchange:
-    def __init__(self, site: Site, config: Config, callbacks: Callbacks | None = None) -> None:
+    def __init__(
+        self, site: Site, config: Config, callbacks: Callbacks | None = None, observe: Observe = nowhere
+    ) -> None:
         self.site = site
         self.config = config
         self.nodes = Nodes(site, config)
         self.anchors = Anchors(site)
         self.warrants = Warrants(config)
-        self.graph = Graph(self, callbacks or Callbacks(config.allow_hosts))
+        self.graph = Graph(self, callbacks or Callbacks(config.allow_hosts), observe)
         self._streams: Counter[str] = Counter()
         self._rendered: Recent[tuple[Page, Written]] = Recent(RENDERED)
         self._pieces: Recent[Piece] = Recent(PIECES, PIECES_BYTES)
@@ -227,14 +241,14 @@ class Exchange:
         walk = self.graph.walk(understood.frame, asking)
         carried = understood.carried(asking.tier) + (walk.least if walk else 0)
         page, written, is_cached = await self._fitting(understood.query, page, asking, carried)
-        taken = ENVELOPE + carried + len(written.data) + _excess(page.cursor)
+        taken = asking.envelope + carried + len(written.data) + _excess(page.cursor)
         spare = asking.largest - taken if asking.largest else None
-        graph = await walk.entries(spare, written.cost.tokens) if walk else None
-        return self._capsule(understood, asking, page, written, is_cached=is_cached, graph=graph)
+        reached = await walk.entries(spare, written.cost.tokens) if walk else None
+        return self._capsule(understood, asking, page, written, is_cached=is_cached, reached=reached)
 
     def _made_at_once(self, understood: Understood, asking: Asking, page: Page) -> Answer | None:
         """The same of one that is plain; None if less of it has to be sent."""
-        taken = ENVELOPE + understood.carried(asking.tier) + _excess(page.cursor)
+        taken = asking.envelope + understood.carried(asking.tier) + _excess(page.cursor)
         room = asking.largest - taken if asking.largest else None
         written, is_cached = self._rendering(understood.query, page, asking.tier, room)
         if room is not None and len(written.data) > room:
@@ -250,9 +264,11 @@ class Exchange:
         written: Written,
         *,
         is_cached: bool,
-        graph: list[dict[str, Any]] | None = None,
+        reached: Reached | None = None,
     ) -> Answer:
-        meant, spent = understood.meant, asking.counted(written.cost)
+        meant = understood.meant
+        together = total(written.cost, reached.cost) if reached and reached.entries else written.cost
+        spent = asking.counted(together)
         answer = CapsFrame(
             anchor_ref=AGGREGATE_REF if understood.query.aggregate else meant.anchor.id,
             count=written.count,
@@ -263,8 +279,8 @@ class Exchange:
             cached=is_cached or None,
             inline_anchor=meant.inline,
             request_id=asking.id if understood.frame.request_id or asking.is_named else None,
-            trimmed=_told(written.trimmed),
-            graph=graph,
+            trimmed=_told(written, reached),
+            graph=reached.entries if reached else None,
         )
         return Answer(answer, spent, is_cached)
 
@@ -278,6 +294,7 @@ class Exchange:
                 is_patient = frame.auto_anchor is not False
                 meant = await self.anchors.meant(asking.node, frame.anchor_ref, is_patient=is_patient)
                 read = self._meaning(frame, asking, meant)
+            read = _without_large_schema(read, asking)
             if not frame.cursor:
                 return read
             cursor = self._unsealed(frame.cursor, read.meant.anchor.id, asking.caller)
@@ -354,14 +371,19 @@ class Exchange:
     async def _fitting(self, query: Query, page: Page, asking: Asking, carried: int) -> tuple[Page, Written, bool]:
         """As much of a page as the caller can take. A shorter page has a cursor that leads to the rest."""
         counter = tokenizer(*asking.tokenizers)
-        space = asking.largest - ENVELOPE - carried if asking.largest else None
+        space = asking.largest - asking.envelope - carried - _listed(asking) if asking.largest else None
         asked, is_cut = page.length, False
         for _ in range(TRIES):
             room = None if space is None else space - _excess(page.cursor)
             written, is_cached = await self._written(query, page, asking, counter, room)
             kept = _that_fit(written.sizes, room) if written.sizes and room is not None else written.count
             if kept == page.length:
-                return page, _with_loss(written, asked - kept if is_cut else 0), is_cached
+                written = _with_loss(written, asked - kept if is_cut else 0)
+                most = _frame_room(asking, carried + _excess(page.cursor))
+                if most is not None and len(written.data) > most:
+                    _check_cursor(page.cursor, asking)
+                    written = _shortened(written, records(page, query), asking.tier, most)
+                return page, written, is_cached
             is_cut = is_cut or written.count < page.length
             page = await self.site.beside(query, kept)
         raise Unavailable("The records change faster than they can be sent", hint="Ask for fewer.")
@@ -371,7 +393,7 @@ class Exchange:
     ) -> tuple[Written, bool]:
         """The records of a page as they are sent. A page that is asked for again and again is written once."""
         if asking.budget or counter:
-            return await _write_counted(records(page, query), asking, counter, room, _groups(query)), False
+            return await _write_counted(records(page, query), asking, counter, room, query), False
         return self._rendering(query, page, asking.tier, room)
 
     def _rendering(self, query: Query, page: Page, tier: Tier, room: int | None) -> tuple[Written, bool]:
@@ -382,7 +404,7 @@ class Exchange:
             return found[1], True
         written = self._pieced(page, tier) if _shows_items(query) else None
         if written is None or (room is not None and len(written.data) > room):
-            written = _write(records(page, query), tier, None, None, room)
+            written = _write(records(page, query), tier, None, None, room, query)
         if len(written.data) <= RENDERED_BYTES:
             self._rendered.put(key, (page, written))
         return written, False
@@ -433,7 +455,7 @@ class Exchange:
         carried = len(encode_value(first["inline_anchor"], asking.tier)) if first["inline_anchor"] else 0
         async with aclosing(self.site.pages(query, asking.caller)) as pages:
             async for page in pages:
-                found = _portions(records(page, query), asking, counter, _groups(query), 0 if sent else carried)
+                found = _portions(records(page, query), asking, counter, query, 0 if sent else carried)
                 async with aclosing(found) as portions:
                     async for written, is_end in portions:
                         said = {} if sent else {**first, "estimated_total": _total(page)}
@@ -456,8 +478,8 @@ class Exchange:
                 del self._streams[key]
 
 
-def _key(frame: QueryFrame, asking: Asking) -> tuple[int, Tier, int | None, str]:
-    return id(frame), asking.tier, asking.largest, asking.caller.id
+def _key(frame: QueryFrame, asking: Asking) -> tuple[int, Tier, int | None, int | None, str]:
+    return id(frame), asking.tier, asking.largest, asking.max_payload, asking.caller.id
 
 
 def _write(
@@ -466,9 +488,9 @@ def _write(
     budget: int | None,
     counter: Tokenizer | None,
     room: int | None,
-    keep: Sequence[str] = (),
+    query: Query,
 ) -> Written:
-    trimmed = trim(made, budget, counter, keep) if budget else None
+    trimmed = trim(made, budget, counter, _groups(query), _asked_for(query)) if budget else None
     shown: Shown = trimmed.records if trimmed else made
     data = encode_value(shown, tier)
     is_over = room is not None and len(data) > room and len(shown) > 1
@@ -481,24 +503,28 @@ def _write(
 
 
 async def _write_counted(
-    made: Shown, asking: Asking, counter: Tokenizer | None, room: int | None, keep: Sequence[str]
+    made: Shown, asking: Asking, counter: Tokenizer | None, room: int | None, query: Query
 ) -> Written:
     """Write while others go on: to count a long page takes a while, and to trim it is to count it several times."""
-    return await asyncio.to_thread(_write, made, asking.tier, asking.budget, counter, room, keep)
+    return await asyncio.to_thread(_write, made, asking.tier, asking.budget, counter, room, query)
 
 
 async def _portions(
-    made: Shown, asking: Asking, counter: Tokenizer | None, keep: Sequence[str], carried: int
+    made: Shown, asking: Asking, counter: Tokenizer | None, query: Query, carried: int
 ) -> AsyncGenerator[tuple[Written, bool]]:
     """Shown in portions that can be taken at once, and whether one is the last; of no records one empty portion."""
-    room = (min(STREAM_BYTES, asking.largest - ENVELOPE) if asking.largest else STREAM_BYTES) - carried
+    most_together = min(asking.portion, asking.largest - asking.envelope) if asking.largest else asking.portion
+    room = most_together - carried
+    most = _frame_room(asking, carried)
     sizes, begin, is_end = _sizes(made, asking.tier), 0, False
     while not is_end:
         portion = made[begin : begin + _that_fit(sizes[begin:], room)]
         if asking.budget or counter:
-            written = await _write_counted(portion, asking, counter, None, keep)
+            written = await _write_counted(portion, asking, counter, None, query)
         else:
-            written = _write(portion, asking.tier, None, None, None)
+            written = _write(portion, asking.tier, None, None, None, query)
+        if most is not None and len(written.data) > most:
+            written = _shortened(written, portion, asking.tier, most)
         begin += written.count
         is_end = begin >= len(made)
         yield _with_loss(written, 0), is_end  # what was left out of this one comes with the next
@@ -512,7 +538,7 @@ def _part(written: Written, asking: Asking, seq: int, *, is_last: bool, **first:
         data=msgspec.Raw(written.data),
         request_id=asking.id if first else None,
         token_est=written.cost.tokens,
-        trimmed=_told(written.trimmed),
+        trimmed=_told(written),
         **first,
     )
 
@@ -525,6 +551,41 @@ def _with_loss(written: Written, records: int) -> Written:
     return replace(written, trimmed=None if trimmed.is_whole else trimmed)
 
 
+def _shortened(written: Written, made: Shown, tier: Tier, room: int) -> Written:
+    """Shorten the only record of an answer, which is larger than the caller's frames."""
+    before = written.trimmed or Trimmed([*map(dict, made)], written.cost)
+    fitted = fit_records(before.records, room, tier)
+    return Written(encode_value(fitted.records, tier), 1, fitted.cost, joined(before, fitted), reason=FRAME_SIZE)
+
+
+def _without_large_schema(understood: Understood, asking: Asking) -> Understood:
+    """Leave a schema out that would take more than half a frame: its id is in the answer, and HTTP serves it."""
+    meant = understood.meant
+    if meant.inline is None or asking.max_payload is None or understood.carried(asking.tier) <= asking.max_payload // 2:
+        return understood
+    return replace(understood, meant=replace(meant, inline=None))
+
+
+def _listed(asking: Asking) -> int:
+    """Return the bytes to leave for the names of fields that a budget may cost an answer."""
+    return min(NAMES_BYTES, (asking.largest or 0) // 8) if asking.budget else 0
+
+
+def _check_cursor(cursor: str, asking: Asking) -> None:
+    """Refuse a page whose cursor takes a frame by itself: it has the values that the page is sorted by."""
+    if asking.max_payload is not None and _excess(cursor) > asking.max_payload // 2:
+        raise TooLarge(
+            f"The cursor to the next page has {2 * len(cursor)} bytes, which no frame has room for",
+            limit=asking.max_payload,
+            hint="Use `stream`, which needs no cursor, or sort and group by shorter values.",
+        )
+
+
+def _frame_room(asking: Asking, carried: int) -> int | None:
+    """Return the bytes that a frame has for records; None if there is no bound."""
+    return None if asking.max_payload is None else asking.max_payload - asking.envelope - carried
+
+
 def _shows_items(query: Query) -> bool:
     """Whether records are items as they are."""
     return not query.fields and query.near is None and query.aggregate is None
@@ -533,6 +594,13 @@ def _shows_items(query: Query) -> bool:
 def _groups(query: Query) -> tuple[str, ...]:
     """The fields that a row is known by."""
     return query.aggregate.group_by if query.aggregate else ()
+
+
+def _asked_for(query: Query) -> frozenset[str]:
+    """Return the fields that a caller named: values of an aggregate, or fields, which may be paths into others."""
+    if query.aggregate:
+        return frozenset(each.alias for each in query.aggregate.operations)
+    return frozenset((*query.fields, *(name.partition(".")[0] for name in query.fields)))
 
 
 def _sizes(made: Shown, tier: Tier) -> tuple[int, ...]:
@@ -554,14 +622,19 @@ def _excess(cursor: str) -> int:
     return max(0, 2 * (len(cursor) - CURSOR_BYTES))
 
 
-def _told(trimmed: Trimmed | None) -> dict[str, Any] | None:
-    """What was left out, so that nothing is cut in silence (13.3)."""
-    if trimmed is None:
+def _told(written: Written, reached: Reached | None = None) -> dict[str, Any] | None:
+    lost = name_fields("dropped_nodes", reached.dropped) if reached and reached.dropped else {}
+    if written.trimmed is None and not lost:
         return None
+    return {**left_out(written.trimmed or Trimmed([], written.cost), written.reason), **lost}
+
+
+def left_out(trimmed: Trimmed, reason: str) -> dict[str, Any]:
+    """Return what an answer says of what it lacks: nothing is cut in silence (13.3)."""
     return {
-        "reason": "token_budget",
-        "dropped_fields": list(trimmed.dropped_fields),
-        "summarized_fields": list(trimmed.summarized_fields),
+        "reason": reason,
+        **name_fields("dropped_fields", trimmed.dropped_fields),
+        **name_fields("summarized_fields", trimmed.summarized_fields),
         "dropped_records": trimmed.dropped_records,
     }
 

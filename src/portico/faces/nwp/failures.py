@@ -102,6 +102,10 @@ class UnreadableFrame(BadRequest):
     """Bytes that are no frame; `code` in the details is NCP's."""
 
 
+class InvalidFrame(BadRequest):
+    """A frame of a known type that lacks a member, or has one with a value it cannot have."""
+
+
 class AnchorUnknown(NotFound): ...
 
 
@@ -163,6 +167,7 @@ class TaskWithdrawn(Conflict):
 class VersionUnsupported(BadRequest): ...
 
 
+BAD_FRAME = "NPS-CLIENT-BAD-FRAME"
 BAD_PARAM = "NPS-CLIENT-BAD-PARAM"
 CONFLICT = "NPS-CLIENT-CONFLICT"
 UNSUPPORTED = "NPS-SERVER-UNSUPPORTED"
@@ -179,8 +184,9 @@ TIMEOUT = "NPS-SERVER-TIMEOUT"
 CODES: Final[Mapping[type[SiteError], Code]] = {
     SiteError: Code(INTERNAL, INTERNAL),
     BadRequest: Code(BAD_PARAM, "NWP-QUERY-FILTER-INVALID"),
-    WrongMethod: Code("NPS-CLIENT-BAD-FRAME", "NCP-FRAME-UNKNOWN-TYPE"),
-    UnreadableFrame: Code("NPS-CLIENT-BAD-FRAME", "NCP-FRAME-UNKNOWN-TYPE"),
+    WrongMethod: Code(BAD_FRAME, "NCP-FRAME-UNKNOWN-TYPE"),
+    UnreadableFrame: Code(BAD_FRAME, "NCP-FRAME-UNKNOWN-TYPE"),
+    InvalidFrame: Code(BAD_FRAME, BAD_FRAME),  # the codes of NCP are about headers and types
     InvalidQuery: Code(BAD_PARAM, "NWP-QUERY-FILTER-INVALID"),
     UnknownField: Code(BAD_PARAM, "NWP-QUERY-FIELD-UNKNOWN"),
     UnsafeRegex: Code(BAD_PARAM, "NWP-QUERY-REGEX-UNSAFE"),
@@ -189,7 +195,7 @@ CODES: Final[Mapping[type[SiteError], Code]] = {
     # The frame is not: what it asks for is.
     QueryTooLarge: Code(BAD_PARAM, "NWP-QUERY-FILTER-INVALID"),
     InvalidParams: Code(UNPROCESSABLE, "NWP-ACTION-PARAMS-INVALID"),
-    InvalidWorkflow: Code("NPS-CLIENT-BAD-FRAME", "NOP-TASK-DAG-INVALID"),
+    InvalidWorkflow: Code(BAD_FRAME, "NOP-TASK-DAG-INVALID"),
     BudgetExceeded: Code("NPS-LIMIT-BUDGET", "NWP-BUDGET-EXCEEDED"),
     TooLarge: Code("NPS-LIMIT-PAYLOAD", "NCP-FRAME-PAYLOAD-TOO-LARGE"),
     DepthExceeded: Code(BAD_PARAM, "NWP-DEPTH-EXCEEDED"),
@@ -249,8 +255,8 @@ FRAME_CODES: Final[Mapping[str, str]] = {
 }
 
 WORKFLOW_CODES: Final[Mapping[str, Code]] = {
-    "cycle": Code("NPS-CLIENT-BAD-FRAME", "NOP-TASK-DAG-CYCLE"),
-    "too-large": Code("NPS-CLIENT-BAD-FRAME", "NOP-TASK-DAG-TOO-LARGE"),
+    "cycle": Code(BAD_FRAME, "NOP-TASK-DAG-CYCLE"),
+    "too-large": Code(BAD_FRAME, "NOP-TASK-DAG-TOO-LARGE"),
     "too-deep": Code(BAD_PARAM, "NOP-DELEGATE-CHAIN-TOO-DEEP"),
     "condition": Code(BAD_PARAM, "NOP-CONDITION-EVAL-ERROR"),
     "mapping": Code(UNPROCESSABLE, "NOP-INPUT-MAPPING-ERROR"),
@@ -263,7 +269,7 @@ def code_of(error: SiteError) -> Code:
     """What an error is called here."""
     if isinstance(error, UnreadableFrame):
         said = str(error.details.get("code", "NCP-FRAME-UNKNOWN-TYPE"))
-        return Code(FRAME_CODES.get(said, "NPS-CLIENT-BAD-FRAME"), said)
+        return Code(FRAME_CODES.get(said, BAD_FRAME), said)
     if isinstance(error, InvalidWorkflow) and error.details.get("reason") in WORKFLOW_CODES:
         return WORKFLOW_CODES[str(error.details["reason"])]
     return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
@@ -293,7 +299,7 @@ def unreadable(error: FrameError, otherwise: type[SiteError] = UnreadableFrame) 
 MEMBERS: Final[Mapping[type[Frame], type[SiteError]]] = {
     QueryFrame: BadRequest,
     ActionFrame: InvalidParams,
-    SubscribeFrame: UnreadableFrame,
+    SubscribeFrame: InvalidFrame,
     TaskFrame: UnreadableFrame,
 }
 

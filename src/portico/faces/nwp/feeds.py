@@ -12,12 +12,12 @@ from portico.calls import Caller
 from portico.errors import Conflict, FeedExpired, NotFound, RateLimited, SiteError, TakenOver, Unavailable
 from portico.faces.nwp.exchange import Asking, Exchange
 from portico.faces.nwp.failures import (
+    InvalidFrame,
     SubscribeFilterUnsupported,
     SubscriptionInterrupted,
     SubscriptionLimit,
     SubscriptionUnknown,
     UnknownNode,
-    UnreadableFrame,
     failure,
 )
 from portico.faces.nwp.frames import CapsFrame, DiffFrame, ErrorFrame, StreamFrame, SubscribeFrame
@@ -31,7 +31,7 @@ LONGEST_HEARTBEAT: Final = 3600
 RECHECK_SECONDS: Final = 5.0  # how often it is looked at whether a subscriber's credentials still hold
 TAKEN_OVER: Final = "taken_over"  # why a subscription ends that another connection reads now
 ACTIONS: Final = ("subscribe", "unsubscribe", "ping")
-IS_ID: Final = re.compile(r"[\w.:-]{1,64}\Z", re.ASCII)  # what a stream or a request can be called
+IS_ID: Final = re.compile(r"[\w.:-]{1,64}\Z", re.ASCII)  # what a subscription can be called
 
 Again: TypeAlias = Callable[[], Awaitable[Caller]]
 
@@ -136,9 +136,8 @@ class Feeds:
 
     def _check_told(self, frame: SubscribeFrame, asking: Asking, *, is_stream: bool) -> None:
         self._exchange.warrants.check(asking, QUERY)
-        _id(frame)
         if frame.action not in ACTIONS:
-            raise UnreadableFrame(f"{frame.action[:40]!r} is no action", hint=f"Use one of {', '.join(ACTIONS)}.")
+            raise InvalidFrame(f"`action` must be one of {', '.join(ACTIONS)}, not {frame.action[:40]!r}")
         # A stream is ended here also on a node that has no subscriptions.
         if not is_stream:
             self._check_subscribes(asking)
@@ -208,7 +207,11 @@ def moment(at: datetime) -> str:
 
 def _id(frame: SubscribeFrame) -> str:
     if not IS_ID.match(frame.stream_id):
-        raise UnreadableFrame("stream_id is a UUID that you make", hint="At most 64 letters, digits, -, _, . and :.")
+        raise InvalidFrame(
+            f"`stream_id` must be 1 to 64 letters, digits, `-`, `_`, `.` or `:`, not {frame.stream_id[:80]!r}",
+            member="stream_id",
+            hint="Make a UUID for each subscription.",
+        )
     return frame.stream_id
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import quote
 
 from portico.errors import BadRequest
 from portico.faces.nwp.failures import MEMBERS, unreadable
@@ -9,6 +10,7 @@ from portico.faces.nwp.frames import (
     FRAMES,
     LARGEST,
     LARGEST_EXTENDED,
+    MAX_ID,
     ActionFrame,
     Frame,
     FrameError,
@@ -27,6 +29,7 @@ CAPSULE: Final = "application/nwp-capsule"
 # The type as specified; the profile is for clients that look for their own word in it.
 FRAMED_CAPSULE: Final = f'{CAPSULE}; profile="application/nwp-frame application/x-nps-frame"'
 TASK: Final = f"0x{Type.TASK:x}"
+_PRINTABLE = "".join(map(chr, range(0x20, 0x7F)))
 _MAPS = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))  # first bytes of a MessagePack object
 
 
@@ -79,6 +82,11 @@ def read_frame(body: bytes, kind: type[Frame], largest: int = LARGEST_EXTENDED) 
         raise unreadable(error, MEMBERS.get(kind, BadRequest)) from error
 
 
+def header_form(id: str) -> str:
+    """Return an id as a header can have it: what is not printable ASCII is percent-encoded."""
+    return id if id.isascii() and id.isprintable() else quote(id, safe=_PRINTABLE)
+
+
 def request_id_of(body: bytes) -> str | None:
     """The id that a request has by its body, though what else it says may be of no use."""
     try:
@@ -90,7 +98,7 @@ def request_id_of(body: bytes) -> str | None:
     except FrameError:
         return None
     match said:
-        case {"request_id": str(id)}:
+        case {"request_id": str(id)} if len(id) <= MAX_ID:
             return id
         case _:
             return None

@@ -26,6 +26,9 @@ _SHORT = struct.Struct(">BBH")
 _HEAD = struct.Struct(">HH")  # the same, type and flags as one number
 _LONG = struct.Struct(">BBIH")
 
+MAX_ID: Final = 255  # characters of what an agent calls a request or a stream
+
+Id = Annotated[str, Meta(max_length=MAX_ID, pattern=r"\A[^\0]*\Z")]
 Natural = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]  # what both tiers can write
 T = TypeVar("T", bound="Frame")
 
@@ -157,6 +160,7 @@ class DiffFrame(Frame, frozen=True, kw_only=True, tag="0x02"):
     seq: int | None = None
     event_type: str | None = None
     timestamp: str | None = None
+    trimmed: dict[str, Any] | None = None  # what was left out of the patch
 
 
 class StreamFrame(Frame, frozen=True, kw_only=True, tag="0x03"):
@@ -265,7 +269,7 @@ class QueryFrame(Frame, frozen=True, kw_only=True, tag="0x10"):
     token_budget: Natural | None = None
     tokenizer: str | None = None
     depth: Natural | None = None
-    request_id: str | None = None
+    request_id: Id | None = None
 
 
 class ActionFrame(Frame, frozen=True, kw_only=True, tag="0x11"):
@@ -277,13 +281,13 @@ class ActionFrame(Frame, frozen=True, kw_only=True, tag="0x11"):
     is_async: bool | None = msgspec.field(default=None, name="async")
     callback_url: str | None = None
     priority: str | None = None
-    request_id: str | None = None
+    request_id: Id | None = None
 
 
 class SubscribeFrame(Frame, frozen=True, kw_only=True, tag="0x12"):
     TYPE = Type.SUBSCRIBE
     action: str
-    stream_id: str
+    stream_id: Id = ""  # required; without it a frame is refused by what it wants of the stream
     anchor_ref: str | None = None
     filter: Any = None
     heartbeat_interval: Natural | None = None
@@ -310,7 +314,7 @@ class TaskFrame(Frame, frozen=True, kw_only=True, tag="0x40"):
     callback_url: str | None = None
     preflight: bool | None = None
     context: dict[str, Any] | None = None
-    request_id: str | None = None
+    request_id: Id | None = None
 
 
 class ErrorFrame(Frame, frozen=True, kw_only=True, tag="0xFE"):
@@ -555,6 +559,9 @@ def decode_any(payload: bytes | memoryview | msgspec.Raw, tier: Tier) -> Any:
         raise _unreadable(error) from error
 
 
+_LACKS = re.compile(r"Object missing required field `(\w+)`")
+
+
 def _converted(kind: type[T], value: Any) -> T:
     if not isinstance(value, dict):
         raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "The payload of a frame is an object")
@@ -566,7 +573,8 @@ def _converted(kind: type[T], value: Any) -> T:
         return msgspec.convert(members, kind)
     except msgspec.ValidationError as error:
         says, _, where = str(error).partition(" - at `")
-        named = where.rstrip("`")
+        lacks = _LACKS.match(says)
+        named = f"$.{lacks[1]}" if lacks and not where else where.rstrip("`")
         raise FrameError("NCP-FRAME-UNKNOWN-TYPE", f"{named or 'the frame'}: {says}", named) from error
 
 

@@ -7,7 +7,8 @@ far it may still go, and nothing of who asks.
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from http.client import HTTP_PORT, HTTPS_PORT
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
@@ -15,13 +16,16 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
-from portico.budget import cost, tokenizer
+from portico.budget import Cost, cost, tokenizer
 from portico.callbacks import Callbacks
 from portico.config import Server
 from portico.errors import BadRequest, BudgetExceeded, Forbidden, SiteError, TimedOut, TooLarge, Unavailable
 from portico.faces.nwp.failures import GraphCycle, failure
+from portico.faces.nwp.forms import header_form
 from portico.faces.nwp.frames import FrameError, QueryFrame, Tier, decode_any, encode_value
 from portico.faces.nwp.nodes import PREFIX, Node
+from portico.observe import Broke, Observe
+from portico.recent import Recent
 
 if TYPE_CHECKING:
     from portico.faces.nwp.exchange import Asking, Exchange
@@ -32,6 +36,10 @@ LEAST_SECONDS: Final = 1.0
 MAX_BYTES: Final = 1 << 20  # of what a node elsewhere says
 MAX_TRACE: Final = 32  # ids and marks that are passed on
 MAX_TRACE_CHARACTERS: Final = 4096
+ENTRY_TOKENS: Final = 80  # of an entry besides the records in it: addresses, a schema's id, counts
+WHERE: Final = "nwp graph"
+UNREACHED_SECONDS: Final = 60.0  # until the same reason is told again
+MAX_UNREACHED: Final = 256  # nodes and reasons of which is known when they were told
 MAX_NESTED: Final = 16  # answers in one another
 MAX_CODE, MAX_MESSAGE = 64, 300  # characters of what a node elsewhere says went wrong
 DEFAULT_PORT: Final = Server().nwp_port
@@ -62,9 +70,10 @@ class Share:
 
 
 class Graph:
-    def __init__(self, exchange: "Exchange", callbacks: Callbacks) -> None:
+    def __init__(self, exchange: "Exchange", callbacks: Callbacks, observe: Observe) -> None:
         self._exchange = exchange
         self._callbacks = callbacks
+        self._unreached = Unreached(observe)
 
     def check(self, asking: "Asking") -> None:
         """Refuse a question that has been here before."""
@@ -93,7 +102,7 @@ class Graph:
         question = msgspec.structs.replace(
             frame, anchor_ref=None, cursor=None, stream=None, depth=None, token_budget=None, request_id=None
         )
-        return Walk(self._exchange, self._callbacks, question, passed, tuple(self._children(asking)))
+        return Walk(self._exchange, self._callbacks, question, passed, tuple(self._children(asking)), self._unreached)
 
     def _id(self, asking: "Asking") -> str:
         return self._exchange.nodes.id(asking.node.name, asking.base)
@@ -109,6 +118,30 @@ class Graph:
         yield from (Child(each.rel, each.url) for each in nwp.node)
 
 
+class Unreached:
+    """Tells the operator why nodes elsewhere were not reached: of each reason now and then, however often it occurs."""
+
+    def __init__(self, observe: Observe) -> None:
+        self._observe = observe
+        self._told: Recent[float] = Recent(MAX_UNREACHED)
+
+    def record(self, child: Child, reason: str) -> None:
+        key, now = (child.url, reason), time.monotonic()
+        told = self._told.get(key)
+        if reason and (told is None or now - told >= UNREACHED_SECONDS):
+            self._told.put(key, now)
+            self._observe(Broke(WHERE, f"{urlsplit(child.url).hostname} was not reached: {reason}"))
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What the nodes said that a question reached."""
+
+    entries: list[Entry]
+    cost: Cost
+    dropped: tuple[str, ...] = ()  # rels of nodes that the budget leaves no entry for
+
+
 @dataclass(frozen=True, slots=True)
 class Walk:
     """One question on its way to the nodes that a node leads to."""
@@ -118,24 +151,48 @@ class Walk:
     question: QueryFrame
     asking: "Asking"  # as it is passed on
     children: tuple[Child, ...]
+    unreached: "Unreached"
 
     @property
     def least(self) -> int:
         """Bytes that entries take at least: those that only say that there was no room."""
         return sum(self._size(_without_room(child)) for child in self.children)
 
-    async def entries(self, spare: int | None, spent: int) -> list[Entry]:
+    async def entries(self, spare: int | None, spent: int) -> "Reached":
         """What every node said, in order; all are asked at once. `spare` is how many bytes beyond the least there are
         for it, and `spent` what of the budget is gone.
         """
         if not self.children:
-            return []
-        each = Share(
+            return Reached([], Cost(0))
+        left = None if self.asking.budget is None else max(self.asking.budget - spent, 0)
+        tokens = None if left is None else left // len(self.children)
+        share = Share(
             None if spare is None else max(spare // len(self.children), 1),
-            None if self.asking.budget is None else max(self.asking.budget - spent, 0) // len(self.children),
+            None if tokens is None else max(tokens - ENTRY_TOKENS, tokens // 2),
         )
-        found = await asyncio.gather(*(self._entry(child, each) for child in self.children))
-        return found if spare is None else self._fitting(found, spare)
+        found = await asyncio.gather(*(self._entry(child, share) for child in self.children))
+        fitting = found if spare is None else self._fitting(found, spare)
+        return await asyncio.to_thread(self._counted, fitting, left)
+
+    def _counted(self, entries: list[Entry], left: int | None) -> "Reached":
+        """Count what is sent of each node. What the budget has no tokens for is told in few words, or named alone."""
+        counter = tokenizer(*self.asking.tokenizers)
+        kept, encoded, dropped = list[Entry](), list[bytes](), list[str]()
+        for child, entry in zip(self.children, entries, strict=True):
+            without = _failed(child, BudgetExceeded("The budget has too little left for this node"))
+            for form in (entry, without):
+                more = [*encoded, self._json(form)]
+                if left is None or cost(_list_of(more), counter).tokens <= left:
+                    kept, encoded = [*kept, form], more
+                    break
+            else:
+                dropped.append(child.rel)
+        return Reached(kept, cost(_list_of(encoded), counter), tuple(dropped))
+
+    def _json(self, entry: Entry) -> bytes:
+        """Return an entry as compact JSON, which is what tokens are counted in whatever the tier."""
+        encoded = encode_value(entry, self.asking.tier)
+        return encoded if self.asking.tier == Tier.JSON else encode_value(decode_any(encoded, Tier.MSGPACK), Tier.JSON)
 
     def _fitting(self, found: list[Entry], spare: int) -> list[Entry]:
         """What one node does not need of its share the next may have."""
@@ -180,11 +237,11 @@ class Walk:
             status, said = await self.callbacks.ask(url, body, self._headers(share), MAX_BYTES, self._seconds)
         except BadRequest as error:
             raise Forbidden("The address of this node is not allowed", hint=error.hint) from error
-        capsule = _capsule(status, said)
+        except Unavailable as error:
+            self.unreached.record(child, str(error.details.get("reason", "")))
+            raise
         try:
-            if share.tokens is not None and self._tokens(capsule) > share.tokens:
-                raise BudgetExceeded("The answer of this node costs more than is left of the budget")
-            return encode_value(capsule, self.asking.tier)
+            return encode_value(_capsule(status, said), self.asking.tier)
         except (RecursionError, OverflowError, ValueError) as error:
             raise _nothing_of_use() from error
 
@@ -195,19 +252,16 @@ class Walk:
             "Accept": "application/nwp-capsule, application/json",
             "X-NWP-Depth": str(self.asking.depth),
             "X-NWP-Trace": ",".join(self.asking.trace)[-MAX_TRACE_CHARACTERS:],
-            "X-NWP-Request-ID": self.asking.id,
+            "X-NWP-Request-ID": header_form(self.asking.id),
         }
         if share.tokens is not None:
             headers["X-NWP-Budget"] = str(share.tokens)
         counter = tokenizer(*self.asking.tokenizers)
         return {**headers, "X-NWP-Tokenizer": counter.name} if counter else headers
 
-    def _tokens(self, capsule: Mapping[str, Any]) -> int:
-        """What an answer costs, with all that it says of other nodes."""
-        counter = tokenizer(*self.asking.tokenizers)
-        own = cost(encode_value(capsule.get("data"), Tier.JSON), counter).tokens
-        below = (each["data"] for each in capsule.get("graph", ()) if isinstance(each.get("data"), dict))
-        return own + sum(self._tokens(each) for each in below)
+
+def _list_of(encoded: list[bytes]) -> bytes:
+    return b"[" + b",".join(encoded) + b"]"
 
 
 def _failed(child: Child, error: SiteError) -> Entry:

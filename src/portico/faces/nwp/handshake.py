@@ -55,13 +55,16 @@ def agree(hello: HelloFrame, offer: Offer) -> Agreed | ErrorFrame:
     tier = next((each for each in offer.encodings if each.token in hello.supported_encodings), None)
     if tier is None:
         return _no_encoding(offer)
+    is_extended = bool(hello.ext_support) and offer.is_extended
+    # The length of a payload has two bytes in the default header.
+    largest = offer.payload if is_extended else min(offer.payload, LARGEST)
     return Agreed(
         version=version,
         tier=tier,
         protocols=protocols,
-        payload=_smaller(hello.max_frame_payload, LARGEST, offer.payload),
+        payload=_smaller(hello.max_frame_payload, LARGEST, largest),
         streams=_smaller(hello.max_concurrent_streams, STREAMS, offer.streams),
-        is_extended=bool(hello.ext_support) and offer.is_extended,
+        is_extended=is_extended,
     )
 
 

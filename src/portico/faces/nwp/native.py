@@ -23,6 +23,7 @@ PREAMBLE: Final = b"NPS/1.0\n"  # what later agents begin with
 TLS: Final = b"\x16"  # what a handshake of TLS begins with
 METHODS: Final = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"PATCH ", b"DELETE ", b"OPTIONS ", b"CONNECT ", b"TRACE ")
 HELLO_BYTES: Final = 16 << 10
+MAX_PAYLOAD: Final = 16 << 20  # bytes of an extended frame; a larger record is shortened
 PER_ADDRESS: Final = 256  # connections
 ACCEPT_PAUSE: Final = 1.0  # seconds, when the system has no more connections to give
 
@@ -47,7 +48,9 @@ class NativePort:
         self.http = http
         self.observe = observe
         self.patience = patience or Patience()
-        self.offer = Offer(streams=config.nwp.streams, oldest=config.nwp.min_version)
+        self.offer = Offer(
+            payload=MAX_PAYLOAD, streams=config.nwp.streams, is_extended=True, oldest=config.nwp.min_version
+        )
         self.trusts_names = config.nwp.trust_names
         self.base = base_of(None, config.server)
         self.here: set[Opening | Session] = set()

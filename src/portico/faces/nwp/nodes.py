@@ -171,7 +171,7 @@ class Nodes:
             "subscribe_filter": hears,
             "vector_search": compares,
         }
-        fixed = {"token_budget_hint": reads, "ext_frame": False, "e2e_enc": False, "inline_anchor": reads}
+        fixed = {"token_budget_hint": reads, "ext_frame": True, "e2e_enc": False, "inline_anchor": reads}
         return {**{name: there and name not in without for name, there in offered.items()}, **fixed}
 
     def may(self, node: Node, capability: str) -> bool:

@@ -18,6 +18,7 @@ from portico.calls import Task
 from portico.config import Config, secret
 from portico.errors import BadRequest, RateLimited, SiteError, Unavailable
 from portico.faces.nwp.actions import shown
+from portico.faces.nwp.forms import header_form
 from portico.faces.nwp.frames import Tier, encode_value
 from portico.faces.wire import ended
 from portico.observe import Broke, Observe
@@ -83,7 +84,8 @@ class Notices:
             try:
                 status = await self._send(task.call.callback, body, headers)
             except (Unavailable, BadRequest, RateLimited) as error:
-                problem = type(error).__name__  # its message has the whole address, which may be a secret
+                # Its message has the whole address, which may be a secret.
+                problem = str(error.details.get("reason") or type(error).__name__)
             else:
                 if 200 <= status < 300:
                     return
@@ -121,7 +123,7 @@ class Pace:
 
 def _headers(task: Task, signature: str) -> dict[str, str]:
     said = {"Content-Type": "application/json", "X-NWP-Signature": signature}
-    return {**said, "X-NWP-Request-ID": task.call.request} if task.call.request else said
+    return {**said, "X-NWP-Request-ID": header_form(task.call.request)} if task.call.request else said
 
 
 def _signing(key: str) -> Sign:

@@ -52,8 +52,9 @@ from portico.faces.nwp.familiar import (
     written,
 )
 from portico.faces.nwp.feeds import Feed, Feeds
-from portico.faces.nwp.forms import BARE, CAPSULE, Form, read_frame, request_id_of
+from portico.faces.nwp.forms import BARE, CAPSULE, Form, header_form, read_frame, request_id_of
 from portico.faces.nwp.frames import (
+    MAX_ID,
     ActionFrame,
     ErrorFrame,
     Frame,
@@ -85,13 +86,14 @@ MARKS: Final = ("application/nwp-", "application/x-nps-")
 BASES: Final = 64  # addresses that the site was called by
 READ: Final = 512  # short bodies of which is kept what they are
 NUMBERS: Final = ("x-nwp-budget", "x-nwp-depth")
-# Clients of this kind take whatever they have read for one frame: they are given time to read one before the next.
-HASTY: Final = "application/x-nps-frame"
-PACE_SECONDS: Final = 0.005
+# Many clients take whatever they have read for one frame. So that this is mostly true, frames of a stream are no larger
+# than what arrives at once, where records allow it, and there is time to read one before the next.
+SEGMENT_RECORDS: Final = 1000  # bytes of records in a frame of 1,400 bytes, its chunk included
+PACE_SECONDS: Final = 0.002
+LARGE_FRAMES: Final = "large-frames"  # in Prefer, of clients that find frames by their headers
 QUOTE: Final = '"'
 MAX_HEADER: Final = 8192  # characters of a header that is read
 _TRACE = re.compile(r"[\w.:-]{1,300}\Z", re.ASCII)
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.IGNORECASE | re.ASCII)
 
 # What there is below a node's address, and the one method that it is asked with (3.2).
 TASKS: Final = "actions/status/"
@@ -141,8 +143,7 @@ class Arrived:
 
     def called(self, id: str | None) -> "Arrived":
         """The same under the id that its frame has. That of the header counts before it (9.3)."""
-        named = _uuid(id)
-        return replace(self, id=named) if named and "x-nwp-request-id" not in self.headers else self
+        return replace(self, id=id) if id and not self.headers.get("x-nwp-request-id") else self
 
 
 Handler: TypeAlias = Callable[[Arrived, Node, Caller], Awaitable[None]]
@@ -246,7 +247,7 @@ class Overlay:
         except SiteError:
             return None
         form = self._wanted(setting.headers, form)
-        id = _uuid(frame.request_id) or self._ids.next()
+        id = frame.request_id or self._ids.next()
         asking = msgspec.structs.replace(
             setting.asking, id=id, tier=form.tier, largest=form.largest, is_kept=form.is_kept
         )
@@ -256,7 +257,7 @@ class Overlay:
         head, sent = self._capsule(answer, asking, form)
         if answer.is_kept:
             self._familiar.put(key, Familiar(frame, asking, form, answer, head, sent))
-        return written([*head, *self._metered(asking.caller), (b"x-nwp-request-id", id.encode())]), sent
+        return written([*head, *self._metered(asking.caller), (b"x-nwp-request-id", header_form(id).encode())]), sent
 
     def _is_current(self, node: Node) -> bool:
         return self._exchange.nodes.all.get(node.name) is node
@@ -296,7 +297,7 @@ class Overlay:
         headers = _headers(scope)
         name, below = self._place(scope["path"])
         task = below.removeprefix(TASKS) if below.startswith(TASKS) else ""
-        id = _uuid(headers.get("x-nwp-request-id")) or str(uuid.uuid4())  # streams are stopped by it
+        id = _named(headers) or str(uuid.uuid4())  # streams are stopped by it
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         base = self._base(scope)
         wanted = STATUS if task else below
@@ -360,6 +361,8 @@ class Overlay:
     async def _parsed(self, arrived: Arrived, kind: type[T]) -> tuple[T, Form]:
         for name in NUMBERS:
             _natural(arrived.headers, name)
+        if len(arrived.headers.get("x-nwp-request-id", "")) > MAX_ID:
+            raise BadRequest(f"X-NWP-Request-ID must have at most {MAX_ID} characters", limit=MAX_ID)
         frame, form = self._frame_of(arrived.body or b"", kind)
         return frame, self._wanted(arrived.headers, form)
 
@@ -398,7 +401,7 @@ class Overlay:
             _natural(headers, "x-nwp-depth"),
             _trace(passed) if passed else (),
             form.is_kept,
-            _uuid(headers.get("x-nwp-request-id")) is not None,
+            bool(headers.get("x-nwp-request-id")),
         )
 
     # Answering
@@ -423,12 +426,15 @@ class Overlay:
         if not form.is_framed:
             # Lines are JSON, whatever the question was written in.
             asking, form = msgspec.structs.replace(asking, tier=Tier.JSON), BARE
+        is_paced = form.is_framed and LARGE_FRAMES not in arrived.headers.get("prefer", "")
+        if is_paced:
+            asking = msgspec.structs.replace(asking, portion=SEGMENT_RECORDS)
         begun = await begin(self._feeds.stopping(self._exchange.stream(frame, asking), asking, frame.request_id))
         headers = self._said(asking.node, asking.caller, asking.id)
         if begun.first and begun.first.anchor_ref:
             headers["x-nwp-schema"] = begun.first.anchor_ref
 
-        pause = PACE_SECONDS if HASTY in arrived.headers.get("accept", "") else 0.0
+        pause = PACE_SECONDS if is_paced else 0.0
 
         async def parts() -> AsyncGenerator[bytes]:
             async for part in begun:
@@ -566,7 +572,7 @@ class Overlay:
 
     async def _send_written(self, arrived: Arrived, head: Head, body: bytes, asking: Asking) -> None:
         said = self._metered(asking.caller)
-        headers = [*head, *said, (b"x-nwp-request-id", asking.id.encode())]
+        headers = [*head, *said, (b"x-nwp-request-id", header_form(asking.id).encode())]
         await arrived.send({"type": "http.response.start", "status": 200, "headers": headers})
         await arrived.send({"type": "http.response.body", "body": body})
 
@@ -587,7 +593,7 @@ class Overlay:
 
     def _said(self, node: Node | None, caller: Caller | None, id: str) -> dict[str, str]:
         """What is said with every answer."""
-        headers = {"x-nwp-request-id": id, **PRIVATE}
+        headers = {"x-nwp-request-id": header_form(id), **PRIVATE}
         if node:
             headers["x-nwp-node-type"] = node.type
         if caller:
@@ -649,9 +655,9 @@ class Front:
     def __init__(self, app: ASGIApp, overlay: Overlay, observe: Observe) -> None:
         async def broke(request: Request, error: Exception) -> Response:
             observe(Broke(request.scope["path"][:100], type(error).__name__))
-            id = _uuid(request.headers.get("x-nwp-request-id")) or str(uuid.uuid4())
+            id = _named(request.headers) or str(uuid.uuid4())
             told = _told(failure(SiteError("The server failed"), id))
-            headers = {"x-nwp-request-id": id, "cache-control": "no-store"}
+            headers = {"x-nwp-request-id": header_form(id), "cache-control": "no-store"}
             return Response(told, HTTPStatus.INTERNAL_SERVER_ERROR, headers, ERROR)
 
         self._app = app
@@ -715,9 +721,10 @@ def _certificate(shown: str) -> bytes:
         return shown.encode("latin-1")
 
 
-def _uuid(text: str | None) -> str | None:
-    """An id that may be told again: nothing else could be put into a header or a log unseen."""
-    return text if text and _UUID.match(text) else None
+def _named(headers: Headers) -> str | None:
+    """Return what the header of a request calls it; None if it is too long to be told again."""
+    id = headers.get("x-nwp-request-id", "")
+    return id if 0 < len(id) <= MAX_ID else None
 
 
 def _trace(passed: str) -> tuple[str, ...]:

@@ -31,9 +31,12 @@ from portico.faces.nwp.failures import (
     unreadable,
 )
 from portico.faces.nwp.familiar import SHORT
-from portico.faces.nwp.feeds import IS_ID, Feeds
+from portico.faces.nwp.feeds import Feeds
+from portico.faces.nwp.fitting import fit_change
 from portico.faces.nwp.frames import (
     FRAMES,
+    LARGEST,
+    MAX_ID,
     ActionFrame,
     AnchorFrame,
     CapsFrame,
@@ -238,6 +241,8 @@ class Session(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._answering = port.answering
         self._site = port.answering.exchange.site
+        # What agents send is held to the same bound as over HTTP, whatever they can read.
+        self._readable = min(agreed.payload, max(LARGEST, self._site.limits.payload_bytes))
         self._shown = shown
         self._known: Caller | None = None
         self._read = bytearray()
@@ -370,9 +375,9 @@ class Session(asyncio.Protocol):
         header = read_header(bytes(self._read[:HEADER_BYTES]))
         if header is None:
             return None
-        if header.length > self._agreed.payload:
-            told = f"The payload has {header.length} bytes; {self._agreed.payload} were agreed on"
-            raise FrameError("NCP-FRAME-PAYLOAD-TOO-LARGE", told)
+        if header.length > self._readable:
+            message = f"The payload has {header.length} bytes; a request may have {self._readable}"
+            raise FrameError("NCP-FRAME-PAYLOAD-TOO-LARGE", message)
         return header if len(self._read) >= header.size + header.length else None
 
     def _take(self, header: Header, raw: bytes) -> None:
@@ -499,7 +504,10 @@ class Session(asyncio.Protocol):
     def _asking_of(self, frame: Request, caller: Caller, node: Node, tag: Tag) -> Asking:
         id = tag.get("request_id") or self._new_id()
         is_kept = self._answering.keeps(frame)
-        return Asking(caller, node, self._port.base, id, self._tier, self._agreed.payload, is_kept=is_kept)
+        most = self._agreed.payload
+        return Asking(
+            caller, node, self._port.base, id, self._tier, min(most, LARGEST), is_kept=is_kept, max_payload=most
+        )
 
     def _new_id(self) -> str:
         """A UUID for a request that has none: one of the session, counted on."""
@@ -605,7 +613,7 @@ class Session(asyncio.Protocol):
                         await flow.turn()
                         if flow.is_ended:
                             break
-                        await self._send(self._written(_with_stream(each, id)))
+                        await self._send(self._change(_with_stream(each, id)))
             finally:
                 await feed.aclose()
         except SiteError as error:
@@ -617,7 +625,7 @@ class Session(asyncio.Protocol):
         if flow:
             flow.grant(None if frame.window_size is None else max(frame.window_size, 0))
         elif frame.stream_id not in self._ended:
-            tag = {"stream_id": frame.stream_id[:64]}
+            tag = {"stream_id": frame.stream_id[:MAX_ID]}
             self._ask(UnreadableFrame("There is no such stream", code="NCP-STREAM-NOT-FOUND"), tag)
 
     # Writing
@@ -628,6 +636,15 @@ class Session(asyncio.Protocol):
         except FrameError as error:
             raise unreadable(error) from error
 
+    def _change(self, frame: Frame) -> bytes:
+        """Encode a change without the values that the agent's frames have no room for, so that the next can follow."""
+        try:
+            return encode(frame, self._tier, largest=self._agreed.payload)
+        except FrameError:
+            if not isinstance(frame, DiffFrame):
+                raise
+            return self._written(fit_change(frame, self._agreed.payload, self._tier))
+
     async def _send(self, written: bytes) -> None:
         """Write, once the agent has read most of what was written before. One that does not read is left."""
         if not self._writable.is_set():
@@ -636,13 +653,16 @@ class Session(asyncio.Protocol):
         self._write(written)
 
     async def _until_writable(self) -> None:
-        try:
-            async with asyncio.timeout(self._patience.reading):
-                while not self._writable.is_set():
+        while not self._writable.is_set():
+            unread = self._transport.get_write_buffer_size()
+            try:
+                async with asyncio.timeout(self._patience.reading):
                     await self._writable.wait()
-        except TimeoutError:
-            self._transport.abort()
-            await self._loop.create_future()  # which the end of the connection cancels
+            except TimeoutError:
+                # A large frame takes a while on a slow line: whoever reads on is waited for.
+                if unread - self._transport.get_write_buffer_size() < LARGEST:
+                    self._transport.abort()
+                    await self._loop.create_future()  # which the end of the connection cancels
 
     def _write(self, written: bytes) -> None:
         if not self._transport.is_closing():
@@ -650,10 +670,10 @@ class Session(asyncio.Protocol):
 
 
 def _tag(frame: Request) -> Tag:
-    """What an agent calls a request. What could not be told again is no name."""
+    """What an agent calls a request."""
     if isinstance(frame, SubscribeFrame):
-        return {"stream_id": frame.stream_id} if IS_ID.match(frame.stream_id) else {}
-    return {"request_id": frame.request_id} if frame.request_id and IS_ID.match(frame.request_id) else {}
+        return {"stream_id": frame.stream_id} if frame.stream_id else {}
+    return {"request_id": frame.request_id} if frame.request_id else {}
 
 
 def _tag_of_payload(payload: bytes, tier: Tier) -> Tag:
@@ -663,9 +683,9 @@ def _tag_of_payload(payload: bytes, tier: Tier) -> Tag:
     except FrameError:
         return {}
     match said:
-        case {"request_id": str(id)} if IS_ID.match(id):
+        case {"request_id": str(id)} if 0 < len(id) <= MAX_ID:
             return {"request_id": id}
-        case {"stream_id": str(id)} if IS_ID.match(id):
+        case {"stream_id": str(id)} if 0 < len(id) <= MAX_ID:
             return {"stream_id": id}
         case _:
             return {}
