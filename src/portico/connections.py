@@ -213,9 +213,10 @@ class Connection(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        # RFC 9112 3.2: of two hosts somebody before us may have checked the other.
-        if sum(name == b"host" for name, _ in self.headers) > 1:
-            raise ValueError("A request has one host")  # told as a bad request
+        # RFC 9112 3.2: of two hosts somebody before us may have checked the other; without one, none could be checked.
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (not hosts and cast("Any", self.parser).get_http_version() == "1.1"):
+            raise ValueError("A request must have one Host header")  # told as a bad request
         if self._is_answering and cast("Any", self.parser).should_upgrade():
             raise ValueError("Another request is being answered, which would not hear any more that its client leaves")
         self._in_head = False
