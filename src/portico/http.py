@@ -26,6 +26,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from portico import __version__
+from portico.addresses import TrustedNetworks
 from portico.callbacks import Callbacks
 from portico.catalog import OPERATIONS
 from portico.config import Config, tls_of
@@ -47,6 +48,7 @@ from portico.faces.nwp.notices import Notices
 from portico.faces.nwp.overlay import Front, Overlay
 from portico.faces.wire import Challenges, Cors, Late
 from portico.observe import Broke, Observe
+from portico.proxies import ForwardedHeaders
 from portico.server import Parts, opened_site
 from portico.web import assets
 from portico.workers import Work, Workers
@@ -182,9 +184,10 @@ def application(parts: Parts) -> Application:
         sign = partial(_signed, own_authority)
         return Notices(parts.site, callbacks, sign, parts.config, parts.observe)
 
-    # Outside of everything, so that a page elsewhere can read what went wrong, too.
+    # Outside of all that answers, so that a page elsewhere can read what went wrong, too.
     cors = Cors(Challenges(front, parts.config), parts.config.server.origins)
-    return Application(cors, (mcp_face, a2a_face), answering, notices, callbacks, overlay.at_hand)
+    forwarded = ForwardedHeaders(cors, TrustedNetworks(parts.config.server.trusted_proxies))
+    return Application(forwarded, (mcp_face, a2a_face), answering, notices, callbacks, overlay.at_hand)
 
 
 def _signed(authority: Callable[[], Any], body: bytes) -> str:
@@ -362,6 +365,7 @@ def server_settings(parts: Parts, app: Application | None = None) -> uvicorn.Con
         lifespan="off",
         log_level="warning",
         access_log=False,  # what happens is observed where it does; nobody would see this
+        proxy_headers=False,  # server.trusted_proxies says whom to believe, and neither uvicorn nor its environment
         http=Connection,
         timeout_graceful_shutdown=10,
         server_header=False,
