@@ -1,5 +1,7 @@
 """Who is calling behind a proxy: what a trusted proxy says counts, and what anybody else says does not."""
 
+import json
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +11,9 @@ import httpx
 import pytest
 from tests.faces.conftest import Inn, inn, listening  # noqa: F401 - a fixture
 from tests.server.conftest import ENVIRONMENT, SCRIPT
+from tests.server.test_flood import CROWD, exchange
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from portico.config import parse_config
 from portico.errors import ConfigError
@@ -172,6 +177,81 @@ async def test_a_chain_of_proxies_tells_of_the_request_that_the_visitor_made(inn
         pages = [await get(parts, PROXY, headers, "/robots.txt") for headers in (by_x, {"forwarded": standard})]
 
     assert ["https://shop.example/sitemap.xml" in page.text for page in pages] == [True, True]
+
+
+async def test_websockets_are_counted_by_visitor_and_not_by_proxy(inn: Inn) -> None:  # noqa: F811
+    limits = {"connections_per_address": 2, "websockets_per_address": 1}
+    async with inn(limits=limits, server={"trusted_proxies": [CROWD]}) as parts, listening(parts) as port:
+        url = f"ws://{CROWD}:{port}/ask"
+        visitors = [{"x-forwarded-for": f"203.0.113.{number}"} for number in range(4)]
+        sockets = [await connect(url, additional_headers=visitor) for visitor in visitors]
+        with pytest.raises(InvalidStatus) as refusal:
+            await connect(url, additional_headers=visitors[0])
+        await sockets[1].send(json.dumps({"query": {"text": "attic"}}))
+        assert "results" in json.loads(await sockets[1].recv())
+        for socket in sockets:
+            await socket.close()
+
+    assert refusal.value.response.status_code == 429
+
+
+@pytest.mark.parametrize(
+    ("visitor", "other", "statuses"),
+    [
+        (VISITOR, SECOND, [429, 200]),
+        ("2001:db8:9::1", "2001:db8:9:1::1", [429, 200]),
+        ("2001:db8:9::1", "2001:db8:9::2", [429, 429]),
+    ],
+    ids=["IPv4", "IPv6", "one network of IPv6"],
+)
+async def test_streams_are_counted_by_visitor_and_not_by_proxy(
+    inn: Inn,  # noqa: F811
+    visitor: str,
+    other: str,
+    statuses: list[int],
+) -> None:
+    first, second = {"x-forwarded-for": visitor}, {"x-forwarded-for": other}
+    subscribe, events = {"action": "subscribe", "stream_id": "s-1"}, {**first, "accept": "text/event-stream"}
+    async with (
+        inn(limits={"streams_per_address": 1}, server={"trusted_proxies": [CROWD]}) as parts,
+        listening(parts) as port,
+        httpx.AsyncClient(base_url=f"http://{CROWD}:{port}") as client,
+        client.stream("POST", "/nwp/rooms/subscribe", json=subscribe, headers=events) as stream,
+    ):
+        assert stream.status_code == 200
+        asked = {"query": {"text": "attic"}, "prefer": {"streaming": True}}
+        answers = [await client.post("/ask", json=asked, headers=headers) for headers in (first, second)]
+
+    assert [answer.status_code for answer in answers] == statuses
+
+
+async def test_requests_of_one_visitor_do_not_use_up_the_connections_of_a_proxy(inn: Inn) -> None:  # noqa: F811
+    first, second = {"x-forwarded-for": VISITOR}, {"x-forwarded-for": SECOND}
+    subscribe, events = {"action": "subscribe", "stream_id": "s-1"}, {**first, "accept": "text/event-stream"}
+    async with (
+        inn(limits={"connections_per_address": 1}, server={"trusted_proxies": [CROWD]}) as parts,
+        listening(parts) as port,
+        httpx.AsyncClient(base_url=f"http://{CROWD}:{port}") as client,
+        client.stream("POST", "/nwp/rooms/subscribe", json=subscribe, headers=events) as stream,
+    ):
+        assert stream.status_code == 200
+        asked = [(path, headers) for path in ("/operations", "/healthz") for headers in (first, second)]
+        answers = [await client.get(path, headers=headers) for path, headers in asked]
+
+    assert [answer.status_code for answer in answers] == [429, 200, 200, 200]
+    assert answers[0].headers["retry-after"]
+
+
+async def test_a_short_question_over_a_trusted_proxy_counts_for_its_visitor(inn: Inn) -> None:  # noqa: F811
+    """Also when it comes again to the letter, and is answered without much ado."""
+    question = b"POST /nwp/rooms/query HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n"
+    said = [b"x-forwarded-for: 203.0.113.%d\r\n" % number for number in (1, 2)]
+    async with inn(**once(trusted_proxies=[CROWD])) as parts, listening(parts) as port:
+        asked = question + said[0] + b"\r\n{}"
+        other = question + said[1] + b"connection: close\r\n\r\n{}"
+        answer = await exchange(port, asked + asked + other, CROWD)
+
+    assert re.findall(rb"HTTP/1.1 (\d+) ", answer) == [b"200", b"429", b"200"]
 
 
 @pytest.mark.parametrize("command", ["check", "serve"])
