@@ -276,8 +276,11 @@ def fit_connections(connections: int, others: int) -> int:
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return connections
     allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    except (OSError, ValueError):  # a system may allow less than it says
-        allowed = soft
-    return max(1, min(connections, (allowed - kept) // 2))
+    while allowed > soft:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+            break
+        except (OSError, ValueError):  # a system may allow less than its hard limit
+            allowed //= 2
+    allowed = max(allowed, soft)
+    return min(connections, max((allowed - kept) // 2, allowed // 4))

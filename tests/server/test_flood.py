@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.faces.conftest import Inn, inn, listening  # noqa: F401 - a fixture
-from tests.server.conftest import Running, Serve
+from tests.server.conftest import ENVIRONMENT, SCRIPT, Running, Serve
 from tests.server.test_serve import ready
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
@@ -280,7 +280,7 @@ async def test_a_websocket_without_messages_is_closed(inn: Inn) -> None:  # noqa
 
 @pytest.mark.parametrize(
     ("soft", "hard", "fitting", "raised"),
-    [(100, 700, 89, 700), (100, 6000, 2000, 4522), (5000, 6000, 2000, 5000), (100, 200, 1, 200)],
+    [(100, 2000, 739, 2000), (100, 6000, 2000, 4522), (5000, 6000, 2000, 5000), (100, 200, 50, 200)],
     ids=["a low hard limit", "a low soft limit", "enough", "nearly nothing"],
 )
 def test_connections_fit_into_the_open_files_of_the_process(soft: int, hard: int, fitting: int, raised: int) -> None:
@@ -293,3 +293,15 @@ print(fit_connections(2000, 10), *resource.getrlimit(resource.RLIMIT_NOFILE))
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert run.stdout.split() == [str(fitting), str(raised), str(hard)]
+
+
+def test_a_check_tells_of_too_few_open_files(tmp_path: Path) -> None:
+    (tmp_path / "portico.toml").write_text('[search]\nembedder = "none:"\n[server]\nport = 0\nnwp_port = 0\n')
+    limited = 'ulimit -n 2000; exec "$0" check'
+
+    ended = subprocess.run(
+        ["sh", "-c", limited, SCRIPT], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+
+    assert ended.returncode == 1
+    assert "open files: leave room for 739 connections; limits.connections is 2000" in " ".join(ended.stdout.split())
