@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from ipaddress import IPv6Address, ip_network
 from typing import Any, Literal, TypeAlias
 
+from portico.addresses import network_of
 from portico.catalog import Danger, Trust
 from portico.items import Item
 from portico.query import EVERYTHING, Filter
@@ -52,7 +52,7 @@ class Caller:
     @property
     def rate_key(self) -> str:
         """What rates and approvals go by: all users of a caller are one there."""
-        return f"{self.id}@{_network(self.address)}" if self.is_anonymous else self.id
+        return f"{self.id}@{network_of(self.address)}" if self.is_anonymous else self.id
 
     @property
     def owner(self) -> str:
@@ -67,18 +67,6 @@ def account_of(owner: str) -> str:
     """The id of the caller whose user an owner is; empty for a caller itself."""
     account, separator, _ = owner.partition(OF_USER)
     return account if separator else ""
-
-
-def _network(address: str) -> str:
-    """An address as one household has it: of IPv6 everybody has more than can be counted."""
-    if ":" not in address:
-        return address
-    try:
-        # All of IPv4, as IPv6 writes it, would be one household.
-        plain = IPv6Address(address).ipv4_mapped
-        return str(plain or ip_network(f"{address}/64", strict=False))
-    except ValueError:
-        return address
 
 
 @dataclass(frozen=True, slots=True)

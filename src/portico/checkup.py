@@ -5,6 +5,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
+from portico.admission import fit_connections
 from portico.catalog import Operation
 from portico.channels import Channels
 from portico.config import Config, NodeReference, SourceSettings, ca_file_of, secret, tls_of
@@ -30,7 +31,14 @@ async def look_over(config: Config) -> list[Finding]:
     server = config.server
     findings = [_site_file(config), *_sources(config), _embedder(config), await _model(config)]
     ports = [_port("port", server.host, server.port), _port("native port", server.host, server.nwp_port)]
-    return [*findings, *ports, *_nwp(config), *_channels(config), *[finding async for finding in _store(config)]]
+    return [
+        *findings,
+        *ports,
+        *_open_files(config),
+        *_nwp(config),
+        *_channels(config),
+        *[finding async for finding in _store(config)],
+    ]
 
 
 def _site_file(config: Config) -> Finding:
@@ -87,6 +95,17 @@ def _port(what: str, host: str, port: int) -> Finding:
         in_use = error.errno == errno.EADDRINUSE
         says = "is in use; a server may be running" if in_use else f"cannot be listened on: {error.strerror}"
         return Finding(what, in_use, f"{host}:{port} {says}")
+
+
+def _open_files(config: Config) -> Iterator[Finding]:
+    """A finding if the process may not open as many files as the connections would take."""
+    wanted = config.limits.connections
+    fitting = fit_connections(wanted, config.store.pool)
+    if fitting < wanted:
+        says = (
+            f"leave room for {fitting} connections; limits.connections is {wanted}. Raise the hard limit (ulimit -Hn)"
+        )
+        yield Finding("open files", False, says)
 
 
 def _nwp(config: Config) -> Iterator[Finding]:

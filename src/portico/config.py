@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import msgspec
 from msgspec import Meta
 
+from portico.addresses import parse_network
 from portico.catalog import Collection, Danger, Field, FieldType, check_collection_name, nearest_hint
 from portico.errors import ConfigError
 from portico.identity import ASK, check_scope
@@ -48,6 +49,7 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     url: str = ""  # the address the world knows the site by, as in https://shop.example
     hosts: tuple[str, ...] = ()  # further names the site is reached by; those of `url` and of this machine are known
     origins: tuple[str, ...] = ()  # pages elsewhere that may ask from a browser; "*" and ports as in http://localhost:*
+    trusted_proxies: tuple[str, ...] = ()  # addresses and networks whose X-Forwarded-* and Forwarded are believed
 
 
 class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -454,6 +456,8 @@ def parse_config(raw: Mapping[str, Any], where: str = FILE) -> Config:
         raise _explained(error, where) from error
     for scope in (*config.anonymous.scopes, *config.oauth.scopes, *config.nwp.scopes):
         check_scope(scope)
+    for name in config.server.trusted_proxies:
+        _check_network(name, f"{where}: server.trusted_proxies")
     if not _VERSION.fullmatch(config.nwp.min_version):
         raise ConfigError(f"{where}: nwp.min_version: {config.nwp.min_version!r} is no version", hint="As in 0.3.")
     if "MCP" in config.nlweb.actions and config.mcp.operations == "none":
@@ -466,6 +470,16 @@ def parse_config(raw: Mapping[str, Any], where: str = FILE) -> Config:
     for name in (*config.collections, *(each.collection for each in config.source if each.collection)):
         check_collection_name(name)
     return config
+
+
+def _check_network(text: str, where: str) -> None:
+    try:
+        parse_network(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"{where}: {text!r} is neither an address nor a network",
+            hint="Use an address such as 10.0.0.5, or a network such as 10.0.0.0/8 without bits after its prefix.",
+        ) from error
 
 
 def _with_environment(raw: Mapping[str, Any]) -> Mapping[str, Any]:

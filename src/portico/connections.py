@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from portico.admission import Admission, ConnectionLimits
 from portico.recent import Recent
 
 HEAD_BYTES = 64 << 10  # of a request line and its headers; what arrives in one piece may be a little more
@@ -119,8 +121,10 @@ class Turn:
 class Connection(HttpToolsProtocol):
     """Uvicorn's way to read HTTP, without patience for heads that do not end and answers that nobody takes."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, limits: ConnectionLimits, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._limits = limits
+        self._admission: Admission
         self._head = 0  # bytes that arrived of a head that is not whole
         self._in_head = True
         self._deadline: asyncio.TimerHandle | None = None
@@ -137,9 +141,15 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         super().connection_made(cast("asyncio.Transport", Gathered(transport, self.loop)))
+        self._admission = self._limits.admit(self.client, transport.abort)
+        self.app = self._limits.app_for(self._admission, self.app)
+        # What is at hand is told by the peer's address, and a proxy's is not that of its visitors.
+        if self._admission.refusal or self._limits.is_trusted(self.client):
+            self._at_hand = None
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._limits.release(self._admission)
         self._expect_no_more()
         self._unqueue()
         super().connection_lost(exc)
@@ -148,6 +158,11 @@ class Connection(HttpToolsProtocol):
         if self._is_answering:
             self._answering.disconnected = True
             self._answering.message_event.set()
+
+    def handle_websocket_upgrade(self) -> None:
+        # This protocol does not hear of the end of the connection; the next one counts it anew.
+        self._limits.release(self._admission)
+        super().handle_websocket_upgrade()
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._answering = cycle
@@ -213,9 +228,10 @@ class Connection(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        # RFC 9112 3.2: of two hosts somebody before us may have checked the other.
-        if sum(name == b"host" for name, _ in self.headers) > 1:
-            raise ValueError("A request has one host")  # told as a bad request
+        # RFC 9112 3.2: of two hosts somebody before us may have checked the other; without one, none could be checked.
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (not hosts and cast("Any", self.parser).get_http_version() == "1.1"):
+            raise ValueError("A request must have one Host header")  # told as a bad request
         if self._is_answering and cast("Any", self.parser).should_upgrade():
             raise ValueError("Another request is being answered, which would not hear any more that its client leaves")
         self._in_head = False
@@ -267,8 +283,7 @@ class Connection(HttpToolsProtocol):
 
     def _is_free(self) -> bool:
         """Whether there is nothing to be done before the next request."""
-        has_room = self.limit_concurrency is None or len(self.connections) < self.limit_concurrency
-        return not self._is_answering and has_room and not self.flow.write_paused and not self.transport.is_closing()
+        return not self._is_answering and not self.flow.write_paused and not self.transport.is_closing()
 
     def _answered(self, path: str, headers: list[Header], body: bytes) -> bool:
         """Answer a request if that takes no waiting. A timer that runs, of an answer before, goes on."""
@@ -324,3 +339,27 @@ class Connection(HttpToolsProtocol):
         self._deadline = None
         if not self.transport.is_closing():
             self.transport.close()
+
+
+class WebSocketConnection(WebSocketsSansIOProtocol):
+    """Uvicorn's way to read WebSockets, counted like every connection."""
+
+    def __init__(self, *args: Any, limits: ConnectionLimits, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._limits = limits
+        self._admission: Admission
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._admission = self._limits.admit(self.client, self.transport.abort)
+        self.app = self._limits.app_for(self._admission, self.app)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._limits.release(self._admission)
+        super().connection_lost(exc)
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        # Without this, uvicorn reports every denial as a handshake that the application has forgotten.
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
+            self.handshake_complete = True

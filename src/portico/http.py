@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import importlib
+import math
 import signal
 import socket
 import sys
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import uvicorn
@@ -26,10 +27,12 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from portico import __version__
+from portico.addresses import TrustedNetworks
+from portico.admission import AddressLimit, ConnectionLimits, Refuse, VisitorLimits, fit_connections
 from portico.callbacks import Callbacks
 from portico.catalog import OPERATIONS
 from portico.config import Config, ca_file_of, tls_of
-from portico.connections import AtHand, Connection
+from portico.connections import AtHand, Connection, WebSocketConnection
 from portico.errors import ConfigError, SiteError, Unavailable
 from portico.faces import desk, inspect, items, operations
 from portico.faces.a2a import routes as a2a
@@ -38,15 +41,16 @@ from portico.faces.discovery import authority, llms, openapi, sitemap, wellknown
 from portico.faces.mcp import routes as mcp
 from portico.faces.mcp.aql import routes as aql
 from portico.faces.nlweb import routes as nlweb
+from portico.faces.nwp import overlay as nwp
 from portico.faces.nwp.actions import Actions
 from portico.faces.nwp.exchange import Exchange
 from portico.faces.nwp.feeds import Feeds
 from portico.faces.nwp.gateway import delegation
 from portico.faces.nwp.native import Answering, NativePort, Patience
 from portico.faces.nwp.notices import Notices
-from portico.faces.nwp.overlay import Front, Overlay
 from portico.faces.wire import Challenges, Cors, Late
-from portico.observe import Broke, Observe
+from portico.observe import Broke, Observe, Refused
+from portico.proxies import ForwardedHeaders
 from portico.server import Parts, opened_site
 from portico.web import assets
 from portico.workers import Work, Workers
@@ -70,9 +74,11 @@ class Application:
         notices: Callable[[], Notices],
         callbacks: Callbacks,
         at_hand: AtHand,
+        streams: AddressLimit,
     ) -> None:
         self.answering = answering  # what answers the frames of NWP
         self.at_hand = at_hand  # answers that need not be waited for
+        self.streams = streams  # open by address, over HTTP and natively
         self._app = app
         self._late = late
         self._made = notices
@@ -175,16 +181,20 @@ def application(parts: Parts) -> Application:
     app = Starlette(routes=routes, exception_handlers=_handlers(parts.config, parts.observe))
     actions = Actions(exchange, callbacks, delegation(parts.observe))
     answering = Answering(exchange, actions, Feeds(exchange))
-    overlay = Overlay(exchange, actions, answering.feeds, parts.config)
-    front = Front(app, overlay, parts.observe)
+    overlay = nwp.Overlay(exchange, actions, answering.feeds, parts.config)
+    front = nwp.Front(app, overlay, parts.observe)
 
     def notices() -> Notices:
         sign = partial(_signed, own_authority)
         return Notices(parts.site, callbacks, sign, parts.config, parts.observe)
 
-    # Outside of everything, so that a page elsewhere can read what went wrong, too.
-    cors = Cors(Challenges(front, parts.config), parts.config.server.origins)
-    return Application(cors, (mcp_face, a2a_face), answering, notices, callbacks, overlay.at_hand)
+    config = parts.config
+    streams = AddressLimit(config.limits.streams_per_address)
+    limited = VisitorLimits(Challenges(front, config), config.limits, streams, _refuse_in_form(config, parts.observe))
+    # Outside of all that answers, so that a page elsewhere can read what went wrong, too.
+    cors = Cors(limited, config.server.origins)
+    forwarded = ForwardedHeaders(cors, TrustedNetworks(config.server.trusted_proxies))
+    return Application(forwarded, (mcp_face, a2a_face), answering, notices, callbacks, overlay.at_hand, streams)
 
 
 def _signed(authority: Callable[[], Any], body: bytes) -> str:
@@ -217,6 +227,34 @@ def _handlers(config: Config, observe: Observe) -> dict[Any, Any]:
         return Response(status_code=CLIENT_LEFT)
 
     return {SiteError: failed, HTTPException: refused, ClientDisconnect: left, Exception: broke}
+
+
+def _refuse_in_form(config: Config, observe: Observe) -> Refuse:
+    """Return what tells of a refusal in the form of the protocol that a request was made in.
+
+    A flood of refusals does not become a flood of log lines: at most one a second is observed.
+    """
+    observed = -math.inf
+
+    def refuse(scope: Scope, error: SiteError) -> Response:
+        nonlocal observed
+        if time.monotonic() - observed >= 1:
+            observed = time.monotonic()
+            observe(Refused("admission", "anonymous", type(error).__name__))
+        path = scope["path"]
+        if path in nlweb.PATHS:
+            response = nlweb.failure_response(error)
+        elif chat.is_here(path, config):
+            response = chat.failure_response(error, config)
+        elif nwp.is_node(path):
+            response = nwp.refusal(scope, error)
+        else:
+            response = operations.problem(error)
+        response.status_code = operations.status_of(error)
+        response.headers["retry-after"] = str(error.details["retry_after"])
+        return response
+
+    return refuse
 
 
 def _image_folder(config: Config) -> Path:
@@ -281,6 +319,8 @@ def _serve(
     config: Config, listeners: Listeners, observer: Callable[[], Observe], started: Callable[[Opened], None]
 ) -> None:
     """One process that serves."""
+    connections = fit_connections(config.limits.connections, config.store.pool)
+    config = msgspec.structs.replace(config, limits=msgspec.structs.replace(config.limits, connections=connections))
     with asyncio.Runner(loop_factory=_new_loop) as runner:
         runner.run(_serve_until_told(config, listeners, observer(), started))
 
@@ -339,8 +379,9 @@ class Serving(uvicorn.Server):
         self._native = NativePort(
             self._application.answering,
             parts.config,
-            lambda: Connection(self.config, self.server_state, {}),
+            lambda: self.config.http_protocol_class(self.config, self.server_state, {}),  # pyright: ignore[reportCallIssue]
             parts.observe,
+            self._application.streams,
             tls=tls_of(parts.config),
             patience=patience,
         )
@@ -358,20 +399,24 @@ class Serving(uvicorn.Server):
 
 
 def server_settings(parts: Parts, app: Application | None = None) -> uvicorn.Config:
+    config = parts.config
+    limits = ConnectionLimits(
+        config.limits, TrustedNetworks(config.server.trusted_proxies), _refuse_in_form(config, parts.observe)
+    )
     return uvicorn.Config(
         app or application(parts),
         lifespan="off",
         log_level="warning",
         access_log=False,  # what happens is observed where it does; nobody would see this
-        http=Connection,
+        proxy_headers=False,  # server.trusted_proxies says whom to believe, and neither uvicorn nor its environment
+        http=cast("type[asyncio.Protocol]", partial(Connection, limits=limits)),
         timeout_graceful_shutdown=10,
         server_header=False,
-        ws="websockets-sansio",
-        ws_max_size=parts.config.limits.payload_bytes,
+        ws=cast("type[asyncio.Protocol]", partial(WebSocketConnection, limits=limits)),
+        ws_max_size=config.limits.payload_bytes,
         ws_ping_interval=PING_SECONDS,
         ws_ping_timeout=PING_SECONDS,
         ws_per_message_deflate=False,
-        limit_concurrency=parts.config.limits.connections,
     )
 
 

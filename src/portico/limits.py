@@ -29,6 +29,10 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     concurrent_tasks: Positive = 16
     tasks_per_caller: Positive = 20
     connections: Positive = 2000  # of one process, at once
+    connections_per_address: Positive = 256  # except of trusted proxies
+    websockets_per_address: Positive = 64
+    streams_per_address: Positive = 256
+    websocket_idle: Annotated[float, msgspec.Meta(gt=0)] = 600.0  # seconds without a message
     model_calls_per_minute: Positive = 120  # that questions of one caller may cost
 
 

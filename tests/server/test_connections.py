@@ -135,3 +135,19 @@ async def test_an_answer_that_nobody_takes_is_not_kept_for_ever(inn: Inn, monkey
     monkeypatch.setattr(connections, "TAKING_SECONDS", 0.2)
     async with inn() as parts, listening(parts) as port:
         await Stream(monkeypatch, 32 << 20).follows(port, ASKED, leaves=False)
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [
+        (b"GET /healthz HTTP/1.1", b"400"),
+        (b"GET /ask HTTP/1.1\r\nupgrade: websocket", b"400"),
+        (b"GET /healthz HTTP/1.0", b"200"),
+    ],
+    ids=["1.1", "websocket", "1.0"],
+)
+async def test_a_request_of_http_1_1_without_a_host_is_refused(inn: Inn, request_line: bytes, status: bytes) -> None:  # noqa: F811
+    async with inn() as parts, listening(parts) as port:
+        answer = await said(port, request_line + b"\r\nconnection: close, upgrade\r\n\r\n")
+
+    assert answer.split()[1] == status

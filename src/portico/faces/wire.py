@@ -7,7 +7,6 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from ipaddress import ip_address
 from typing import Any, Generic, TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -16,6 +15,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from portico.addresses import HOST, parse_address
 from portico.calls import Caller
 from portico.config import Config, Server
 from portico.errors import BadRequest, TooLarge, Unauthenticated, Unavailable
@@ -61,8 +61,6 @@ async def caller_of(connection: HTTPConnection, site: Site) -> Caller:
 
 # Where the site stands
 
-_HOST = re.compile(r"(?:[\w.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::\d{1,5})?\Z", re.ASCII)
-
 
 def base_of(connection: HTTPConnection | None, server: Server) -> str:
     """The address of the site: as configured, or as this client reached it. Without a slash in the end."""
@@ -70,7 +68,7 @@ def base_of(connection: HTTPConnection | None, server: Server) -> str:
         return server.url.rstrip("/")
     host = connection.headers.get("host", "") if connection else ""
     secure = connection is not None and connection.scope["scheme"] in {"https", "wss"}
-    return f"{'https' if secure else 'http'}://{host if _HOST.match(host) else _own_host(server)}"
+    return f"{'https' if secure else 'http'}://{host if HOST.fullmatch(host) else _own_host(server)}"
 
 
 def _own_host(server: Server) -> str:
@@ -83,19 +81,11 @@ def is_own_host(connection: HTTPConnection, server: Server) -> bool:
     Addresses written as numbers are always this site's: no name was resolved on the way.
     """
     host = connection.headers.get("host", "").lower()
-    if not _HOST.match(host):
+    if not HOST.fullmatch(host):
         return False
     name = host.removesuffix(f":{host.rpartition(':')[2]}") if re.search(r":\d+\Z", host) else host
     known = {"localhost", server.host, urlsplit(server.url).hostname, *map(str.lower, server.hosts)}
-    return name in known or host in known or _is_address(name.strip("[]"))
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
+    return name in known or host in known or parse_address(name.strip("[]")) is not None
 
 
 # How to come by credentials

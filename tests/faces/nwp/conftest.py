@@ -91,10 +91,12 @@ class Native:
         self.said: Any = None  # the last payload, as an object
 
     @classmethod
-    async def connect(cls, port: int, tls: ssl.SSLContext | None = None) -> "Native":
+    async def connect(cls, port: int, tls: ssl.SSLContext | None = None, address: str = "127.0.0.1") -> "Native":
         """One that has said nothing yet."""
         named = "localhost" if tls else None
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls, server_hostname=named)
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=tls, server_hostname=named, local_addr=(address, 0)
+        )
         return cls(reader, writer, Tier.JSON)
 
     @classmethod

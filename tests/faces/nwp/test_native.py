@@ -742,8 +742,38 @@ async def test_connections_are_bounded(tmp_path: Path) -> None:
         await third.close()
 
 
-async def _is_let_in(port: int) -> bool:
-    agent = await Native.connect(port)
+@requirement("nwp:native:connections")
+async def test_connections_of_one_address_are_bounded_and_others_are_let_in(tmp_path: Path) -> None:
+    async with opened_inn(tmp_path, limits={"connections_per_address": 2}) as parts, serving(parts) as ports:
+        agents = [await Native.connect(ports.native) for _ in range(2)]
+        third = await Native.connect(ports.native)
+        assert await closed(third) == b""
+        assert await _is_let_in(ports.native, "127.0.0.2")
+        for agent in (*agents, third):
+            await agent.close()
+
+
+async def test_streams_of_one_address_are_bounded_over_all_its_connections(tmp_path: Path) -> None:
+    subscribe = SubscribeFrame(action="subscribe", stream_id="feed-1")
+    async with opened_inn(tmp_path, limits={"streams_per_address": 1}) as parts, serving(parts) as ports:
+        first, second = await Native.open(ports.native), await Native.open(ports.native)
+        opened = await first.ask(subscribe)
+        refused = await second.ask(msgspec.structs.replace(subscribe, stream_id="feed-2"))
+        resumed = await first.ask(msgspec.structs.replace(subscribe, resume_from_seq=0))
+        refused_again = await second.ask(msgspec.structs.replace(subscribe, stream_id="feed-3"))
+        await first.close()
+        async with asyncio.timeout(10):
+            while isinstance(await second.ask(msgspec.structs.replace(subscribe, stream_id="feed-4")), ErrorFrame):
+                await asyncio.sleep(0.01)
+        await second.close()
+
+    assert (opened.data[0]["status"], resumed.data[0]["resumed"]) == ("subscribed", True)
+    assert [each.error for each in (refused, refused_again)] == ["NCP-STREAM-LIMIT-EXCEEDED"] * 2
+    assert refused.details["limit"] == 1
+
+
+async def _is_let_in(port: int, address: str = "127.0.0.1") -> bool:
+    agent = await Native.connect(port, address=address)
     agent.writer.write(encode(HELLO, Tier.JSON))
     try:
         return bool(await agent.reader.read(1))

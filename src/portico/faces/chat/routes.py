@@ -82,6 +82,11 @@ def refused(error: HTTPException, config: Config) -> Response:
     return refusal(said, config.chat.errors, error.status_code, error.headers or {})
 
 
+def failure_response(error: SiteError, config: Config) -> Response:
+    """Return the response that refuses a request before it is read."""
+    return refusal(error, config.chat.errors)
+
+
 _REFUSED: Mapping[int, type[SiteError]] = {404: NotFound, 405: WrongMethod}
 
 

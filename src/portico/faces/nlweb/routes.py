@@ -60,6 +60,11 @@ def refusal(error: HTTPException) -> Response:
     return _sent(Whole(error.status_code, failure(said, Voice()).body, error.headers or {}))
 
 
+def failure_response(error: SiteError) -> Response:
+    """Return the response that refuses a request before it is read, so that its dialect is not known."""
+    return _sent(failure(error, Voice()))
+
+
 def breakdown(request: Request) -> Response:
     """What to say when something happened that should not."""
     return _sent(failure(BROKEN, request.scope.get(_VOICE, Voice())))

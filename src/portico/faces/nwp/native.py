@@ -9,6 +9,8 @@ import ssl
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, cast
 
+from portico.addresses import network_of
+from portico.admission import AddressLimit
 from portico.config import Config
 from portico.errors import TimedOut
 from portico.faces.nwp.failures import failure, unreadable
@@ -24,7 +26,6 @@ TLS: Final = b"\x16"  # what a handshake of TLS begins with
 METHODS: Final = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"PATCH ", b"DELETE ", b"OPTIONS ", b"CONNECT ", b"TRACE ")
 HELLO_BYTES: Final = 16 << 10
 MAX_PAYLOAD: Final = 16 << 20  # bytes of an extended frame; a larger record is shortened
-PER_ADDRESS: Final = 256  # connections
 ACCEPT_PAUSE: Final = 1.0  # seconds, when the system has no more connections to give
 
 # When a peer that says nothing is asked whether it is there, in seconds, and how often; where a system lets one choose.
@@ -40,6 +41,7 @@ class NativePort:
         config: Config,
         http: Callable[[], asyncio.Protocol],
         observe: Observe,
+        streams: AddressLimit,
         *,
         tls: ssl.SSLContext | None = None,
         patience: Patience | None = None,
@@ -47,6 +49,7 @@ class NativePort:
         self.answering = answering
         self.http = http
         self.observe = observe
+        self.streams = streams
         self.patience = patience or Patience()
         self.offer = Offer(
             payload=MAX_PAYLOAD, streams=config.nwp.streams, is_extended=True, oldest=config.nwp.min_version
@@ -55,6 +58,7 @@ class NativePort:
         self.base = base_of(None, config.server)
         self.here: set[Opening | Session] = set()
         self._most = config.limits.connections
+        self._most_per_address = config.limits.connections_per_address
         self._tls = tls
         self._listener: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
@@ -108,8 +112,9 @@ class NativePort:
                 connection.close()
 
     def _has_room(self, address: str) -> bool:
-        same = sum(each.address == address for each in self.here)
-        return len(self.here) < self._most and same < PER_ADDRESS
+        network = network_of(address)
+        same = sum(each.network == network for each in self.here)
+        return len(self.here) < self._most and same < self._most_per_address
 
     async def _enter(self, connection: socket.socket, opening: "Opening") -> None:
         """Let a connection in, through TLS if that is how it begins: its first byte is looked at, and left."""
@@ -155,6 +160,7 @@ class Opening(asyncio.Protocol):
 
     def __init__(self, port: NativePort, address: str) -> None:
         self.address = address
+        self.network = network_of(address)
         self._port = port
         self._loop = asyncio.get_running_loop()
         self._due = self._loop.time() + port.patience.hello

@@ -655,21 +655,30 @@ class Front:
     def __init__(self, app: ASGIApp, overlay: Overlay, observe: Observe) -> None:
         async def broke(request: Request, error: Exception) -> Response:
             observe(Broke(request.scope["path"][:100], type(error).__name__))
-            id = _named(request.headers) or str(uuid.uuid4())
-            told = _told(failure(SiteError("The server failed"), id))
-            headers = {"x-nwp-request-id": header_form(id), "cache-control": "no-store"}
-            return Response(told, HTTPStatus.INTERNAL_SERVER_ERROR, headers, ERROR)
+            return refusal(request.scope, SiteError("The server failed"))
 
         self._app = app
         self._nodes = ServerErrorMiddleware(overlay, handler=broke)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (scope["path"] == PREFIX or scope["path"].startswith(f"{PREFIX}/")):
+        if scope["type"] == "http" and is_node(scope["path"]):
             await self._nodes(scope, receive, send)
         elif (name := _node_behind(scope)) and _is_marked(_headers(scope)):
             await self._nodes({**scope, "path": f"{PREFIX}/{name}"}, receive, send)
         else:
             await self._app(scope, receive, send)
+
+
+def is_node(path: str) -> bool:
+    """Whether a path is that of a node, or below one."""
+    return path == PREFIX or path.startswith(f"{PREFIX}/")
+
+
+def refusal(scope: Scope, error: SiteError) -> Response:
+    """Return the response that tells of an error which no node has raised."""
+    id = _named(_headers(scope)) or str(uuid.uuid4())
+    headers = {"x-nwp-request-id": header_form(id), "cache-control": "no-store"}
+    return Response(_told(failure(error, id)), code_of(error).http, headers, ERROR)
 
 
 def _node_behind(scope: Scope) -> str:

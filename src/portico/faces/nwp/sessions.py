@@ -15,6 +15,8 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 
 import msgspec
 
+from portico.addresses import network_of
+from portico.admission import AddressLimit
 from portico.calls import Caller
 from portico.connections import Turn
 from portico.errors import SiteError, Unavailable
@@ -185,6 +187,7 @@ class Port(Protocol):
 
     answering: Answering
     observe: Observe
+    streams: AddressLimit
     offer: Offer
     patience: Patience
     base: str
@@ -205,6 +208,7 @@ class Flow:
         self.is_feed = is_feed  # of a subscription, which can be taken up again
         self.seq = 0  # of the next frame
         self.is_ended = False  # whether its reader wants no more
+        self.is_counted = True  # among the streams of its address
         self.sending: asyncio.Task[None] | None = None
         self._left: int | None = None
         self._granted = asyncio.Event()
@@ -235,6 +239,7 @@ class Session(asyncio.Protocol):
 
     def __init__(self, port: Port, agreed: Agreed, shown: Credentials) -> None:
         self.address = shown.address
+        self.network = network_of(shown.address)
         self._port = port
         self._agreed = agreed
         self._patience = port.patience
@@ -562,21 +567,30 @@ class Session(asyncio.Protocol):
             return
         if older and older.sending:
             older.sending.cancel()
+            older.is_counted = False  # the new one has its place
         flow = self._flows[id] = Flow(is_feed=isinstance(frame, SubscribeFrame))
         flow.sending = self._port.run(begin(frame, id, flow), lambda ended: self._end(ended, tag, id, flow))
         self._beside.add(flow.sending)
 
     def _refusal_of(self, frame: QueryFrame | SubscribeFrame, older: Flow | None) -> SiteError | None:
-        """Why a stream cannot begin beside the others. Only a subscription is taken up while it runs (NWP 8.2)."""
+        """Why a stream cannot begin beside the others. Only a subscription is taken up while it runs (NWP 8.2).
+
+        A stream that can begin is counted for its address.
+        """
         is_taken_up = isinstance(frame, SubscribeFrame) and frame.resume_from_seq is not None
         if older and not (older.is_feed and is_taken_up):
             return StreamLimit("A stream of this id is running", limit=1, hint="End it, or choose another id.")
         most = self._agreed.streams
         if len(self._beside) - bool(older) >= most:
             return StreamLimit(f"{most} streams were agreed on", limit=most, hint="End one of them.")
+        if not older and not self._port.streams.acquire(self.address):
+            refusal = self._port.streams.refusal("streams")
+            return StreamLimit(refusal.message, hint=refusal.hint, **refusal.details)
         return None
 
     def _end(self, task: asyncio.Task[None], tag: Tag, id: str, flow: Flow) -> None:
+        if flow.is_counted:
+            self._port.streams.release(self.address)
         if self._flows.get(id) is flow:
             del self._flows[id]
             self._ended.append(id)
