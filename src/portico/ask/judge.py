@@ -134,11 +134,15 @@ class Judge:
 
 
 class _Order:
-    """Places for items as a model names them. Nobody overtakes an item that is better by more than the model's sway."""
+    """Places for items as a model names them. No item moves by more than SWAY, or overtakes one better by more than it.
+
+    So the next place is for an item at most SWAY points below the best that has none yet, whatever the model says.
+    """
 
     def __init__(self, candidates: Sequence[Scored]) -> None:
         self._candidates = candidates
-        self._waiting: dict[int, float] = {}
+        self._unplaced = {number: candidate.score for number, candidate in enumerate(candidates)}  # by the search
+        self._waiting: dict[int, float] = {}  # by the model, within its sway
         self.placed: set[int] = set()
         self.lowest = 100.0
 
@@ -147,24 +151,36 @@ class _Order:
         if number not in self.placed and number not in self._waiting:
             local = self._candidates[number].score
             self._waiting[number] = min(max(score, local - SWAY), local + SWAY)
-        return [self._place(number) for number in self._settled()]
+        settled: list[Scored] = []
+        while (best := self._best()) is not None and self._waiting[best] >= self._least_unheard():
+            settled.append(self._place(best))
+        return settled
 
     def rest(self) -> list[Scored]:
-        """Those that still wait. What the model left out is no answer, unless the search is very sure of it."""
-        return [self._place(number) for number in sorted(self._waiting, key=lambda each: -self._waiting[each])]
+        """Those that still wait. What the model left out is no answer, unless one of them may not overtake it."""
+        bar = min((self._unplaced[number] for number in self._waiting), default=100.0) + SWAY
+        left_out = {number: score for number, score in self._unplaced.items() if number not in self._waiting}
+        self._waiting |= {number: score - SWAY for number, score in left_out.items() if score > bar}
+        order: list[Scored] = []
+        while (best := self._best()) is not None:
+            order.append(self._place(best))
+        return order
 
-    def _settled(self) -> list[int]:
-        unheard = [
-            each.score - SWAY
-            for number, each in enumerate(self._candidates)
-            if number not in self.placed and number not in self._waiting
-        ]
-        bar = max(unheard, default=0.0)
-        return sorted((n for n, score in self._waiting.items() if score >= bar), key=lambda n: -self._waiting[n])
+    def _best(self) -> int | None:
+        """The best of those that the model named, among those that may have the next place."""
+        bar = max(self._unplaced.values(), default=0.0) - SWAY
+        allowed = [number for number in self._waiting if self._unplaced[number] >= bar]
+        return max(allowed, key=self._waiting.__getitem__, default=None)
+
+    def _least_unheard(self) -> float:
+        """The least that an item may come to which the model has not named yet."""
+        unheard = (score for number, score in self._unplaced.items() if number not in self._waiting)
+        return max(unheard, default=SWAY) - SWAY
 
     def _place(self, number: int) -> Scored:
         self.lowest = min(self.lowest, self._waiting.pop(number))
         self.placed.add(number)
+        del self._unplaced[number]
         return replace(self._candidates[number], score=round(self.lowest, 1))
 
 
