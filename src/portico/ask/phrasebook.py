@@ -122,6 +122,7 @@ class Phrases:
     waiting: str
     cancelled: str
     model_silent: str
+    model_unsupported: str  # it wrote sentences, and none that the items support
     left_out: Say  # words that leave nothing: they do not count
     among: Callable[[int], str]  # the best matches that are sorted, where there are more
     ignored: Callable[[Sequence[str]], str]

@@ -128,7 +128,7 @@ class _Turn:
     seq: int  # the newest change when it was asked
     notes: list[str] = field(default_factory=list[str])
     bill: Bill = field(default_factory=Bill)
-    is_silent: bool = False  # the model did not answer
+    is_silent: bool = False  # the model said nothing that can be used
     compared: tuple[Item, ...] = ()  # what the question names and compares
     about: Item | None = None  # the one thing that it names and wants to be told of
     is_telling: bool = False  # it wants to be told of something
@@ -145,10 +145,10 @@ class _Turn:
         """Whether what is found fits, and is not merely near in meaning."""
         return not self.meaning.content or bool(self.meaning.sort)
 
-    def give_up_model(self) -> None:
+    def give_up_model(self, why: str = "") -> None:
         if not self.is_silent:
             self.is_silent = True
-            self.notes.append(self.phrases.model_silent)
+            self.notes.append(why or self.phrases.model_silent)
 
     @property
     def matter(self) -> Matter:
@@ -727,7 +727,7 @@ class Pipeline:
                 turn.give_up_model()
             if spoken:
                 return
-            turn.give_up_model()
+            turn.give_up_model(turn.phrases.model_unsupported if turn.bill.dropped else "")
         question, speech = turn.meaning.question, turn.phrases
         compose = answer if mode == "generate" and not turn.meaning.is_counting else summarize
         is_counted = total is not None and not attached and not compared

@@ -96,6 +96,7 @@ PHRASES = Phrases(
     waiting="正在排队等候",
     cancelled="已取消。",
     model_silent="语言模型没有回应；以下内容直接取自条目本身。",
+    model_unsupported="语言模型所写的内容在条目中没有依据；以下内容直接取自条目本身。",
     left_out=lambda said: f"没有符合“{said}”的内容；以下结果未考虑它。",
     among=lambda count: f"仅在最匹配的 {count} 项中排序；还有更多。",
     ignored=lambda names: f"以下设置在这里不起作用，已忽略：{'、'.join(names)}。",

@@ -462,6 +462,7 @@ PHRASES = Phrases(
     waiting="Waiting for its turn",
     cancelled="This was cancelled.",
     model_silent="The language model did not answer; this was put together from the items themselves.",
+    model_unsupported="The items do not support what the language model wrote; this was put together from them alone.",
     left_out=lambda said: f"Nothing fits “{said}”; this is without it.",
     among=lambda count: f"Sorted among the {count:,} best matches; there are more.",
     ignored=lambda names: f"Ignored, as there is no use for it here: {', '.join(names)}.",

@@ -424,6 +424,7 @@ PHRASES = Phrases(
     waiting="Wartet noch, bis es an der Reihe ist",
     cancelled="Das wurde abgebrochen.",
     model_silent="Das Sprachmodell hat nicht geantwortet; dies ist aus den Einträgen selbst zusammengestellt.",
+    model_unsupported="Die Einträge belegen nicht, was das Sprachmodell schrieb; dies ist aus ihnen zusammengestellt.",
     left_out=lambda said: f"Zu „{said}“ passt nichts; das hier ist ohne.",
     among=lambda count: f"Sortiert unter den {count} besten Treffern; es gibt noch mehr.",
     ignored=lambda names: f"Hier ohne Bedeutung und deshalb nicht beachtet: {', '.join(names)}.",

@@ -393,6 +393,7 @@ PHRASES = Phrases(
     waiting="A la espera de su turno",
     cancelled="Se ha cancelado.",
     model_silent="El modelo de lenguaje no ha respondido; esto procede directamente de los propios elementos.",
+    model_unsupported="Los elementos no confirman lo que escribió el modelo de lenguaje; esto procede solo de ellos.",
     left_out=lambda said: f"Nada encaja con «{said}»; esto es sin ello.",
     among=lambda count: f"Ordenado entre las {count} mejores coincidencias; hay más.",
     ignored=lambda names: f"Sin efecto aquí, así que no se ha tenido en cuenta: {', '.join(names)}.",
