@@ -40,7 +40,7 @@ from portico.limits import Limits, Rates
 from portico.memories import Memories, Memory
 from portico.models import LanguageModel
 from portico.observe import Asked, Called, Observe, Queried, Refused, nowhere
-from portico.operations import Context, Counted, checked_params, collection_operations, run
+from portico.operations import Context, Counted, check_published, checked_params, collection_operations, run
 from portico.oversight import Challenged, Code
 from portico.query import EVERYTHING, Page, Query, Test, checked, matcher, parse_filter
 from portico.safety.gate import Gate, Permit, rights_of
@@ -96,6 +96,7 @@ class Site:
         self.finder = finder
         self.identity = identity
         self.limits = limits or Limits()
+        check_published(operations)
         self._own = tuple(operations)
         self._observe = observe
         self._schema: Mapping[str, Collection] | None = None
