@@ -105,6 +105,7 @@ PHRASES = Phrases(
     model_unsupported="ما كتبه النموذج اللغوي لا يستند إلى المحتوى؛ هذه الإجابة مأخوذة من المحتوى نفسه.",
     left_out=lambda said: f"لا شيء يطابق «{said}»؛ هذه النتائج من دونه.",
     among=lambda count: f"مرتبة بين أفضل {count} نتيجة؛ وهناك المزيد.",
+    cut_short=lambda count: f"النتائج كبيرة؛ لا يتسع هذا الرد إلا لعدد {count} منها.",
     ignored=lambda names: f"لا معنى لها هنا فلم تؤخذ في الحسبان: {'، '.join(names)}.",
     limits=Limits(
         words={

@@ -99,6 +99,7 @@ PHRASES = Phrases(
     model_unsupported="语言模型所写的内容在条目中没有依据；以下内容直接取自条目本身。",
     left_out=lambda said: f"没有符合“{said}”的内容；以下结果未考虑它。",
     among=lambda count: f"仅在最匹配的 {count} 项中排序；还有更多。",
+    cut_short=lambda count: f"结果内容较大；此回答只能容纳其中 {count} 项。",
     ignored=lambda names: f"以下设置在这里不起作用，已忽略：{'、'.join(names)}。",
     limits=Limits(
         words={

@@ -465,6 +465,7 @@ PHRASES = Phrases(
     model_unsupported="The items do not support what the language model wrote; this was put together from them alone.",
     left_out=lambda said: f"Nothing fits “{said}”; this is without it.",
     among=lambda count: f"Sorted among the {count:,} best matches; there are more.",
+    cut_short=lambda count: f"The results are large; only {count:,} of them fit into this answer.",
     ignored=lambda names: f"Ignored, as there is no use for it here: {', '.join(names)}.",
     limits=Limits(
         words={},

@@ -391,6 +391,7 @@ PHRASES = Phrases(
     model_unsupported="Les éléments ne confirment pas le texte du modèle de langage\u00a0; ceci provient d’eux seuls.",
     left_out=lambda said: f"Rien ne correspond à «\u00a0{said}\u00a0»\u00a0; voici sans ce critère.",
     among=lambda count: f"Trié parmi les {count} meilleurs résultats\u00a0; il y en a d’autres.",
+    cut_short=lambda count: f"Les résultats sont volumineux\u00a0; seuls {count} tiennent dans cette réponse.",
     ignored=lambda names: f"Sans effet ici, et donc ignoré\u00a0: {', '.join(names)}.",
     limits=Limits(
         words={

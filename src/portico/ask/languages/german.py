@@ -427,6 +427,7 @@ PHRASES = Phrases(
     model_unsupported="Die Einträge belegen nicht, was das Sprachmodell schrieb; dies ist aus ihnen zusammengestellt.",
     left_out=lambda said: f"Zu „{said}“ passt nichts; das hier ist ohne.",
     among=lambda count: f"Sortiert unter den {count} besten Treffern; es gibt noch mehr.",
+    cut_short=lambda count: f"Die Treffer sind groß; nur {count} davon passen in diese Antwort.",
     ignored=lambda names: f"Hier ohne Bedeutung und deshalb nicht beachtet: {', '.join(names)}.",
     limits=Limits(
         words={

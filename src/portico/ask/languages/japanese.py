@@ -97,6 +97,7 @@ PHRASES = Phrases(
     model_unsupported="言語モデルの文章は項目の内容で裏付けられなかったため、項目そのものの内容からまとめました。",
     left_out=lambda said: f"「{said}」に合うものはありません。以下はそれを除いた結果です。",
     among=lambda count: f"上位{count}件の中で並べ替えました。ほかにもあります。",
+    cut_short=lambda count: f"結果のサイズが大きいため、この回答には{count}件のみ表示しています。",
     ignored=lambda names: f"次の設定はここでは意味を持たないため、無視しました：{'、'.join(names)}。",
     limits=Limits(
         words={

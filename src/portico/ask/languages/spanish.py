@@ -396,6 +396,7 @@ PHRASES = Phrases(
     model_unsupported="Los elementos no confirman lo que escribió el modelo de lenguaje; esto procede solo de ellos.",
     left_out=lambda said: f"Nada encaja con «{said}»; esto es sin ello.",
     among=lambda count: f"Ordenado entre las {count} mejores coincidencias; hay más.",
+    cut_short=lambda count: f"Los resultados son grandes; en esta respuesta solo caben {count}.",
     ignored=lambda names: f"Sin efecto aquí, así que no se ha tenido en cuenta: {', '.join(names)}.",
     limits=Limits(
         words={
