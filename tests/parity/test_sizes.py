@@ -278,3 +278,16 @@ async def test_an_answer_over_a_protocol_is_bounded(shop: Shop, face: str) -> No
 
     assert 1 <= len(heard.ids) <= PAGE_BYTES // ITEM_BYTES
     assert len(body.encode()) <= ENVELOPE * HUGE_BYTES
+
+
+async def test_without_a_setting_no_page_is_larger_than_eight_megabytes() -> None:
+    settings = {"search": {"embedder": "none:"}, "store": {"url": "sqlite:///:memory:"}}
+    large = {f"t{n:02}": {"name": "Brass lamp", "description": "x" * 1_000_000} for n in range(20)}
+    async with opened_site(parse_config(settings)) as parts:
+        await parts.store.declare(parts.config.collection("things"))
+        await parts.store.write("things", [Put(id, data) for id, data in large.items()])
+        async with listening(parts) as port, visitor(port, "") as http:
+            got = await http.post("/operations/list_things", json={"limit": 1000})
+
+    assert len(got.content) < 8_100_000
+    assert got.json()["result"]["cursor"]
