@@ -147,7 +147,7 @@ def test_a_cursor_belongs_to_all_that_a_query_asks_for() -> None:
         "fields": ("a",),
         "aggregate": Aggregate((Aggregation("count", "n"),)),
     }
-    free = {"limit", "cursor", "count"}  # where a page ends may change from one to the next
+    free = {"limit", "cursor", "count", "max_bytes"}  # where a page ends may change from one to the next
     query = Query("things")
 
     made = [make_cursor(replace(query, **{name: value}), (1,), SECRET) for name, value in others.items()]

@@ -14,6 +14,7 @@ from portico.faces.nwp.graph import is_allowed
 from portico.ingest import described_source
 from portico.nip.verifier import Verifier
 from portico.observe import nowhere
+from portico.operations import check_published
 from portico.query import EVERYTHING
 from portico.safety.guard import Guard
 from portico.server import open_answering_model, open_models, site_operations
@@ -48,6 +49,7 @@ def _site_file(config: Config) -> Finding:
 async def _operations(config: Config, store: Store) -> Finding:
     try:
         found = await site_operations(config, store)
+        check_published(found)
     except SiteError as error:
         return Finding("operations", False, str(error))
     return Finding("operations", True, ", ".join(each.name for each in found) or "none of its own")

@@ -24,6 +24,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     anonymous_per_minute: Positive = 600
     keys_per_minute: Positive = 1200
     payload_bytes: Positive = 1_200_000  # a message around the largest request of MCP-AQL
+    page_bytes: Positive = 8_000_000  # the items of a page or an answer as JSON; one item is always sent
     depth: Positive = 32
     text_characters: Positive = 10_000
     concurrent_tasks: Positive = 16

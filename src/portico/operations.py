@@ -11,12 +11,13 @@ import asyncio
 import inspect
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import partial, wraps
+from types import SimpleNamespace
 from typing import Annotated, Any, Literal, TypeVar, cast, get_type_hints
 
 import jsonschema
@@ -59,6 +60,7 @@ from portico.tasks import Completed, Handle
 from portico.unit_of_work import UnitOfWork
 
 T = TypeVar("T")
+ANYTHING = (Any, object)
 MARK = "__portico_operation__"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,127}\Z")
 
@@ -258,19 +260,17 @@ def from_function(function: Callable[..., Awaitable[Any]], marked: Marked) -> Op
     if not inspect.iscoroutinefunction(function):
         raise ConfigError(f"The operation {name} is not an async function", hint="Write `async def`.")
     check_operation_name(name)
-    try:
-        hints = get_type_hints(function, include_extras=True)
-    except NameError as error:
-        raise ConfigError(f"A type of the operation {name} is not defined: {error}") from error
+    hints = _type_hints(name, function)
     parameters = list(inspect.signature(function).parameters.values())
     loose = [each.name for each in parameters if each.kind in {each.VAR_POSITIONAL, each.VAR_KEYWORD}]
     if loose:
         raise ConfigError(f"The operation {name} takes any number of {loose[0]}", hint="Name every parameter.")
     if not parameters or hints.get(parameters[0].name) is not Context:
         raise ConfigError(f"The first parameter of the operation {name} is not a Context")
-    fields = [_struct_field(name, each, hints) for each in parameters[1:]]
+    fields = [_struct_field(f"{name} ({_place_of(function)})", each, hints) for each in parameters[1:]]
     params = msgspec.defstruct(f"{name}_params", fields, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
+    @wraps(function)
     async def run(context: Context, given: Any) -> Any:
         return await function(context, **{each.name: getattr(given, each.name) for each in parameters[1:]})
 
@@ -292,15 +292,36 @@ def from_function(function: Callable[..., Awaitable[Any]], marked: Marked) -> Op
     )
 
 
+def _type_hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
+    hints: dict[str, Any] = {}
+    for parameter, annotation in function.__annotations__.items():
+        alone = SimpleNamespace(__annotations__={parameter: annotation})
+        try:
+            hints |= get_type_hints(alone, function.__globals__, include_extras=True)
+        except Exception as error:  # an annotation is the site's own code, and may raise anything
+            what = "result" if parameter == "return" else f"parameter {parameter}"
+            raise ConfigError(
+                f"The type of the {what} of the operation {name} ({_place_of(function)}) cannot be read: {error}"
+            ) from error
+    return hints
+
+
 def _struct_field(operation: str, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:
     if parameter.name not in hints:
         raise ConfigError(f"The parameter {parameter.name} of the operation {operation} has no type")
     if parameter.default is inspect.Parameter.empty:
         return (parameter.name, hints[parameter.name])
-    given: Any = parameter.default
-    if type(given) in {list, dict, set}:
-        given = msgspec.field(default_factory=partial(copy, given))
-    return (parameter.name, hints[parameter.name], given)
+    default: Any = parameter.default
+    if type(default) in {list, dict, set}:
+        default = msgspec.field(default_factory=partial(copy, default))
+    field = (parameter.name, hints[parameter.name], default)
+    try:
+        msgspec.defstruct("alone", [field])
+    except TypeError as error:
+        raise ConfigError(
+            f"The default of the parameter {parameter.name} of the operation {operation} cannot be used: {error}"
+        ) from error
+    return field
 
 
 # What every collection gets.
@@ -642,8 +663,60 @@ def checked_result(operation: Operation, result: Any) -> Any:
     return plain
 
 
+def check_published(operations: Iterable[Operation]) -> None:
+    """Raise a ConfigError that names every operation of which a type cannot be published."""
+    problems: list[str] = []
+    for operation in operations:
+        try:
+            _check_params(operation.params)
+            _check_type("its result", operation.result)
+        except ConfigError as error:
+            place = _place_of(operation.run)
+            problems.append(f"The operation {operation.name} ({place}) cannot be published: {error.message}")
+    if problems:
+        hint = "Use types that JSON has: numbers, texts, truth values, lists, dicts, dataclasses, msgspec structs."
+        raise ConfigError(". ".join(problems), hint=hint)
+
+
+def _check_params(params: Any) -> None:
+    try:
+        _check_type("what it takes", params)
+    except ConfigError:
+        # A complaint about all of them does not say which it is.
+        for each in () if isinstance(params, JsonSchema) else msgspec.structs.fields(params):
+            _check_type(f"its parameter {each.name}", each.type)
+            if each.default is not msgspec.NODEFAULT and each.default is not UNSET:
+                _check_type(f"the default of its parameter {each.name}", JsonSchema({"default": each.default}))
+        raise
+
+
+def _check_type(what: str, kind: Any) -> None:
+    try:
+        msgspec.json.encode(schema_of(kind))
+        if not isinstance(kind, JsonSchema):
+            msgspec.json.Decoder(kind)
+    except Exception as error:  # a type may be the site's own code, and raise anything
+        shown = "" if isinstance(kind, JsonSchema) else f", {inspect.formatannotation(kind)},"
+        # What msgspec says of a type that it does not know is advice for its own callers.
+        reason = "" if "custom types requires" in str(error) else f" ({error})"
+        raise ConfigError(f"{what}{shown} has no JSON form{reason}") from error
+
+
+def _place_of(function: Callable[..., Any]) -> str:
+    """The file and line of a function."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)
+
+
 def schema_of(kind: Any) -> dict[str, Any]:
     """The JSON Schema of parameters or a result, from the type that checks them."""
     if isinstance(kind, JsonSchema):
         return dict(kind.schema)
-    return {} if kind is Any else msgspec.json.schema(kind)
+    return {} if kind in ANYTHING else msgspec.json.schema(kind, schema_hook=schema_hook)
+
+
+def schema_hook(kind: type) -> dict[str, Any]:
+    """The JSON Schema of a type that msgspec has none for: an `object` is anything."""
+    if kind is not object:
+        raise NotImplementedError
+    return {"description": "Any JSON value"}  # an empty one would count as none

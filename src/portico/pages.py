@@ -12,7 +12,18 @@ from portico.catalog import ID, Collection, Field, scalar_at
 from portico.errors import SiteError
 from portico.index import Arranged, Index, Place
 from portico.items import Item
-from portico.query import ABSENT, Order, Page, Query, checked, conditions, project, sort_key
+from portico.query import (
+    ABSENT,
+    Order,
+    Page,
+    Query,
+    checked,
+    conditions,
+    count_within,
+    item_bytes,
+    project,
+    sort_key,
+)
 from portico.recent import Recent
 from portico.store import Store
 
@@ -167,12 +178,12 @@ class Pages:
             sizes = {item.id: size for item, size in shown}
             ordered = in_order((item for item, _ in shown), asked.order, collection)
             shown = [(item, sizes[item.id]) for item in ordered[: asked.limit + 1]]
-        items = [item for item, _ in shown[: asked.limit]]
-        if asked.fields:
-            items = [project(item, asked.fields, collection) for item in items]
-        more = len(shown) > asked.limit
-        cursor = self._store.cursor(asked, shown[asked.limit - 1][0]) if more else ""
-        page = Page(tuple(items), total=found.total if asked.count else None, cursor=cursor)
+        items = [project(item, asked.fields, collection) for item, _ in shown[: asked.limit]]
+        sizes = (item_bytes(item, stored, asked) for item, (_, stored) in zip(items, shown, strict=False))
+        count = count_within(sizes, asked.max_bytes)
+        more = len(shown) > count
+        cursor = self._store.cursor(asked, shown[count - 1][0]) if more else ""
+        page = Page(tuple(items[:count]), total=found.total if asked.count else None, cursor=cursor)
         return page, sum([size for _, size in shown])
 
     async def _items(self, found: Arranged, collection: Collection, stamp: int) -> list[Sized] | None:

@@ -221,6 +221,7 @@ class Query:
     limit: int = DEFAULT_LIMIT
     cursor: str = ""
     count: bool = False  # whether the page shall say how many there are in all
+    max_bytes: int = 0  # of its items or rows as JSON; a page has one of them at least; 0 is no bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +238,29 @@ class Page:
     @property
     def length(self) -> int:
         return len(self.items) + len(self.rows)
+
+
+READ_SHARE = 8  # bytes that are read and left out of a page count as one that is sent
+
+
+def json_size(data: Any) -> int:
+    return len(msgspec.json.encode(data))
+
+
+def item_bytes(item: Item, stored: int, query: Query) -> int:
+    """How many bytes of a page an item takes, of which so many are stored."""
+    return max(json_size(item.data), stored // READ_SHARE) if query.fields else stored
+
+
+def count_within(sizes: Iterable[int], max_bytes: int) -> int:
+    """How many of the first of these sizes fit into so many bytes: one at least, and all if there is no bound."""
+    total = count = 0
+    for size in sizes:
+        total += size
+        if max_bytes and count and total > max_bytes:
+            break
+        count += 1
+    return count
 
 
 # Reading the JSON form of a filter, {"price": {"$lt": 20}}.

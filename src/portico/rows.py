@@ -19,6 +19,8 @@ from portico.query import (
     Order,
     Page,
     Query,
+    count_within,
+    json_size,
     make_cursor,
     matcher,
     read_cursor,
@@ -40,7 +42,8 @@ def finish_rows(rows: list[dict[str, Any]], query: Query, collection: Collection
         last = dict(zip((key.field for key in order), read_cursor(query, secret), strict=True))
         start = sum(1 for row in kept if _order_rows(row, last, order, shape) <= 0)
     shown = kept[start : start + query.limit]
-    more = start + query.limit < len(kept)
+    shown = shown[: count_within(map(json_size, shown), query.max_bytes)]
+    more = start + len(shown) < len(kept)
     cursor = make_cursor(query, [shown[-1][key.field] for key in order], secret) if more else ""
     return Page(rows=tuple(shown), total=len(kept), cursor=cursor)
 

@@ -15,16 +15,20 @@ from portico.catalog import ID, Collection
 from portico.errors import InvalidCursor, Unavailable, UnknownCollection, UnknownField, Unsupported
 from portico.index import DEPTH, TEXT_SHARE, Index, Ranked, Search
 from portico.items import Item
+from portico.limits import Limits
 from portico.models import Embedder
 from portico.nearness import DIGITS
 from portico.pages import Pages, in_order
 from portico.query import (
     EVERYTHING,
+    READ_SHARE,
     Filter,
     Near,
     Page,
     Query,
     checked,
+    count_within,
+    json_size,
     make_cursor,
     matcher,
     project,
@@ -35,6 +39,7 @@ from portico.store import Store
 Vector: TypeAlias = NDArray[np.float32]
 
 SPARE = 8  # candidates beyond a page, in case some have changed since they were indexed
+FIRST_PART = 32  # items of a search that are read before it is seen how large they are
 MAX_ORDERED = 1000  # best matches among which another order than relevance is given
 FRESH_SECONDS = 0.25  # that a search waits for what other processes wrote; under a heavy load it answers without
 
@@ -67,19 +72,28 @@ class Hit:
 
 
 class Finder:
-    def __init__(self, store: Store, index: Index | None = None, embedder: Embedder | None = None) -> None:
+    """Finds items. A page has at most `page_bytes` of them as JSON, and then a cursor that leads to the rest."""
+
+    def __init__(
+        self,
+        store: Store,
+        index: Index | None = None,
+        embedder: Embedder | None = None,
+        page_bytes: int = Limits().page_bytes,
+    ) -> None:
         self.store = store
         self.index = index
         self.embedder = embedder
+        self.page_bytes = page_bytes
         self._pages = Pages(store, index)
 
     def at_once(self, query: Query) -> Page | None:
         """The page of a query without text, if nobody has to be waited for to tell it as it is now."""
-        return None if query.text or query.near else self._pages.at_once(query)
+        return None if query.text or query.near else self._pages.at_once(self._bounded(query))
 
     def state_of(self, query: Query, page: Page) -> int | None:
         """The state of the store that a page shows. As long as `is_in` says that it is in it, the page is the same."""
-        return self._pages.state_of(query, page)
+        return self._pages.state_of(self._bounded(query), page)
 
     def is_in(self, state: int) -> bool:
         """Whether the store is still in a state that a page showed."""
@@ -87,6 +101,7 @@ class Finder:
 
     async def find(self, query: Query, seen: int = 0) -> Page:
         """A page of items. `seen` is a change the caller knows of and must find reflected."""
+        query = self._bounded(query)
         if not query.text and query.near is None:
             return await self._pages.find(query)
         asked = await self._checked(query)
@@ -95,6 +110,10 @@ class Finder:
         rank, notes = await self._ranking(asked)
         page = await self._ordered(asked, rank) if asked.order else await self._ranked(asked, rank)
         return replace(page, notes=notes)
+
+    def _bounded(self, query: Query) -> Query:
+        """The query with the bound of the site, unless it has a smaller one."""
+        return query if 0 < query.max_bytes <= self.page_bytes else replace(query, max_bytes=self.page_bytes)
 
     async def _checked(self, query: Query) -> Query:
         """The query as it fits its collection. What another process has just made is looked for, once."""
@@ -171,27 +190,41 @@ class Finder:
         while True:
             wanted = query.limit + 1 - len(items) + SPARE
             ranked = await rank(wanted, after)
-            found = await self._still_matching(query.collection, ranked.ids, query.where)
-            for id, score in zip(ranked.ids, ranked.scores, strict=True):
-                if id in found:
-                    items.append(found[id])
-                    scores.append(score)
-            if len(items) > query.limit or len(ranked.ids) < wanted:
+            placed = dict(zip(ranked.ids, ranked.scores, strict=True))
+            items += await self._enough(query, ranked.ids, items)
+            scores += [placed[item.id] for item in items[len(scores) :]]
+            if _is_full(query, items) or len(ranked.ids) < wanted:
                 break
             after = (ranked.scores[-1], ranked.ids[-1])
         return self._page(query, items, scores, ranked.total)
 
+    async def _enough(self, query: Query, ids: list[str], before: list[Item]) -> list[Item]:
+        """The items of these ids that still match, at least as many as fill a page that has some."""
+        items: list[Item] = []
+        for part in _in_parts(ids):
+            found = await self._still_matching(query.collection, part, query.where)
+            items += [found[id] for id in part if id in found]
+            if _is_full(query, [*before, *items]):
+                break
+        return items
+
     def _page(self, query: Query, items: list[Item], scores: list[float], total: int) -> Page:
-        shown = items[: query.limit]
-        more = len(items) > query.limit
+        # The last of what fills a page only shows that more follows.
+        shown = self._shown(query, items[: len(items) - 1 if _is_full(query, items) else None][: query.limit])
+        more = len(items) > len(shown)
         cursor = make_cursor(query, (scores[len(shown) - 1], shown[-1].id), self.store.secret) if more else ""
-        collection = self._collection(query.collection)
         return Page(
-            tuple(project(item, query.fields, collection) for item in shown),
+            tuple(shown),
             scores=tuple(_shown_score(query, score) for score in scores[: len(shown)]),
             total=total if query.count else None,
             cursor=cursor,
         )
+
+    def _shown(self, query: Query, items: Sequence[Item]) -> list[Item]:
+        """As many of the items as a page holds, with the fields that are asked for."""
+        collection = self._collection(query.collection)
+        shown = [project(item, query.fields, collection) for item in items]
+        return shown[: count_within((json_size(item.data) for item in shown), query.max_bytes)]
 
     async def _still_matching(self, collection: str, ids: list[str], where: Filter) -> dict[str, Item]:
         """The items as they are now; those that went or no longer match are left out."""
@@ -211,11 +244,10 @@ class Finder:
             start = next((i + 1 for i, item in enumerate(items) if item.id == last), -1)
             if start < 0:
                 raise InvalidCursor("The item behind this cursor is gone", hint="Start again without a cursor.")
-        shown = items[start : start + query.limit]
-        more = start + query.limit < len(items)
-        collection = self._collection(query.collection)
+        shown = self._shown(query, items[start : start + query.limit])
+        more = start + len(shown) < len(items)
         return Page(
-            tuple(project(item, query.fields, collection) for item in shown),
+            tuple(shown),
             scores=tuple(_shown_score(query, scores[item.id]) for item in shown),
             total=len(items) if query.count else None,
             cursor=make_cursor(query, (shown[-1].id,), self.store.secret) if more else "",
@@ -268,6 +300,20 @@ async def _rank(
     index: Index, collection: str, search: Search, limit: int, after: tuple[float, str] | None = None
 ) -> Ranked:
     return await asyncio.to_thread(index.rank, collection, search, limit, after)
+
+
+def _is_full(query: Query, items: list[Item]) -> bool:
+    """Whether these are more items than a page holds, or than are to be read for one."""
+    reach = query.max_bytes * (READ_SHARE if query.fields else 1)
+    return len(items) > query.limit or (len(items) > 1 and sum(json_size(item.data) for item in items) > reach)
+
+
+def _in_parts(ids: list[str]) -> Iterator[list[str]]:
+    """Ids in parts, each as long as all before it, so that few are read where a few fill a page."""
+    start, end = 0, FIRST_PART
+    while start < len(ids):
+        yield ids[start:end]
+        start, end = end, 2 * end
 
 
 def _on_one_scale(hits: list[Hit]) -> Iterator[Hit]:

@@ -82,7 +82,7 @@ async def opened_site(
             closing.push_async_callback(model.close)
         channels = Channels(config.safety, config.allow_hosts, observe, screen(), ca_file_of(config))
         closing.push_async_callback(channels.close)
-        finder = Finder(store, index, embedder)
+        finder = Finder(store, index, embedder, config.limits.page_bytes)
         site = await _site(config, finder, observe, model, channels.show)
         closing.push_async_callback(site.close_subscriptions)
         if serves:
@@ -101,7 +101,7 @@ async def opened_store_only(config: Config) -> AsyncGenerator[Parts]:
     async with contextlib.AsyncExitStack() as closing:
         store = await _opened_store(config)
         closing.push_async_callback(store.close)
-        site = await _site(config, Finder(store), nowhere)
+        site = await _site(config, Finder(store, page_bytes=config.limits.page_bytes), nowhere)
         closing.push_async_callback(site.close_subscriptions)
         sources = Sources(config, store, nowhere)
         yield Parts(config, store, MemoryIndex(store, None), site, Metrics(), Traffic(), sources, nowhere)

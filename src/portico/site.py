@@ -45,9 +45,17 @@ from portico.limits import Limits, Rates
 from portico.memories import CHARACTERS, MOST, Memories, Memory
 from portico.models import LanguageModel
 from portico.observe import Asked, Called, Observe, Queried, Refused, nowhere
-from portico.operations import Context, Counted, checked_params, collection_operations, run, uninterrupted
+from portico.operations import (
+    Context,
+    Counted,
+    check_published,
+    checked_params,
+    collection_operations,
+    run,
+    uninterrupted,
+)
 from portico.oversight import Challenged, Code
-from portico.query import EVERYTHING, Page, Query, Test, checked, matcher, parse_filter
+from portico.query import EVERYTHING, Page, Query, Test, checked, json_size, matcher, parse_filter
 from portico.safety.gate import Gate, Permit, rights_of
 from portico.safety.guard import Guard, Taken
 from portico.search import Finder
@@ -67,6 +75,8 @@ NOTES_PER_MINUTE = 120  # that one caller may have put away
 REMEMBER = "create_memories"
 RESERVED = LOOP | {"ask", "get_task", "cancel_task", REMEMBER, "list_memories", "forget_memories", RUN}
 WATCH_SECONDS = 15.0
+WATCH_FIRST = 16  # changes that are read at first
+WATCH_MOST = 500  # at once
 MAX_TIMEOUT = 300.0
 READERS = 2  # of files that come with questions, at once
 READING_SECONDS = 15.0
@@ -138,6 +148,7 @@ class Site:
         self.finder = finder
         self.identity = identity
         self.limits = limits or Limits()
+        check_published(operations)
         self._own = tuple(operations)
         self._observe = observe
         self._schema: Mapping[str, Collection] | None = None
@@ -500,8 +511,12 @@ class Site:
         await self._admit_watch(watch, caller)
         store = self.finder.store
         seq = await store.head() if watch.since is None else watch.since
+        batch = WATCH_FIRST
         while True:
-            changes = await store.changes(seq, 500, watch.collection)
+            changes = await store.changes(seq, batch, watch.collection)
+            # As many as would fill a page, from how large these are.
+            size = sum(json_size(change.item.data) for change in changes) or 1
+            batch = max(1, min(WATCH_MOST, 4 * batch, self.limits.page_bytes * len(changes) // size))
             test = matcher(watch.where, self.catalog.collections[watch.collection])
             for change in changes:
                 seq = change.seq

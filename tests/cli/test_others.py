@@ -155,6 +155,39 @@ def test_what_is_broken_is_said_in_plain_words(portico: Portico, tmp_path: Path,
     assert says in wrong[0]
 
 
+UNPUBLISHED = """
+from portico.operations import Context, operation
+
+class Image: ...
+
+@operation()
+async def scan(context: Context, quality: int, image: Image) -> str: ...
+
+@operation()
+async def print_it(context: Context) -> Image: ...
+
+@operation()
+async def greet(context: Context) -> str: ...
+"""
+
+
+@pytest.mark.parametrize("command", [("check",), ("serve", "--port", "0"), ("call",), ("call", "greet")])
+def test_operations_that_cannot_be_published_fail_a_command_by_name(
+    portico: Portico, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    (tmp_path / "own.py").write_text(UNPUBLISHED)
+    (tmp_path / "portico.toml").write_text('operations = ["own.py"]\n[search]\nembedder = "none:"\n')
+
+    done = portico(*command)
+
+    assert done.code != 0
+    says = " ".join(f"{done.out} {done.err}".split())
+    assert "The operation scan (" in says
+    assert "own.py:6) cannot be published: its parameter image" in says
+    assert "own.py:9) cannot be published: its result" in says
+    assert "greet" not in says
+
+
 def test_what_is_wrong_with_nwp_is_said_in_plain_words(portico: Portico, tmp_path: Path) -> None:
     certificate(tmp_path)
     site(

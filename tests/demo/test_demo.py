@@ -25,7 +25,7 @@ from portico.ingest import load_sources
 from portico.observe import nowhere
 from portico.query import Order, Query, parse_filter
 from portico.server import Parts, opened_site
-from portico.store import Merge, open_store
+from portico.store import Merge, Put, open_store
 
 DEMO = Path(portico.demo.__file__).parent
 COLLECTIONS = {
@@ -214,6 +214,25 @@ async def test_a_plan_of_meals_has_one_list_of_all_they_need(visitor) -> None:
 
     assert len(plan["meals"]) == 7
     assert len(plan["shopping"]) == len(set(plan["shopping"])) > 20
+
+
+async def test_a_plan_of_meals_survives_recipes_that_say_less_than_others(town: Parts, visitor) -> None:
+    recipes: dict[str, dict[str, Any]] = {
+        "bare": {"name": "Zorgle stew"},
+        "nameless": {"description": "A zorgle without a name.", "recipeIngredient": []},
+        "odd": {"name": "Zorgle pie", "recipeIngredient": [None, 2, {"name": "salt"}, "1 leek"]},
+        "one": {"name": "Zorgle soup", "recipeIngredient": "2 leeks, sliced"},
+        "null": {"name": "Zorgle cake", "recipeIngredient": None},
+    }
+    await town.store.write("recipes", [Put(f"zorgle/{id}", data) for id, data in recipes.items()])
+    await town.index.sync(await town.store.head())
+
+    plan = await visitor("plan_meals", days=5, wish="zorgle", pace=0)
+
+    assert {meal["what"] for meal in plan["meals"]} == {
+        "Zorgle stew", "zorgle/nameless", "Zorgle pie", "Zorgle soup", "Zorgle cake"
+    }  # fmt: skip
+    assert plan["shopping"] == ["3 leeks"]
 
 
 async def test_a_product_is_taken_out_of_a_cart(town: Parts, visitor) -> None:

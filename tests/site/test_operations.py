@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 from tests.conformance.requirements import requirement
 from tests.site.conftest import OPERATOR, ROOMS, Calling, Open, furnish
 
 from portico.calls import Call
+from portico.catalog import JsonSchema, Kind, Operation
 from portico.errors import (
     AlreadyExists,
     BadRequest,
@@ -379,7 +381,7 @@ async def test_an_operation_of_a_collection_is_covered_by_its_scopes(own: Callin
         ("@operation()\ndef f(context: Context) -> str: ...", "is not an async function"),
         ("@operation()\nasync def f() -> str: ...", "is not a Context"),
         ("@operation()\nasync def f(name: str) -> str: ...", "is not a Context"),
-        ("@operation()\nasync def f(context: Context, name) -> str: ...", "name of the operation f has no type"),
+        ("@operation()\nasync def f(context: Context, name) -> str: ...", "name of the operation f ("),
         ("@operation(kind='explode')\nasync def f(context: Context) -> str: ...", "explode"),
         ("@operation(danger='wild')\nasync def f(context: Context) -> str: ...", "wild"),
         ("@operation()\nasync def f(context: Context, x: Unheard) -> str: ...", "Unheard"),
@@ -398,6 +400,87 @@ async def test_a_function_that_cannot_be_an_operation_is_a_fault_of_the_site_fil
             pass
 
     assert says in str(refusal.value)
+
+
+TYPES = """
+import enum
+from dataclasses import dataclass
+from datetime import date, datetime
+from pathlib import Path
+from typing import Annotated, Any, Callable, Iterator
+
+import msgspec
+from msgspec import Meta
+
+from portico.operations import Context, operation
+
+class Image: ...
+class Mixed(enum.Enum):
+    ONE = 1
+    TWO = "two"
+class Loose(msgspec.Struct):
+    x: "Unheard"
+"""
+
+
+@pytest.mark.parametrize(
+    ("parameter", "reason"),
+    [
+        ("image: Image", "Image"),
+        ("image: list[Image]", "Image"),
+        ("image: Image | None = None", "Image"),
+        ("image: complex = 1j", "complex"),
+        ("image: Callable[[], int]", "Callable"),
+        ("image: date | datetime", "more than one str-like type"),
+        ("image: Annotated[str, Meta(ge=1)]", "`ge`"),
+        ("image: Mixed", "Mixed"),
+        ("image: Loose", "Unheard"),
+        ("image: Any = Image()", "default"),
+        ("image: Any = Loose(1)", "default"),
+        ("image: 'list['", "Forward reference"),
+    ],
+)
+async def test_an_operation_with_a_parameter_that_cannot_be_published_prevents_the_start_by_name(
+    opened: Open, parameter: str, reason: str
+) -> None:
+    source = f"@operation()\nasync def scan(context: Context, quality: int, {parameter}) -> str: ..."
+    with pytest.raises(ConfigError) as refusal:
+        async with opened(f"{TYPES}\n{source}\n"):
+            pass
+
+    says = str(refusal.value)
+    assert "scan" in says
+    assert "own.py" in says
+    assert "image" in says
+    assert "quality" not in says
+    assert reason in says
+
+
+async def test_an_operation_with_a_result_that_cannot_be_published_prevents_the_start_by_name(opened: Open) -> None:
+    source = "@operation()\nasync def scan(context: Context) -> Iterator[int]: ..."
+    with pytest.raises(ConfigError, match=r"scan.*own\.py.*result.*Iterator"):
+        async with opened(f"{TYPES}\n{source}\n"):
+            pass
+
+
+async def test_every_operation_that_cannot_be_published_is_named(opened: Open) -> None:
+    source = "\n".join(f"@operation()\nasync def {name}(context: Context, x: Image) -> str: ..." for name in ("a", "b"))
+    with pytest.raises(ConfigError) as refusal:
+        async with opened(f"{TYPES}\n{source}\n"):
+            pass
+
+    assert "operation a " in str(refusal.value)
+    assert "operation b " in str(refusal.value)
+
+
+async def test_a_site_refuses_an_operation_that_would_break_its_lists(parts: Parts) -> None:
+    async def run(context: Any, params: Any) -> None: ...
+
+    odd = Operation("odd", Kind.READ, "", msgspec.defstruct("Nothing", []), complex, run)
+    described = Operation("described", Kind.READ, "", JsonSchema({"default": object()}), Any, run)
+    for operation in (odd, described):
+        with pytest.raises(ConfigError, match=operation.name):
+            Site("inn", parts.site.finder, parts.site.identity, operations=[operation])
 
 
 async def test_a_repeat_with_a_key_gives_the_stored_result(parts: Parts) -> None:

@@ -105,3 +105,60 @@ def test_a_header_of_too_many_columns_is_refused(read, tmp_path: Path):
 
     with pytest.raises(SourceError, match="header"):
         read(tmp_path / "a.csv")
+
+
+MAX = tables.MAX_RECORD_BYTES
+NEWLINE = b"\n"
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        b"2," + b"x" * MAX + b",2,cut",  # the rest would be a row of its own
+        b"2," + b"x" * MAX,
+        b"2," + b"x" * (MAX - 4) + b"\xc3\xa4\xc3\xa4",  # few characters, but too many bytes
+        b"2," + "漢".encode() * (MAX // 3),
+        b'2,"' + b"x" * MAX + b'"',
+        b'2,"' + b"x,y\n" * (MAX // 4) + b'"',
+        b'2,"' + b'x,"y""\r\n'.replace(b'"', b'""') * (MAX // 8) + b'"',
+        b'2,"' + b'""' * (MAX // 2) + b'"',
+        b'2,"' + b"x" * MAX + b"\n" + b"y,z\n" * 3 + b'end"',
+        b"2," + b"x" * (3 * MAX),
+    ],
+    ids=range(10),
+)
+def test_a_row_over_the_limit_is_refused_whole_and_the_next_one_is_read(read, tmp_path: Path, row: bytes):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"id,note\n1,first\n" + row + b"\n3,third\n")
+
+    assert read(path) == [
+        Record({"id": 1, "note": "first"}, f"{path}:2", "1"),
+        BadRecord(f"{path}:3", "is larger than 16 MB"),
+        Record({"id": 3, "note": "third"}, f"{path}:{4 + row.count(NEWLINE)}", "3"),
+    ]
+
+
+def test_a_row_of_exactly_the_limit_is_read_like_a_line_of_json(read, tmp_path: Path):
+    for name, start in (("a.csv", b"id,note\n"), ("b.csv", b"id;note\r\n")):
+        (tmp_path / name).write_bytes(start + b"1" + start[2:3] + b"x" * (MAX - 2) + b"\n2" + start[2:3] + b"y\n")
+        first, second = read(tmp_path / name)
+
+        assert (len(first.data["note"]), second.data) == (MAX - 2, {"id": 2, "note": "y"})
+
+
+def test_a_header_over_the_limit_is_refused(read, tmp_path: Path):
+    (tmp_path / "a.csv").write_bytes(b"id," + b"x" * MAX + b"\n1,a\n")
+
+    with pytest.raises(SourceError, match="header"):
+        read(tmp_path / "a.csv")
+
+
+def test_rows_after_a_quote_that_never_closes_keep_their_line_numbers(read, tmp_path: Path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'id,note\n1,"open\n' + b"x" * MAX + b"\n" + b"8,last but one\n9,last\n")
+
+    assert read(path) == [
+        BadRecord(f"{path}:2", "is larger than 16 MB"),
+        Record({"id": 8, "note": "last but one"}, f"{path}:4", "8"),
+        Record({"id": 9, "note": "last"}, f"{path}:5", "9"),
+    ]

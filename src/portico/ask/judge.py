@@ -7,11 +7,14 @@ import hashlib
 import re
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from portico.ask.events import Cost, Said
+from portico.ask.figures import Figures, figures_in
+from portico.ask.languages import PHRASES
 from portico.ask.prompts import answer_prompt, cited, rank_prompt, scores_in, sentences_in
 from portico.ask.prose import plain
 from portico.ask.rank import Scored
@@ -32,6 +35,7 @@ class Bill:
     """What models did for one answer, while it is made."""
 
     cost: Cost = field(default_factory=Cost)
+    dropped: int = 0  # sentences that the items do not support
 
     def add(self, usage: Usage) -> None:
         self.cost += Cost(1, usage.prompt_tokens, usage.completion_tokens, usage.price)
@@ -100,23 +104,15 @@ class Judge:
     # Sentences
 
     async def said(self, matter: Matter, items: Sequence[Item], mode: str, bill: Bill) -> AsyncGenerator[Said]:
-        """Sentences that rely on items; what relies on none is not said."""
+        """Sentences that rely on items; what relies on none is not said, and counted on the bill."""
         prompt, shown = answer_prompt(matter.question, matter.history, items, self._prompt, mode, matter.language)
-        rest = ""
         async with aclosing(self._replies(prompt, bill)) as pieces:
-            async for piece in pieces:
-                rest += piece
-                if not _ENDING.search(piece) and len(rest) < MAX_SENTENCE:
-                    continue
-                whole, rest = sentences_in(rest)
-                whole, rest = ([*whole, rest], "") if len(rest) > MAX_SENTENCE else (whole, rest)
-                for sentence in whole:
-                    said = grounded(sentence, items[:shown], matter.question)
-                    if said:
-                        yield said
-        said = grounded(rest, items[:shown], matter.question)
-        if said:
-            yield said
+            async for sentence in _sentences(pieces):
+                supported = grounded(sentence, items[:shown], matter)
+                if supported:
+                    yield supported
+                elif sentence.strip():
+                    bill.dropped += 1
 
     async def _replies(self, prompt: Prompt, bill: Bill) -> AsyncGenerator[str]:
         """The pieces of a reply. It costs what the model says, or about as much, also if it breaks off."""
@@ -134,11 +130,15 @@ class Judge:
 
 
 class _Order:
-    """Places for items as a model names them. Nobody overtakes an item that is better by more than the model's sway."""
+    """Places for items as a model names them. No item moves by more than SWAY, or overtakes one better by more than it.
+
+    So the next place is for an item at most SWAY points below the best that has none yet, whatever the model says.
+    """
 
     def __init__(self, candidates: Sequence[Scored]) -> None:
         self._candidates = candidates
-        self._waiting: dict[int, float] = {}
+        self._unplaced = {number: candidate.score for number, candidate in enumerate(candidates)}  # by the search
+        self._waiting: dict[int, float] = {}  # by the model, within its sway
         self.placed: set[int] = set()
         self.lowest = 100.0
 
@@ -147,45 +147,94 @@ class _Order:
         if number not in self.placed and number not in self._waiting:
             local = self._candidates[number].score
             self._waiting[number] = min(max(score, local - SWAY), local + SWAY)
-        return [self._place(number) for number in self._settled()]
+        settled: list[Scored] = []
+        while (best := self._best()) is not None and self._waiting[best] >= self._least_unheard():
+            settled.append(self._place(best))
+        return settled
 
     def rest(self) -> list[Scored]:
-        """Those that still wait. What the model left out is no answer, unless the search is very sure of it."""
-        return [self._place(number) for number in sorted(self._waiting, key=lambda each: -self._waiting[each])]
+        """Those that still wait. What the model left out is no answer, unless one of them may not overtake it."""
+        bar = min((self._unplaced[number] for number in self._waiting), default=100.0) + SWAY
+        left_out = {number: score for number, score in self._unplaced.items() if number not in self._waiting}
+        self._waiting |= {number: score - SWAY for number, score in left_out.items() if score > bar}
+        order: list[Scored] = []
+        while (best := self._best()) is not None:
+            order.append(self._place(best))
+        return order
 
-    def _settled(self) -> list[int]:
-        unheard = [
-            each.score - SWAY
-            for number, each in enumerate(self._candidates)
-            if number not in self.placed and number not in self._waiting
-        ]
-        bar = max(unheard, default=0.0)
-        return sorted((n for n, score in self._waiting.items() if score >= bar), key=lambda n: -self._waiting[n])
+    def _best(self) -> int | None:
+        """The best of those that the model named, among those that may have the next place."""
+        bar = max(self._unplaced.values(), default=0.0) - SWAY
+        allowed = [number for number in self._waiting if self._unplaced[number] >= bar]
+        return max(allowed, key=self._waiting.__getitem__, default=None)
+
+    def _least_unheard(self) -> float:
+        """The least that an item may come to which the model has not named yet."""
+        unheard = (score for number, score in self._unplaced.items() if number not in self._waiting)
+        return max(unheard, default=SWAY) - SWAY
 
     def _place(self, number: int) -> Scored:
         self.lowest = min(self.lowest, self._waiting.pop(number))
         self.placed.add(number)
+        del self._unplaced[number]
         return replace(self._candidates[number], score=round(self.lowest, 1))
 
 
-def grounded(sentence: str, items: Sequence[Item], question: str) -> Said | None:
+async def _sentences(pieces: AsyncGenerator[str]) -> AsyncGenerator[str]:
+    """The sentences of a reply, as soon as they are whole."""
+    rest = ""
+    async for piece in pieces:
+        rest += piece
+        if not _ENDING.search(piece) and len(rest) < MAX_SENTENCE:
+            continue
+        whole, rest = sentences_in(rest)
+        whole, rest = ([*whole, rest], "") if len(rest) > MAX_SENTENCE else (whole, rest)
+        for sentence in whole:
+            yield sentence
+    yield rest
+
+
+def grounded(sentence: str, items: Sequence[Item], matter: Matter) -> Said | None:
     """A sentence with the refs of the items that it relies on. None if it relies on none, or says what they do not."""
     text, refs = cited(sentence, items)
     text = harmless(text)
     relied = [item for item in items if item.ref in refs]
-    known = " ".join([question, *(passage[:20_000] for item in relied for passage in said_by(item.data))])
-    if not relied or not text.strip() or not _is_backed(text, known):
+    if not relied or not text.strip():
         return None
-    return Said(f"{text.strip()} ", refs)
+    known = [(matter.question, ""), *((passage, _decimal_mark(item)) for item in relied for passage in _passages(item))]
+    is_backed = _has_numbers(text, known, matter.language) and _has_a_name(text, known)
+    return Said(f"{text.strip()} ", refs) if is_backed else None
 
 
-def _is_backed(text: str, known: str) -> bool:
-    """Whether every number of a sentence, and one of its names if it has any, stands in what is known."""
-    numbers = set(_FIGURE.findall(text))
+Known: TypeAlias = Sequence[tuple[str, str]]  # texts, each with the decimal mark of its language, if that is known
+
+
+def _passages(item: Item) -> Iterator[str]:
+    return (passage[:20_000] for passage in said_by(item.data))
+
+
+def _decimal_mark(item: Item) -> str:
+    language = item.data.get("inLanguage")
+    return decimal_of(language) if isinstance(language, str) else ""
+
+
+def decimal_of(language: str) -> str:
+    """The mark that begins decimals in a language; "" if it is not known, or a region may use another."""
+    known = PHRASES.get(language.lower())
+    return known.script.decimal if known else ""
+
+
+def _has_numbers(text: str, known: Known, language: str) -> bool:
+    """Whether every number of a sentence stands in what is known, in whatever notation."""
+    numbers, decimal = list(figures_in(text)), decimal_of(language)
+    figures = Figures(known if numbers else ())
+    return all(figures.has(number, decimal) for number in numbers)
+
+
+def _has_a_name(text: str, known: Known) -> bool:
+    """Whether one of the names of a sentence, if it has any, stands in what is known."""
     names = {name.lower() for name in _PROPER.findall(text)}
-    return numbers <= set(_FIGURE.findall(known)) and (
-        not names or bool(names & set(re.findall(r"\w+", known.lower())))
-    )
+    return not names or any(word in names for passage, _ in known for word in _WORD.findall(passage.lower()))
 
 
 def harmless(text: str) -> str:
@@ -194,7 +243,6 @@ def harmless(text: str) -> str:
 
 
 _WORD = re.compile(r"\w+")
-_FIGURE = re.compile(r"\d+(?:[.,]\d+)*")
 _PROPER = re.compile(r"(?<=[a-z,;] )([A-ZÄÖÜÉ]\w{2,40})")
 _LINK = re.compile(r"!?\[([^\[\]]{0,200})\]\([^()]{0,500}\)")
 _PLACE = r"\b(?:https?://|javascript:|data:|www\.)[^\s\[\]<>]{1,500}"

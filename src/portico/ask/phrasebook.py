@@ -122,8 +122,10 @@ class Phrases:
     waiting: str
     cancelled: str
     model_silent: str
+    model_unsupported: str  # it wrote sentences, and none that the items support
     left_out: Say  # words that leave nothing: they do not count
     among: Callable[[int], str]  # the best matches that are sorted, where there are more
+    cut_short: Callable[[int], str]  # the items that are shown, where more would be too many bytes
     ignored: Callable[[Sequence[str]], str]
     limits: Limits
 

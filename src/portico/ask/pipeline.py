@@ -71,7 +71,7 @@ from portico.index import Index
 from portico.index.text import STOPWORDS, fold, words
 from portico.items import Item, title_of
 from portico.models.language import LanguageModel
-from portico.query import And, Filter, Order, Query
+from portico.query import And, Filter, Order, Query, json_size
 from portico.search import Finder, Wish
 
 DEPTH = 60  # hits that are ranked
@@ -128,7 +128,7 @@ class _Turn:
     seq: int  # the newest change when it was asked
     notes: list[str] = field(default_factory=list[str])
     bill: Bill = field(default_factory=Bill)
-    is_silent: bool = False  # the model did not answer
+    is_silent: bool = False  # the model said nothing that can be used
     compared: tuple[Item, ...] = ()  # what the question names and compares
     about: Item | None = None  # the one thing that it names and wants to be told of
     is_telling: bool = False  # it wants to be told of something
@@ -145,10 +145,10 @@ class _Turn:
         """Whether what is found fits, and is not merely near in meaning."""
         return not self.meaning.content or bool(self.meaning.sort)
 
-    def give_up_model(self) -> None:
+    def give_up_model(self, why: str = "") -> None:
         if not self.is_silent:
             self.is_silent = True
-            self.notes.append(self.phrases.model_silent)
+            self.notes.append(why or self.phrases.model_silent)
 
     @property
     def matter(self) -> Matter:
@@ -408,7 +408,7 @@ class Pipeline:
         if not offered:
             page = await self._finder.find(Query(collection, limit=LOOKED_AT))
             offered = [item for item in page.items if suits(operation, item)]
-            is_few = len(page.items) < LOOKED_AT and len(offered) <= FEW_ITEMS
+            is_few = not page.cursor and len(offered) <= FEW_ITEMS
             return deed.asking(name, Choice(labels(offered) if is_few else (), why))
         return deed.asking(name, Choice(labels(offered)[:MAX_OPTIONS], why))
 
@@ -522,7 +522,7 @@ class Pipeline:
             return None
         name, where = place
         page = await self._finder.find(Query(name, where=And((where, turn.ask.where)), limit=2))
-        return page.items[0] if len(page.items) == 1 else None
+        return page.items[0] if len(page.items) == 1 and not page.cursor else None
 
     # Asking back
 
@@ -542,20 +542,26 @@ class Pipeline:
         scored = await self._ranked(turn)
         ask = turn.ask
         shown: list[Scored] = []
+        size, end = 0, ask.start + ask.limit
         async with aclosing(self._ordered(turn, scored)) as placed:
             async for each in placed:
                 if isinstance(each, Promised):
                     yield each
                     return
-                if ask.start <= len(shown) < ask.start + ask.limit:
-                    yield self._item(turn, each, len(shown) - ask.start)
+                if ask.start <= len(shown) < end:
+                    size += sum(json_size(item.data) for item in (each.item, *each.same))
+                    if size > self._finder.page_bytes and len(shown) > ask.start:
+                        end = len(shown)
+                        turn.notes.append(turn.phrases.cut_short(end - ask.start))
+                    else:
+                        yield self._item(turn, each, len(shown) - ask.start)
                 shown.append(each)
         # More than were looked at may fit, and of what is near in meaning not all does: then nobody knows how many.
         total = len(shown) if len(scored) < turn.depth and (len(shown) <= 1 or turn.is_exact) else None
         if turn.meaning.is_counting:
             total = await self._counted(turn) or total
         kind = kind_of([each.item for each in shown], turn.phrases)
-        shown = shown[ask.start : ask.start + ask.limit]
+        shown = shown[ask.start : end]
         async with aclosing(self._said(turn, shown, total, kind)) as pieces:
             async for piece in pieces:
                 yield piece
@@ -731,7 +737,7 @@ class Pipeline:
                 turn.give_up_model()
             if spoken:
                 return
-            turn.give_up_model()
+            turn.give_up_model(turn.phrases.model_unsupported if turn.bill.dropped else "")
         question, speech = turn.meaning.question, turn.phrases
         compose = answer if mode == "generate" and not turn.meaning.is_counting else summarize
         is_counted = total is not None and not attached and not compared

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TypeAlias
 
 from portico.ask.calendar import Calendar
+from portico.ask.figures import parse_number
 from portico.ask.languages import DATES, LEXICONS, known
 from portico.ask.lexicon import (
     ADJECTIVAL,
@@ -271,20 +272,10 @@ def _digits(tokens: list[Token], at: int, decimal: str) -> tuple[float | None, i
 
 
 def _number(text: str, decimal: str) -> float | None:
-    """1,000.50 and 1.000,50 alike. Where one mark could be either, it is what the language writes."""
     if len(text) > MAX_DIGITS or not text[0].isdigit() or not set(text) <= _NUMERIC:
         return None
-    marks = [mark for mark in text if mark in ".,"]
-    if not marks:
-        return float(text)
-    last = marks[-1]
-    if len(set(marks)) == 2:
-        whole, _, rest = text.rpartition(last)
-        return float(f"{re.sub('[.,]', '', whole)}.{rest}") if marks.count(last) == 1 else None
-    groups = text.split(last)
-    if len(groups) == 2 and (last == decimal or len(groups[1]) != 3 or groups[0] == "0" or len(groups[0]) > 3):
-        return float(".".join(groups))
-    return float("".join(groups)) if all(len(group) == 3 for group in groups[1:]) else None
+    value = parse_number(text, decimal)
+    return None if value is None else float(value)
 
 
 def _closed(line: Line) -> Iterator[Placed]:

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from portico.demo.shopping import shopping_list
 from portico.errors import Conflict, InvalidParams, UnknownItem
-from portico.items import Item
+from portico.items import Item, title_of
 from portico.operations import Context, operation
 from portico.query import And, Query, condition
 
@@ -219,13 +219,24 @@ async def plan_meals(
         if item is None:
             break
         chosen.append(item.id)
-        await context.progress(len(chosen) / days, f"Day {len(chosen)}: {item.data['name']}", save=chosen)
+        await context.progress(len(chosen) / days, f"Day {len(chosen)}: {_name(item)}", save=chosen)
     return _meal_plan([await context.get("recipes", id) for id in chosen])
 
 
 def _meal_plan(recipes: Sequence[Item]) -> MealPlan:
-    meals = [Meal(number, item.data["name"], item.id) for number, item in enumerate(recipes, 1)]
-    return MealPlan(meals, shopping_list(line for item in recipes for line in item.data["recipeIngredient"]))
+    meals = [Meal(number, _name(item), item.id) for number, item in enumerate(recipes, 1)]
+    return MealPlan(meals, shopping_list(line for item in recipes for line in _ingredients(item)))
+
+
+def _ingredients(recipe: Item) -> list[str]:
+    """The lines of a recipe's ingredients: several, one, or none."""
+    lines = recipe.data.get("recipeIngredient")
+    several = cast("list[Any]", lines) if isinstance(lines, list) else [lines]
+    return [line for line in several if isinstance(line, str)]
+
+
+def _name(item: Item) -> str:
+    return title_of(item.data) or item.id
 
 
 def _slots(interests: Sequence[str]) -> list[tuple[str, str, str]]:
@@ -253,7 +264,7 @@ async def _best_stop(
     if not fresh:
         return Stop(hour, "Free time", "", f"Nothing in {collection} fits {wish!r} on this day.")
     best = fresh[0]
-    return Stop(hour, best.data["name"], best.id, str(best.data.get("description", ""))[:160])
+    return Stop(hour, _name(best), best.id, str(best.data.get("description", ""))[:160])
 
 
 def _lines(holder: Item | None) -> list[Line]:

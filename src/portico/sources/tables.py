@@ -4,10 +4,11 @@ import csv
 import io
 import re
 from collections.abc import Container, Iterator, Sequence
+from enum import Enum, auto
 from typing import Any, TypeAlias
 
 from portico.errors import SourceError
-from portico.sources.records import MAX_RECORD_BYTES, BadRecord, Document, Entry, Record, id_of
+from portico.sources.records import MAX_RECORD_BYTES, BadRecord, Document, Entry, Record, id_of, too_large
 
 Path: TypeAlias = tuple[str, ...]
 
@@ -18,7 +19,12 @@ _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})", re.ASCII)
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]{0,9})\.[0-9]{1,6}", re.ASCII)
 _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _QUOTED = re.compile(r'"[^"]*"')
+_QUOTED_REST = re.compile(r'(?:[^"]++|"")*+')
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class RowTooLong(Exception):
+    """A row has more bytes than a record may have. All of it has been read."""
 
 
 def read(document: Document) -> Iterator[Entry]:
@@ -44,17 +50,17 @@ def cell(text: str) -> Any:
 def _read(document: Document, delimiter: str | None) -> Iterator[Entry]:
     # The limit belongs to the csv module, not to one reader: it is the same wherever it is set.
     csv.field_size_limit(MAX_RECORD_BYTES)
-    lines = _Lines(document)
+    lines = _Lines(document, delimiter)
     try:
-        rows = _rows(csv.reader(lines, delimiter=delimiter or _delimiter(lines.first)), lines)
+        rows = _rows(csv.reader(lines, delimiter=lines.delimiter), lines, document.name)
         paths = _header(next(rows, None), document.name)
-        for line, row in rows:
-            yield _entry(row, paths, f"{document.name}:{line}")
+        for where, row in rows:
+            yield _entry(row, paths, where)
     finally:
         lines.detach()
 
 
-def _header(first: tuple[int, list[str] | str] | None, name: str) -> list[Path]:
+def _header(first: tuple[str, list[str] | BadRecord] | None, name: str) -> list[Path]:
     match first:
         case None:
             return []
@@ -66,9 +72,9 @@ def _header(first: tuple[int, list[str] | str] | None, name: str) -> list[Path]:
 
 
 class _Lines:
-    """The lines of a text file, and a bound on how much one row may take of them."""
+    """The lines of a text file, and a bound on how many bytes one row may take of them."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, delimiter: str | None) -> None:
         document.file.seek(0)
         start = document.file.read(2)
         document.file.seek(0)
@@ -76,47 +82,112 @@ class _Lines:
         # Bytes that are not UTF-8 spoil their own row only: they come through as surrogates, found there.
         errors = "replace" if encoding == "utf-16" else "surrogateescape"
         self._text = io.TextIOWrapper(document.file, encoding, errors, newline="")
-        self.first = self._text.readline(MAX_RECORD_BYTES)
-        self._is_first = True
-        self.room = MAX_RECORD_BYTES
+        self._first: str | None = self._text.readline(MAX_RECORD_BYTES + 1)
+        self._may_search = True
+        self._room = MAX_RECORD_BYTES
+        self.delimiter = delimiter or _delimiter(self._first)
+        self.number = 0  # of lines that were read
+
+    def begin_row(self) -> None:
+        self._room = MAX_RECORD_BYTES
 
     def __iter__(self) -> Iterator[str]:
         return self
 
     def __next__(self) -> str:
-        line = self.first if self._is_first else self._text.readline(MAX_RECORD_BYTES)
-        self._is_first = False
+        line, self._first = self._first or self._text.readline(MAX_RECORD_BYTES + 1), None
         if not line:
             raise StopIteration
-        self.room -= len(line)
-        if self.room < 0:
-            raise csv.Error("row is too long")
+        if _size(line.rstrip("\r\n")) > self._room:
+            # A row goes on in a second line only inside quotes.
+            self._skip_row(line, _Cell.START if self._room == MAX_RECORD_BYTES else _Cell.QUOTED)
+            raise RowTooLong
+        self._room -= _size(line)
+        self.number += _is_whole(line)
         return line
+
+    def _skip_row(self, line: str, cell: "_Cell") -> None:
+        """Read on to the end of the row; of its line, if a quote in it never closes."""
+        line, cell = self._skip_line(line, cell)
+        position, number = self._text.tell(), self.number
+        while cell is _Cell.QUOTED and self._may_search:
+            line, cell = self._skip_line(self._text.readline(MAX_RECORD_BYTES), cell)
+            if not line:
+                # A file that is full of open quotes is searched once only.
+                self._may_search = False
+                self._text.seek(position)
+                self.number = number
+
+    def _skip_line(self, line: str, cell: "_Cell") -> tuple[str, "_Cell"]:
+        """Read on to the end of a line, of which a part was read. Returns its last part, empty at the end."""
+        while line:
+            if line.endswith('"'):
+                line += self._text.readline(1)  # a second quote would make a pair of it
+            cell = _cell_after(line, cell, self.delimiter)
+            if _is_whole(line):
+                self.number += 1
+                break
+            line = self._text.readline(MAX_RECORD_BYTES)
+        return line, cell
 
     def detach(self) -> None:
         """Let go of the file, which a text wrapper would otherwise close."""
         self._text.detach()
 
 
-def _rows(reader: Any, lines: _Lines) -> Iterator[tuple[int, list[str] | str]]:
-    """Each row with the line it starts on; a text in place of the row says why there is none."""
+class _Cell(Enum):
+    """Where a position in a row stands."""
+
+    START = auto()
+    BARE = auto()
+    QUOTED = auto()
+
+
+def _cell_after(text: str, cell: _Cell, delimiter: str) -> _Cell:
+    """Where a position stands after more of a row has been read. Reads quotes as the csv module does."""
+    at = 0
+    while at < len(text):
+        if cell is _Cell.QUOTED:
+            closing = _QUOTED_REST.match(text, at)
+            at = closing.end() + 1 if closing else at + 1
+            cell = _Cell.QUOTED if at > len(text) else _Cell.BARE
+        elif cell is _Cell.START and text[at] == '"':
+            at, cell = at + 1, _Cell.QUOTED
+        else:
+            end = text.find(delimiter, at)
+            at, cell = (end + 1, _Cell.START) if end >= 0 else (len(text), _Cell.BARE)
+    return cell
+
+
+def _is_whole(line: str) -> bool:
+    return line.endswith(("\n", "\r"))
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogateescape"))
+
+
+def _rows(reader: Any, lines: _Lines, name: str) -> Iterator[tuple[str, list[str] | BadRecord]]:
+    """Each row and where it starts, or in its place why there is none."""
     while True:
-        line: int = reader.line_num + 1
-        lines.room = MAX_RECORD_BYTES
+        where = f"{name}:{lines.number + 1}"
+        lines.begin_row()
         try:
             row: list[str] = next(reader)
         except StopIteration:
             return
+        except RowTooLong:
+            yield where, too_large(where)
         except csv.Error as problem:
-            yield line, f"is not a row: {problem}"
-            continue
-        if row:
-            yield line, row
+            yield where, BadRecord(where, f"is not a row: {problem}")
+        else:
+            if row:
+                yield where, row
 
 
-def _entry(row: list[str] | str, paths: Sequence[Path], where: str) -> Entry:
-    if isinstance(row, str):
-        return BadRecord(where, row)
+def _entry(row: list[str] | BadRecord, paths: Sequence[Path], where: str) -> Entry:
+    if isinstance(row, BadRecord):
+        return row
     while len(row) > len(paths) and not row[-1]:
         row = row[:-1]
     if len(row) != len(paths):

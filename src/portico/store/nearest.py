@@ -8,7 +8,7 @@ from portico.catalog import Collection
 from portico.errors import InvalidQuery
 from portico.items import Item
 from portico.nearness import is_near_enough, rounded, similarity
-from portico.query import Near, Page, Query, make_cursor, project, read_cursor
+from portico.query import Near, Page, Query, count_within, json_size, make_cursor, project, read_cursor
 
 BLOCK = 4000  # vectors compared at a time, so that memory stays bounded
 
@@ -59,11 +59,13 @@ def page_of_nearest(
     query: Query, collection: Collection, ids: list[str], scores: list[float], found: dict[str, Item], secret: bytes
 ) -> Page:
     part = part_shown(query, ids, secret)
-    shown = ids[part]
-    more = part.stop < len(ids)
+    items = [project(found[id], query.fields, collection) for id in ids[part]]
+    items = items[: count_within((json_size(item.data) for item in items), query.max_bytes)]
+    shown = [item.id for item in items]
+    more = part.start + len(shown) < len(ids)
     return Page(
-        tuple(project(found[id], query.fields, collection) for id in shown),
-        scores=tuple(scores[part]),
+        tuple(items),
+        scores=tuple(scores[part][: len(shown)]),
         total=len(ids),
         cursor=make_cursor(query, (shown[-1],), secret) if more else "",
     )

@@ -1,6 +1,6 @@
 """Collections as a database lays them out: numbered tables and columns, and the rows in them. Knows no connection."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -10,7 +10,7 @@ import msgspec
 from portico.catalog import NUMERIC, Collection, Field, FieldType
 from portico.errors import Conflict, FeedExpired, InvalidCursor, UnknownCollection
 from portico.items import Change, ChangeKind, Item, version_of
-from portico.query import Query, read_cursor
+from portico.query import Query, item_bytes, project, read_cursor
 from portico.store import Load
 from portico.store.ledger import moment
 
@@ -210,6 +210,30 @@ def column_number(name: str) -> int:
 
 
 # Cursors
+
+
+def fill_page(rows: Iterable[Sequence[Any]], query: Query, table: Table) -> tuple[tuple[Item, ...], Sequence[Any]]:
+    """Return the items of a page, and the position of the last one if more follows. Reads one row beyond the page.
+
+    A row is an item's id, data, revision and digest, and then its position.
+    """
+    items: list[Item] = []
+    position: Sequence[Any] = ()
+    size = 0
+    for row in rows:
+        if len(items) == query.limit:
+            return tuple(items), position
+        item = project(table.item(*row[:4]), query.fields, table.collection)
+        size += item_bytes(item, _bytes_of(row[1]), query)
+        if items and query.max_bytes and size > query.max_bytes:
+            return tuple(items), position
+        items.append(item)
+        position = row[4:]
+    return tuple(items), ()
+
+
+def _bytes_of(data: str) -> int:
+    return len(data) if data.isascii() else len(data.encode())
 
 
 def position_of(query: Query, kinds: str, secret: bytes) -> list[Any]:

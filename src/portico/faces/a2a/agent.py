@@ -158,9 +158,8 @@ class Agent(RequestHandler):
             before = _place(params.page_token)
             known = [each for each in await self._entries(params, visitor) if _may_fit(each, params)]
             rest = sorted((each for each in known if each.place < before), key=lambda each: each.place, reverse=True)
-            page = rest[:size]
-            tasks = await self._shown(page, params, visitor)
-            more = _token(page[-1]) if len(rest) > size else ""
+            page, tasks = await self._shown(rest[:size], params, visitor)
+            more = _token(page[-1]) if len(rest) > len(page) else ""
             total = len(known) - len(page) + len(tasks)
             return pb.ListTasksResponse(tasks=tasks, next_page_token=more, page_size=size, total_size=total)
 
@@ -189,15 +188,24 @@ class Agent(RequestHandler):
             raise UnsupportedOperationError("Callers without a name list the tasks of one context; name its contextId")
         return await self._errands.entries_of(visitor.caller)
 
-    async def _shown(self, entries: Sequence[Entry], params: pb.ListTasksRequest, visitor: Visitor) -> list[pb.Task]:
-        """The tasks of a page as they are by now, without those that do not fit any more."""
+    async def _shown(
+        self, entries: Sequence[Entry], params: pb.ListTasksRequest, visitor: Visitor
+    ) -> tuple[Sequence[Entry], list[pb.Task]]:
+        """The entries that a page has room for, and their tasks as they are by now, without those that do not fit."""
         tasks: list[pb.Task] = []
-        for each in entries:
+        size = 0
+        for number, each in enumerate(entries):
             with suppress(TaskNotFoundError):
                 errand = await self._looked_at(each.id, visitor)
-                if _fits(errand.entry, params):
-                    tasks.append(_without_artifacts(errand.snapshot(), params))
-        return sorted(tasks, key=lambda task: task.status.timestamp.ToNanoseconds(), reverse=True)
+                if not _fits(errand.entry, params):
+                    continue
+                task = _without_artifacts(errand.snapshot(), params)
+                size += task.ByteSize()
+                if tasks and size > self._site.limits.page_bytes:
+                    entries = entries[:number]
+                    break
+                tasks.append(task)
+        return entries, sorted(tasks, key=lambda task: task.status.timestamp.ToNanoseconds(), reverse=True)
 
     # Callbacks
 

@@ -40,7 +40,7 @@ from portico.faces.discovery.paths import (
 )
 from portico.faces.operations import PATH
 from portico.faces.wire import base_of
-from portico.operations import schema_of
+from portico.operations import schema_hook
 from portico.site import Site
 from portico.web.addresses import operation_anchor
 from portico.web.style import HEADERS
@@ -169,21 +169,14 @@ class _Schemas:
 def _schemas(operations: Sequence[Operation]) -> tuple[Mapping[str, _Schemas], Mapping[str, Described]]:
     """Of each operation the schemas, and what they refer to. A dot keeps the site's names apart from ours."""
     names = [each.name for each in operations]
-    kinds = [_published(kind) for each in operations for kind in (each.params, each.result)]
-    typed = [Any if isinstance(kind, JsonSchema) else kind for kind in kinds]
-    shown, shapes = msgspec.json.schema_components(typed, ref_template="#/components/schemas/site.{name}")
+    kinds = [kind for each in operations for kind in (each.params, each.result)]
+    typed = [Any if kind is object or isinstance(kind, JsonSchema) else kind for kind in kinds]
+    shown, shapes = msgspec.json.schema_components(
+        typed, ref_template="#/components/schemas/site.{name}", schema_hook=schema_hook
+    )
     told = [dict(k.schema) if isinstance(k, JsonSchema) else each for k, each in zip(kinds, shown, strict=True)]
     schemas = map(_Schemas, told[::2], told[1::2])
     return dict(zip(names, schemas, strict=True)), {f"site.{name}": shape for name, shape in shapes.items()}
-
-
-def _published(kind: Any) -> Any:
-    """The kind, or anything if it is one that JSON Schema has no words for."""
-    try:
-        schema_of(kind)
-    except TypeError:
-        return Any
-    return kind
 
 
 def _call(operation: Operation, schemas: _Schemas, tag: str) -> Described:

@@ -314,16 +314,8 @@ def _kept_anchor(kind: Any) -> Anchor:
 
 
 def _made_anchor(kind: Any) -> Anchor:
-    schema = _schema_of_object(_described(kind))
+    schema = _schema_of_object(schema_of(kind))
     return Anchor(anchor_of(schema), schema)
-
-
-def _described(kind: Any) -> Mapping[str, Any]:
-    """The JSON Schema of a type; of one that has none, one that says nothing."""
-    try:
-        return schema_of(kind)
-    except TypeError:
-        return {}
 
 
 def _schema_of_object(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import asyncpg
 from portico.catalog import Collection, FieldType, check_collection_name
 from portico.errors import SiteError, Unavailable, UnknownCollection, UnknownField
 from portico.items import Change, Item, problem_with
-from portico.query import Aggregate, Filter, Near, Page, Query, checked, make_cursor, project
+from portico.query import READ_SHARE, Aggregate, Filter, Near, Page, Query, checked, make_cursor
 from portico.rows import finish_rows
 from portico.store import Committed, Load, Put, Record, Settle, VectorRow, Write, Written
 from portico.store.ledger import LeaseLost, micros
@@ -48,6 +48,7 @@ from portico.store.tables import (
     Table,
     combined,
     feed_expired,
+    fill_page,
     from_json,
     overtaken,
     position_of,
@@ -235,23 +236,18 @@ class PostgresStore(PostgresLedger):
                 found = f"({found} AND {sql.after(terms, position_of(asked, kinds, self._secret))})"
             keys = ", ".join(f"{term.sql} AS k{i}" for i, term in enumerate(terms))
             order = ordering(terms)
-            return (
+            rows = (
                 f"SELECT id, data, revision, digest, {keys} FROM {table.name} WHERE {found} ORDER BY {order}"
-                f" LIMIT {asked.limit + 1}",
-                sql.params,
+                f" LIMIT {asked.limit + 1}"
             )
+            return _within(rows, len(terms), asked), sql.params
 
         def total(table: Table) -> str:
             return f"SELECT COUNT(*) FROM {table.name} WHERE {_statement(table).where(where)}"
 
         table, rows = await self._select(query.collection, build, total if query.count else None, db)
-        found = _found(rows)
-        shown = [table.item(*row[:4]) for row in found[: asked.limit]]
-        cursor = ""
-        if len(found) > asked.limit:
-            position = (kinds, *map(plain, found[asked.limit - 1][4:]))
-            cursor = make_cursor(asked, position, self._secret)
-        items = tuple(project(item, asked.fields, table.collection) for item in shown)
+        items, position = fill_page(_found(rows), asked, table)
+        cursor = make_cursor(asked, (kinds, *map(plain, position)), self._secret) if position else ""
         return Page(items, total=rows[0][1], cursor=cursor)
 
     async def _group(self, query: Query, aggregate: Aggregate, where: Filter, db: Connection | None) -> Page:
@@ -737,6 +733,22 @@ def _now() -> datetime:
 def _found(rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
     """What `_select` found, without what comes beside it."""
     return [row[3:] for row in rows if row[2]]
+
+
+def _within(rows: str, keys: int, query: Query) -> str:
+    """The same rows, up to the first that no longer fits into the page; the first two always.
+
+    The length of a text is known without reading it.
+    """
+    if not query.max_bytes:
+        return rows
+    size = f"octet_length(data) / {READ_SHARE}" if query.fields else "octet_length(data)"
+    names = ", ".join(("id", "data", "revision", "digest", *(f"k{i}" for i in range(keys))))
+    before = f"sum({size}) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+    return (
+        f"SELECT {names} FROM (SELECT {names}, row_number() OVER () AS number, {before} AS before FROM ({rows}) a) b"
+        f" WHERE number <= 2 OR before <= {int(query.max_bytes)}"
+    )
 
 
 def _by_id(table: Table) -> str:

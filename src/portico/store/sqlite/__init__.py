@@ -14,7 +14,7 @@ import numpy as np
 
 from portico.catalog import Collection, Field, FieldType, check_collection_name
 from portico.items import Change, Item, problem_with
-from portico.query import Aggregate, Filter, Near, Page, Query, checked, conditions, make_cursor, project
+from portico.query import Aggregate, Filter, Near, Page, Query, checked, conditions, make_cursor
 from portico.rows import finish_rows
 from portico.store import Committed, Load, Put, Record, Settle, VectorRow, Write, Written
 from portico.store.ledger import LeaseLost, micros, moment
@@ -46,6 +46,7 @@ from portico.store.tables import (
     combined,
     decode,
     feed_expired,
+    fill_page,
     from_json,
     overtaken,
     position_of,
@@ -229,11 +230,9 @@ class SqliteStore(SqliteLedger):
             f"SELECT id, data, revision, digest, {keys} FROM {table.name} WHERE {where} ORDER BY {order}"
             f" LIMIT {query.limit + 1}",
             sql.params,
-        ).fetchall()
-        shown = rows[: query.limit]
-        more = len(rows) > query.limit
-        cursor = make_cursor(query, (kinds, *shown[-1][4:]), self._secret) if more else ""
-        items = tuple(project(table.item(*row[:4]), query.fields, table.collection) for row in shown)
+        )
+        items, position = fill_page(rows, query, table)
+        cursor = make_cursor(query, (kinds, *position), self._secret) if position else ""
         return Page(items, total=total, cursor=cursor)
 
     def _group(self, db: Database, table: Table, query: Query, aggregate: Aggregate) -> Page:
