@@ -14,6 +14,7 @@ from portico.ingest import described_source
 from portico.nip.verifier import Verifier
 from portico.observe import nowhere
 from portico.query import EVERYTHING
+from portico.redaction import redact_url
 from portico.safety.guard import Guard
 from portico.server import open_answering_model, open_models, site_operations
 from portico.store import Store, open_store
@@ -53,8 +54,8 @@ def _source(config: Config, said: SourceSettings) -> Finding:
     try:
         described_source(said, config)
     except SiteError as error:
-        return Finding(f"source {said.url}", False, str(error))
-    return Finding(f"source {said.url}", True, "can be opened")
+        return Finding(f"source {redact_url(said.url)}", False, str(error))
+    return Finding(f"source {redact_url(said.url)}", True, "can be opened")
 
 
 async def _model(config: Config) -> Finding:
@@ -116,7 +117,7 @@ def _tried(what: str, well: str, use: Callable[[], object]) -> Finding:
 def _node(node: NodeReference, allowed: tuple[str, ...]) -> Finding:
     is_well = is_allowed(node.url, allowed)
     says = "may be asked" if is_well else "is never asked: nwp.allow_nodes names no beginning of this address"
-    return Finding(f"nwp.node {node.url}", is_well, says)
+    return Finding(f"nwp.node {redact_url(node.url)}", is_well, says)
 
 
 async def _store(config: Config) -> AsyncIterator[Finding]:

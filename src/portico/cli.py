@@ -20,7 +20,7 @@ import typer
 
 from portico import __version__
 from portico.approvals import approve
-from portico.config import Config, StoreSettings, find_site_file, located, parse_config, read_config, shown_url
+from portico.config import Config, StoreSettings, check_sources, find_site_file, located, parse_config, read_config
 from portico.errors import (
     BadRequest,
     ConfigError,
@@ -46,6 +46,7 @@ from portico.options import (
     opened_store,
     port_option,
 )
+from portico.redaction import redact_url
 from portico.terminal import Bar, err, out, plain, print_json, show_page, show_rows, show_table
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ def _serve(
     )
     config = msgspec.structs.replace(config, server=server)
     if load:
-        err.print(f"Loading {config.site.name} into {shown_url(config.store_url)}", highlight=False)
+        err.print(f"Loading {config.site.name} into {redact_url(config.store_url)}", highlight=False)
         if err.is_terminal:  # whoever sits there reads no log
             _show_reports(_run(_load_all(config, quiet=False)), as_json=False)
         else:
@@ -311,14 +312,15 @@ async def _load_some(
     from portico.ingest import collection_for, ingest
     from portico.sources import open_source
 
+    check_sources(urls)
     async with opened_store(config) as store:
         reports: list[Report] = []
         for url in urls:
             source = open_source(url, options)
-            with Bar(url, quiet) as bar:
+            with Bar(redact_url(url), quiet) as bar:
                 name = collection or collection_for(url)
                 report = await ingest(store, source, name, declared=config.collection, told=bar.told)
-                reports.append(replace(report, source=url))
+                reports.append(replace(report, source=redact_url(url)))
         return reports
 
 

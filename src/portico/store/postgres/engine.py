@@ -12,8 +12,8 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 import asyncpg
 import numpy as np
 
-from portico.config import shown_url
 from portico.errors import ConfigError, Unavailable
+from portico.redaction import redact_url
 from portico.store.postgres.faults import FAULTS, URL_HINT, Disconnected, explained, explained_to_operator, too_slow
 from portico.store.postgres.migrations import extension_schema, prepare
 
@@ -71,7 +71,7 @@ class Address:
                 f"{schema!r} cannot name a schema", hint="At most 63 bytes, and none of PostgreSQL's own."
             )
         rest = urlencode([pair for pair in options if pair[0] != "schema"], quote_via=quote)
-        return cls(urlunsplit(("postgresql", parts.netloc, parts.path, rest, "")), schema, shown_url(url))
+        return cls(urlunsplit(("postgresql", parts.netloc, parts.path, rest, "")), schema, redact_url(url))
 
     @property
     def channel(self) -> str:

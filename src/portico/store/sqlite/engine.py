@@ -18,6 +18,7 @@ import msgspec
 
 from portico.errors import ConfigError, SiteError, TimedOut, Unavailable, Unsupported
 from portico.query import compiled
+from portico.redaction import redact_text, redact_url
 from portico.store.sql import settled
 
 T = TypeVar("T")
@@ -270,6 +271,8 @@ class Engine:
         connection = self._connection(read_only=False)
         connection.execute("PRAGMA journal_mode=WAL")
         _transacted(connection, lambda db: _bring_up_to_date(db, self.path), mode="EXCLUSIVE")
+        with contextlib.suppress(apsw.Error):  # no room, or others use the file: the next start tries again
+            _rewrite_if_redacted(connection)
 
 
 class Meters:
@@ -405,6 +408,34 @@ def _bring_up_to_date(connection: Connection, path: str) -> None:
         connection.execute(MIGRATIONS[number])
         connection.execute(f"PRAGMA user_version={number + 1}")
     connection.execute("INSERT OR IGNORE INTO meta VALUES ('secret', ?), ('schema', 0)", (secrets.token_bytes(32),))
+    _redact_sources(connection)
+
+
+def _redact_sources(connection: Connection) -> None:
+    """Take passwords out of what earlier versions stored: the names of sources, and why loading them failed."""
+    if connection.execute("SELECT 1 FROM meta WHERE key = 'redacted'").fetchone():
+        return
+    is_changed = False
+    numbers = connection.execute("SELECT number FROM collections").fetchall()
+    for table in ("runs", *(f"items_{number}" for (number,) in numbers)):
+        for (name,) in connection.execute(f"SELECT DISTINCT source FROM {table} WHERE source LIKE '%://%'").fetchall():
+            if redact_url(name) != name:
+                connection.execute(f"UPDATE {table} SET source = ? WHERE source = ?", (redact_url(name), name))
+                is_changed = True
+    notes = "SELECT scope, result FROM kept WHERE scope LIKE 'source' || char(10) || '%'"
+    for scope, note in connection.execute(notes).fetchall():
+        shown = redact_text(note.decode("utf-8", "replace")).encode()
+        if shown != note:
+            connection.execute("UPDATE kept SET result = ? WHERE scope = ?", (shown, scope))
+            is_changed = True
+    connection.execute("INSERT INTO meta VALUES ('redacted', ?)", (0 if is_changed else 1,))
+
+
+def _rewrite_if_redacted(connection: Connection) -> None:
+    """Write the whole file anew after passwords were taken out: unused parts of its pages may still hold them."""
+    if connection.execute("SELECT 1 FROM meta WHERE key = 'redacted' AND value = 0").fetchone():
+        connection.execute("VACUUM")
+        connection.execute("UPDATE meta SET value = 1 WHERE key = 'redacted'")
 
 
 def _explained(error: apsw.Error, path: str = "") -> SiteError:
