@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from portico.copying import Copied
     from portico.http import Opened
     from portico.ingest import Report
-    from portico.observe import Observe
+    from portico.observe import LogLevel, Observe
     from portico.query import Aggregate, Page, Query
     from portico.remote import Server
 
@@ -87,6 +87,10 @@ app.command("eval")(evaluate)
 QUOTED = """Quote it for the shell: '{"price": {"$lt": 5}}'."""
 Over = Literal["http", "mcp", "a2a"]
 QueryOver = Literal["store", "nwp", "nwp-native"]
+LogLevelOption = Annotated[
+    Literal["info", "debug"] | None,
+    typer.Option(help="debug logs failures with their traceback.", show_default=False),
+]
 
 
 def main() -> None:
@@ -167,6 +171,7 @@ def demo(
     nwp_port: Annotated[int, port_option("Port of the native protocol.")] = 17433,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     workers: Annotated[int, typer.Option(min=1, help="Processes that serve as one.")] = 1,
+    log_level: LogLevelOption = None,
 ) -> None:
     """Run the sample site: a small town with recipes, shops, events and things to do.
 
@@ -174,7 +179,7 @@ def demo(
 
         portico demo --port 8100
     """
-    _serve(demo_config(), host, port, nwp_port, workers, load=True)
+    _serve(demo_config(), host, port, nwp_port, workers, log_level, load=True)
 
 
 @app.command()
@@ -186,16 +191,24 @@ def serve(
     nwp_port: Annotated[int | None, port_option("Port of the native protocol.", show_default=False)] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes that serve as one.", show_default=False)] = None,
     load_first: Annotated[bool, typer.Option("--load", help="Load the site file's sources first.")] = False,
+    log_level: LogLevelOption = None,
 ) -> None:
     """Serve a site until you press Ctrl-C.
 
     portico serve --site shop/portico.toml --load
     """
-    _serve(_config(site, store), host, port, nwp_port, workers, load=load_first)
+    _serve(_config(site, store), host, port, nwp_port, workers, log_level, load=load_first)
 
 
 def _serve(
-    config: Config, host: str | None, port: int | None, nwp_port: int | None, workers: int | None, *, load: bool
+    config: Config,
+    host: str | None,
+    port: int | None,
+    nwp_port: int | None,
+    workers: int | None,
+    log_level: "LogLevel | None",
+    *,
+    load: bool,
 ) -> None:
     import msgspec
 
@@ -208,6 +221,7 @@ def _serve(
         port=config.server.port if port is None else port,
         nwp_port=config.server.nwp_port if nwp_port is None else nwp_port,
         workers=workers or config.server.workers,
+        log_level=log_level or config.server.log_level,
     )
     config = msgspec.structs.replace(config, server=server)
     if load:
@@ -215,8 +229,8 @@ def _serve(
         if err.is_terminal:  # whoever sits there reads no log
             _show_reports(_run(_load_all(config, quiet=False)), as_json=False)
         else:
-            _run(_load_all(config, quiet=True, observe=Log()))
-    run_server(config, partial(Log, seconds=0.1), _announce)
+            _run(_load_all(config, quiet=True, observe=Log(level=server.log_level)))
+    run_server(config, partial(Log, seconds=0.1, level=server.log_level), _announce)
 
 
 def _announce(opened: "Opened") -> None:
@@ -550,7 +564,7 @@ async def _mcp(config: Config, api_key: str | None) -> None:
     from portico.observe import Log
     from portico.server import opened_site
 
-    log = Log()
+    log = Log(level=config.server.log_level)
     async with opened_site(config, observe=log) as parts:
         await parts.index.start()
         caller = await parts.site.identity.caller(Credentials(api_key or ""))

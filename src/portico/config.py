@@ -15,6 +15,7 @@ from portico.catalog import Collection, Danger, Field, FieldType, check_collecti
 from portico.errors import ConfigError
 from portico.identity import ASK, check_scope
 from portico.limits import Limits
+from portico.observe import LogLevel
 from portico.redaction import redact_url
 
 FILE = "portico.toml"
@@ -47,6 +48,7 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     workers: Annotated[int, Meta(ge=1)] = 1  # processes that serve
     url: str = ""  # the address the world knows the site by, as in https://shop.example
     hosts: tuple[str, ...] = ()  # further names the site is reached by; those of `url` and of this machine are known
+    log_level: LogLevel = "info"  # debug: failures are logged with their traceback
     origins: tuple[str, ...] = ()  # pages elsewhere that may ask from a browser; "*" and ports as in http://localhost:*
 
 
@@ -393,6 +395,12 @@ def located(url: str, folder: str) -> str:
     if "://" in url or url.startswith("/"):
         return url
     return str(Path(folder, url))
+
+
+def database_file(store_url: str) -> Path | None:
+    """The file of a store on SQLite; None for any other."""
+    kind, _, path = store_url.partition(":///")
+    return Path(path) if kind == "sqlite" and path not in {"", ":memory:"} else None
 
 
 def check_sources(urls: Sequence[str], where: str = "The command line") -> None:

@@ -97,7 +97,7 @@ class Sources:
 
     def _ended(self, job: asyncio.Task[None]) -> None:
         if not job.cancelled() and (error := job.exception()):
-            self._observe(Broke("loading", repr(error)))
+            self._observe(Broke("loading", repr(error), error))
 
     async def _shown(self, number: int, said: SourceSettings) -> SourceShown:
         about = SourceShown(number=number, url=redact_url(said.url), collection=said.collection)

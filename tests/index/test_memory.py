@@ -413,6 +413,7 @@ async def test_a_start_that_failed_half_way_is_repeated(store: Store) -> None:
 
 async def test_an_index_that_follows_outlives_a_failing_store(store: Store, start: Start) -> None:
     seen: list[Observation] = []
+    store.health.record_to(seen.append)
     index = await start(ToyModel(), run=True, observe=seen.append)
     with without(store, "meta"):
         await so(lambda: any(isinstance(each, Broke) for each in seen))

@@ -59,11 +59,11 @@ def page_of_nearest(
     query: Query, collection: Collection, ids: list[str], scores: list[float], found: dict[str, Item], secret: bytes
 ) -> Page:
     part = part_shown(query, ids, secret)
-    shown = ids[part]
+    shown = [(id, score) for id, score in zip(ids[part], scores[part], strict=True) if id in found]
     more = part.stop < len(ids)
     return Page(
-        tuple(project(found[id], query.fields, collection) for id in shown),
-        scores=tuple(scores[part]),
+        tuple(project(found[id], query.fields, collection) for id, _ in shown),
+        scores=tuple(score for _, score in shown),
         total=len(ids),
-        cursor=make_cursor(query, (shown[-1],), secret) if more else "",
+        cursor=make_cursor(query, (ids[part][-1],), secret) if more else "",
     )

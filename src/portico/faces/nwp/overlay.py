@@ -650,7 +650,7 @@ class Front:
 
     def __init__(self, app: ASGIApp, overlay: Overlay, observe: Observe) -> None:
         async def broke(request: Request, error: Exception) -> Response:
-            observe(Broke(request.scope["path"][:100], type(error).__name__))
+            observe(Broke(request.scope["path"][:100], type(error).__name__, error))
             id = _uuid(request.headers.get("x-nwp-request-id")) or str(uuid.uuid4())
             told = _told(failure(SiteError("The server failed"), id))
             headers = {"x-nwp-request-id": id, "cache-control": "no-store"}

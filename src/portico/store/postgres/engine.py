@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -14,6 +14,7 @@ import numpy as np
 
 from portico.errors import ConfigError, Unavailable
 from portico.redaction import redact_url
+from portico.store.health import StoreFault
 from portico.store.postgres.faults import FAULTS, URL_HINT, Disconnected, explained, explained_to_operator, too_slow
 from portico.store.postgres.migrations import extension_schema, prepare
 
@@ -114,6 +115,7 @@ class Engine:
         self._path = ""
         self._pool: Any = None
         self._listening: asyncio.Task[None] | None = None
+        self.report: Callable[[StoreFault], None] = lambda _: None
         self.hears = False  # whether news arrive at present
         self.changes = News()
         self.tasks = News()
@@ -168,7 +170,11 @@ class Engine:
         try:
             return await self._fetch(sql, params)
         except Disconnected:
-            return await self._fetch(sql, params)
+            try:
+                return await self._fetch(sql, params)
+            except Disconnected as fault:
+                self.report(fault)
+                raise
 
     async def _fetch(self, sql: str, params: Sequence[Any]) -> list[Sequence[Any]]:
         async with self.connection() as connection, _deadline(self._seconds):
@@ -212,6 +218,9 @@ class Engine:
         except Disconnected:
             # What cut one connection has most likely cut the others: none of them fails a request of its own.
             await self._pool.expire_connections()
+            raise
+        except StoreFault as fault:
+            self.report(fault)
             raise
 
     async def _acquired(self) -> Any:
