@@ -131,7 +131,8 @@ class Channels:
         try:
             problem = await self._tells[name](message)
         except (OSError, ValueError, SiteError) as error:
-            problem = type(error).__name__  # its words may name what was sent, and where to
+            # Its words may name what was sent, and where to: neither they nor its traceback are logged.
+            problem = type(error).__name__
         if problem:
             self._observe(Broke(f"channel {name}", problem))
 

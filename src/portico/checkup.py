@@ -1,14 +1,17 @@
-"""Looks over a site and says what is wrong, in plain words. Changes nothing but a missing store."""
+"""Looks over a site and says what is wrong, in plain words. Changes nothing but a store of an earlier version."""
 
 import errno
+import shutil
 import socket
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from portico.admission import fit_connections
 from portico.catalog import Operation
 from portico.channels import Channels
-from portico.config import Config, NodeReference, SourceSettings, ca_file_of, secret, tls_of
+from portico.config import Config, NodeReference, SourceSettings, ca_file_of, database_file, secret, tls_of
 from portico.errors import SiteError
 from portico.faces.nwp.graph import is_allowed
 from portico.ingest import described_source
@@ -16,9 +19,14 @@ from portico.nip.verifier import Verifier
 from portico.observe import nowhere
 from portico.operations import check_published
 from portico.query import EVERYTHING
+from portico.redaction import redact_url
 from portico.safety.guard import Guard
 from portico.server import open_answering_model, open_models, site_operations
 from portico.store import Store, open_store
+
+MIN_FREE_BYTES = 64 << 20  # below which a write may soon fail
+PAGE = 4096
+IN_MEMORY = "sqlite:///:memory:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +71,8 @@ def _source(config: Config, said: SourceSettings) -> Finding:
     try:
         described_source(said, config)
     except SiteError as error:
-        return Finding(f"source {said.url}", False, str(error))
-    return Finding(f"source {said.url}", True, "can be opened")
+        return Finding(f"source {redact_url(said.url)}", False, str(error))
+    return Finding(f"source {redact_url(said.url)}", True, "can be opened")
 
 
 async def _model(config: Config) -> Finding:
@@ -139,18 +147,26 @@ def _tried(what: str, well: str, use: Callable[[], object]) -> Finding:
 def _node(node: NodeReference, allowed: tuple[str, ...]) -> Finding:
     is_well = is_allowed(node.url, allowed)
     says = "may be asked" if is_well else "is never asked: nwp.allow_nodes names no beginning of this address"
-    return Finding(f"nwp.node {node.url}", is_well, says)
+    return Finding(f"nwp.node {redact_url(node.url)}", is_well, says)
 
 
 async def _store(config: Config) -> AsyncIterator[Finding]:
+    path = database_file(config.store_url)
+    if path:
+        yield _disk(path)
+    is_missing = path is not None and not path.exists()
+    if is_missing:
+        yield Finding("store", False, f"There is no store at {path}; run portico load")
     try:
-        store = await open_store(config.store_url, **config.store.opening())
+        # What does not depend on the store is looked at with an empty one. None is made in its place.
+        store = await open_store(IN_MEMORY if is_missing else config.store_url, **config.store.opening())
     except SiteError as error:
         yield Finding("store", False, str(error))
         return
     try:
-        problems = await store.check()
-        yield Finding("store", not problems, "; ".join(problems) or f"{store.url} is sound")
+        if not is_missing:
+            problems = await store.check()
+            yield Finding("store", not problems, "; ".join(problems) or f"{store.url} is sound")
         yield await _operations(config, store)
         yield await _trail(config, store)
         if config.nwp.issuers:
@@ -161,6 +177,21 @@ async def _store(config: Config) -> AsyncIterator[Finding]:
         yield Finding("store", False, str(error))
     finally:
         await store.close()
+
+
+def _disk(file: Path) -> Finding:
+    """Whether there is room to write beside the store, where it keeps what is not in its file yet."""
+    folder = next(parent for parent in file.absolute().parents if parent.exists())
+    try:
+        free = shutil.disk_usage(folder).free
+        with tempfile.TemporaryFile(dir=folder) as attempt:
+            attempt.write(bytes(PAGE))
+            attempt.flush()
+    except OSError as error:
+        return Finding("disk", False, f"{folder} cannot be written to: {error.strerror}")
+    is_well = free >= MIN_FREE_BYTES
+    says = "" if is_well else f"; a store needs {MIN_FREE_BYTES >> 20} MB to work"
+    return Finding("disk", is_well, f"{free >> 20:,} MB are free in {folder}{says}")
 
 
 async def _trail(config: Config, store: Store) -> Finding:

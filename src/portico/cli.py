@@ -20,7 +20,7 @@ import typer
 
 from portico import __version__
 from portico.approvals import approve
-from portico.config import Config, StoreSettings, find_site_file, located, parse_config, read_config, shown_url
+from portico.config import Config, StoreSettings, check_sources, find_site_file, located, parse_config, read_config
 from portico.errors import (
     BadRequest,
     ConfigError,
@@ -46,6 +46,7 @@ from portico.options import (
     opened_store,
     port_option,
 )
+from portico.redaction import redact_url
 from portico.terminal import Bar, err, out, plain, print_json, show_page, show_rows, show_table
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from portico.copying import Copied
     from portico.http import Opened
     from portico.ingest import Report
-    from portico.observe import Observe
+    from portico.observe import LogLevel, Observe
     from portico.query import Aggregate, Page, Query
     from portico.remote import Server
 
@@ -86,6 +87,10 @@ app.command("eval")(evaluate)
 QUOTED = """Quote it for the shell: '{"price": {"$lt": 5}}'."""
 Over = Literal["http", "mcp", "a2a"]
 QueryOver = Literal["store", "nwp", "nwp-native"]
+LogLevelOption = Annotated[
+    Literal["info", "debug"] | None,
+    typer.Option(help="debug logs failures with their traceback.", show_default=False),
+]
 
 
 def main() -> None:
@@ -166,6 +171,7 @@ def demo(
     nwp_port: Annotated[int, port_option("Port of the native protocol.")] = 17433,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     workers: Annotated[int, typer.Option(min=1, help="Processes that serve as one.")] = 1,
+    log_level: LogLevelOption = None,
 ) -> None:
     """Run the sample site: a small town with recipes, shops, events and things to do.
 
@@ -173,7 +179,7 @@ def demo(
 
         portico demo --port 8100
     """
-    _serve(demo_config(), host, port, nwp_port, workers, load=True)
+    _serve(demo_config(), host, port, nwp_port, workers, log_level, load=True)
 
 
 @app.command()
@@ -185,16 +191,24 @@ def serve(
     nwp_port: Annotated[int | None, port_option("Port of the native protocol.", show_default=False)] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes that serve as one.", show_default=False)] = None,
     load_first: Annotated[bool, typer.Option("--load", help="Load the site file's sources first.")] = False,
+    log_level: LogLevelOption = None,
 ) -> None:
     """Serve a site until you press Ctrl-C.
 
     portico serve --site shop/portico.toml --load
     """
-    _serve(_config(site, store), host, port, nwp_port, workers, load=load_first)
+    _serve(_config(site, store), host, port, nwp_port, workers, log_level, load=load_first)
 
 
 def _serve(
-    config: Config, host: str | None, port: int | None, nwp_port: int | None, workers: int | None, *, load: bool
+    config: Config,
+    host: str | None,
+    port: int | None,
+    nwp_port: int | None,
+    workers: int | None,
+    log_level: "LogLevel | None",
+    *,
+    load: bool,
 ) -> None:
     import msgspec
 
@@ -207,15 +221,16 @@ def _serve(
         port=config.server.port if port is None else port,
         nwp_port=config.server.nwp_port if nwp_port is None else nwp_port,
         workers=workers or config.server.workers,
+        log_level=log_level or config.server.log_level,
     )
     config = msgspec.structs.replace(config, server=server)
     if load:
-        err.print(f"Loading {config.site.name} into {shown_url(config.store_url)}", highlight=False)
+        err.print(f"Loading {config.site.name} into {redact_url(config.store_url)}", highlight=False)
         if err.is_terminal:  # whoever sits there reads no log
             _show_reports(_run(_load_all(config, quiet=False)), as_json=False)
         else:
-            _run(_load_all(config, quiet=True, observe=Log()))
-    run_server(config, partial(Log, seconds=0.1), _announce)
+            _run(_load_all(config, quiet=True, observe=Log(level=server.log_level)))
+    run_server(config, partial(Log, seconds=0.1, level=server.log_level), _announce)
 
 
 def _announce(opened: "Opened") -> None:
@@ -311,14 +326,15 @@ async def _load_some(
     from portico.ingest import collection_for, ingest
     from portico.sources import open_source
 
+    check_sources(urls)
     async with opened_store(config) as store:
         reports: list[Report] = []
         for url in urls:
             source = open_source(url, options)
-            with Bar(url, quiet) as bar:
+            with Bar(redact_url(url), quiet) as bar:
                 name = collection or collection_for(url)
                 report = await ingest(store, source, name, declared=config.collection, told=bar.told)
-                reports.append(replace(report, source=url))
+                reports.append(replace(report, source=redact_url(url)))
         return reports
 
 
@@ -548,7 +564,7 @@ async def _mcp(config: Config, api_key: str | None) -> None:
     from portico.observe import Log
     from portico.server import opened_site
 
-    log = Log()
+    log = Log(level=config.server.log_level)
     async with opened_site(config, observe=log) as parts:
         await parts.index.start()
         caller = await parts.site.identity.caller(Credentials(api_key or ""))

@@ -4,10 +4,9 @@ import os
 import re
 import ssl
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args, get_origin
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgspec
 from msgspec import Meta
@@ -17,6 +16,8 @@ from portico.catalog import Collection, Danger, Field, FieldType, check_collecti
 from portico.errors import ConfigError
 from portico.identity import ASK, check_scope
 from portico.limits import Limits
+from portico.observe import LogLevel
+from portico.redaction import redact_url
 
 FILE = "portico.toml"
 SITE_VARIABLE = "PORTICO_SITE"
@@ -48,6 +49,7 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     workers: Annotated[int, Meta(ge=1)] = 1  # processes that serve
     url: str = ""  # the address the world knows the site by, as in https://shop.example
     hosts: tuple[str, ...] = ()  # further names the site is reached by; those of `url` and of this machine are known
+    log_level: LogLevel = "info"  # debug: failures are logged with their traceback
     origins: tuple[str, ...] = ()  # pages elsewhere that may ask from a browser; "*" and ports as in http://localhost:*
     trusted_proxies: tuple[str, ...] = ()  # addresses and networks whose X-Forwarded-* and Forwarded are believed
 
@@ -407,20 +409,22 @@ def located(url: str, folder: str) -> str:
     return str(Path(folder, url))
 
 
-def shown_url(url: str) -> str:
-    """A URL for people to read: without passwords, also where one is not written as it should be."""
-    scheme, separator, _ = url.partition("://")
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return f"{scheme}{separator}…"
-    if "@" in parts.path + parts.query + parts.fragment and scheme != "sqlite":
-        return f"{scheme}{separator}…"
-    user, at, host = parts.netloc.rpartition("@")
-    told = urlencode([pair for pair in parse_qsl(parts.query) if not pair[0].endswith("password")], safe="/")
-    if not at and told == parts.query:
-        return url
-    return urlunsplit((parts.scheme, f"{user.partition(':')[0]}{at}{host}", parts.path, told, ""))
+def database_file(store_url: str) -> Path | None:
+    """The file of a store on SQLite; None for any other."""
+    kind, _, path = store_url.partition(":///")
+    return Path(path) if kind == "sqlite" and path not in {"", ":memory:"} else None
+
+
+def check_sources(urls: Sequence[str], where: str = "The command line") -> None:
+    """Refuse sources that differ in nothing but their secrets: the store would take them for one source."""
+    names: dict[str, str] = {}
+    for url in urls:
+        name = redact_url(url)
+        if names.setdefault(name, url) != url:
+            raise ConfigError(
+                f"{where}: two sources differ only in their password or token: {name}",
+                hint="Append a fragment such as #second to one of the URLs.",
+            )
 
 
 def find_site_file(named: str | None) -> Path | None:
@@ -467,6 +471,7 @@ def parse_config(raw: Mapping[str, Any], where: str = FILE) -> Config:
         )
     if config.chat.path.split("/")[1] in TAKEN:
         raise ConfigError(f"{where}: chat.path: something else is served at {config.chat.path}", hint="As in /chat.")
+    check_sources([source.url for source in config.source], where)
     for name in (*config.collections, *(each.collection for each in config.source if each.collection)):
         check_collection_name(name)
     return config

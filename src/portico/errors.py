@@ -56,6 +56,8 @@ SiteError
 
 from typing import Any
 
+from portico.redaction import redact_text
+
 
 class SiteError(Exception):
     """A message for people, details for machines, a hint for what to do next."""
@@ -219,7 +221,12 @@ class Interrupted(OperationFailed): ...
 class ConfigError(SiteError): ...
 
 
-class SourceError(SiteError): ...
+class SourceError(SiteError):
+    """Its texts are redacted: the address of a source may hold a password or a token."""
+
+    def __init__(self, message: str, *, hint: str | None = None, **details: Any) -> None:
+        shown = {name: redact_text(value) if isinstance(value, str) else value for name, value in details.items()}
+        super().__init__(redact_text(message), hint=hint, **shown)
 
 
 class BlockedAddress(SourceError): ...

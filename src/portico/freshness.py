@@ -7,9 +7,11 @@ import msgspec
 
 from portico.config import SourceSettings
 from portico.items import content_hash
+from portico.redaction import redact_url
 from portico.store import Store
 
 KEPT_DAYS = 3650
+SCOPE = "source\n"  # before the name of each note
 
 State: TypeAlias = Literal["loading", "loaded", "failed"]
 
@@ -40,4 +42,5 @@ async def freshness(store: Store, said: SourceSettings) -> Freshness | None:
 
 
 def _scope(said: SourceSettings) -> str:
-    return f"source\n{content_hash({'url': said.url, 'table': said.table or '', 'collection': said.collection})}"
+    known = {"url": redact_url(said.url), "table": said.table or "", "collection": said.collection}
+    return f"{SCOPE}{content_hash(known)}"

@@ -130,13 +130,16 @@ def application(parts: Parts) -> Application:
         collections = {
             name: {"items": p.items, "embedded": p.embedded}
             for name, p in parts.index.progress().items()
-            if not parts.store.schema[name].private and name != OPERATIONS
+            if name in parts.store.schema and not parts.store.schema[name].private and name != OPERATIONS
         }
         ready = parts.index.is_ready
         try:
             behind = max(await parts.store.head() - parts.index.seq, 0)
+            reason = parts.store.health.reason or parts.index.failure
         except SiteError as error:
-            return JSONResponse({"ready": False, "current": False, "reason": error.message}, 503)
+            reason = error.message
+        if reason:
+            return JSONResponse({"ready": False, "current": False, "reason": reason}, 503)
         body = {"ready": ready, "current": ready and not behind, "behind": behind, "collections": collections}
         return JSONResponse(body, 200 if ready else 503)
 
@@ -218,7 +221,7 @@ def _handlers(config: Config, observe: Observe) -> dict[Any, Any]:
         return items.as_page(config.site.name, request, told, error.detail)
 
     async def broke(request: Request, error: Exception) -> Response:
-        observe(Broke(request.scope["path"][:100], type(error).__name__))
+        observe(Broke(request.scope["path"][:100], type(error).__name__, error))
         if chat.is_here(request.scope["path"], config):
             return chat.breakdown(config)
         return nlweb.breakdown(request) if request.scope["path"] in nlweb.PATHS else await failed(request, error)

@@ -15,6 +15,7 @@ from portico.config import Config, SourceSettings, located
 from portico.freshness import Freshness, State, remember
 from portico.items import content_hash, problem_with
 from portico.observe import Loaded, Observe
+from portico.redaction import redact_url
 from portico.sources import BadRecord, Entry, Record, Source, SourceOptions, open_source
 from portico.store import Load, Put, Store
 
@@ -143,7 +144,7 @@ def _repeats(puts: Sequence[tuple[Put, str]], repeated: set[str]) -> Iterator[Ba
 
 def collection_for(url: str) -> str:
     """A name for the items of a source that was given none."""
-    place = re.split(r"[?#]", url)[0].rstrip("/")
+    place = re.split(r"[?#]", redact_url(url))[0].rstrip("/")
     stem = Path(place).stem or "items"
     return re.sub(r"[^0-9A-Za-z_-]+", "_", stem).strip("_") or "items"
 
@@ -177,8 +178,8 @@ async def load_source(said: SourceSettings, config: Config, store: Store, observ
     """Bring the store up to date with one [[source]]."""
     source, name = described_source(said, config), said.collection or collection_for(said.url)
     report = await ingest(store, source, name, declared=config.collection, told=told)
-    observe(Loaded(said.url, name, report.added, report.changed, report.removed, report.failed))
-    return replace(report, source=said.url)
+    observe(Loaded(redact_url(said.url), name, report.added, report.changed, report.removed, report.failed))
+    return replace(report, source=redact_url(said.url))
 
 
 def freshness_of(report: Report, state: State = "loaded") -> Freshness:

@@ -44,6 +44,7 @@ class Change:
     patch: Patch
     at: datetime
     undo: Patch = ()  # what turns the item back into what it was, for an update
+    is_readable: bool = True  # else its row is damaged: only number, collection and id are known
 
     @property
     def before(self) -> Item:

@@ -11,10 +11,11 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import asdict, replace
 
-from portico.config import Config, SourceSettings, shown_url
+from portico.config import Config, SourceSettings
 from portico.errors import Conflict, NotFound, SiteError
 from portico.freshness import Freshness, freshness, remember
 from portico.observe import Broke, Observe
+from portico.redaction import redact_url
 from portico.store import Store
 
 TELL_SECONDS = 1.0  # between two notes of how far a load is
@@ -74,7 +75,7 @@ class Sources:
     async def _load(self, said: SourceSettings) -> None:
         # Half a second to import, for sites that are loaded while they are served.
         ingest = await asyncio.to_thread(importlib.import_module, "portico.ingest")
-        latest = [ingest.Report(said.url)]
+        latest = [ingest.Report(redact_url(said.url))]
         telling = asyncio.create_task(self._tell(said, ingest, latest))
         try:
             told = partial(latest.__setitem__, 0)
@@ -96,10 +97,10 @@ class Sources:
 
     def _ended(self, job: asyncio.Task[None]) -> None:
         if not job.cancelled() and (error := job.exception()):
-            self._observe(Broke("loading", repr(error)))
+            self._observe(Broke("loading", repr(error), error))
 
     async def _shown(self, number: int, said: SourceSettings) -> SourceShown:
-        about = SourceShown(number=number, url=shown_url(said.url), collection=said.collection)
+        about = SourceShown(number=number, url=redact_url(said.url), collection=said.collection)
         fresh = await freshness(self._store, said)
         return replace(about, **asdict(_current(fresh))) if fresh else about
 

@@ -5,18 +5,22 @@ import logging
 import sys
 import threading
 import time
+import traceback
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any, TextIO, TypeAlias
+from typing import Any, Literal, TextIO, TypeAlias
 
 import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from portico.redaction import redact_text
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -33,11 +37,13 @@ class Queried(msgspec.Struct, frozen=True):
     caller: str
 
 
-class Called(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Called:
     operation: str
     ms: float
     caller: str
     error: str = ""  # the class of the error, when it failed
+    cause: BaseException | None = field(default=None, compare=False, repr=False)  # logged at debug level
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -82,14 +88,25 @@ class Audited(msgspec.Struct, frozen=True):
     digest: str
 
 
-class Broke(msgspec.Struct, frozen=True):
-    """Something that should not happen did. The only observation that means a defect."""
+@dataclass(frozen=True, slots=True)
+class Broke:
+    """Something that should not happen did. The only observation that means a defect, or a fault of the machine."""
 
     where: str
     error: str
+    cause: BaseException | None = field(default=None, compare=False, repr=False)  # logged at debug level
 
 
-Observation: TypeAlias = Asked | Queried | Called | Refused | TaskMoved | Delegated | Loaded | Audited | Broke
+class Recovered(msgspec.Struct, frozen=True):
+    """A part that broke works again."""
+
+    where: str
+    seconds: float  # that it did not
+
+
+Observation: TypeAlias = (
+    Asked | Queried | Called | Refused | TaskMoved | Delegated | Loaded | Audited | Broke | Recovered
+)
 Observe: TypeAlias = Callable[[Observation], None]
 
 
@@ -97,15 +114,53 @@ def nowhere(_: Observation) -> None:
     """For those who do not want to know."""
 
 
+class Incident:
+    """A fault of one part that may last: each of its reasons is recorded once, and its end."""
+
+    def __init__(self, where: str, observe: Observe) -> None:
+        self.observe = observe
+        self._where = where
+        self._began = 0.0
+        self._reasons: dict[str, None] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def reason(self) -> str:
+        """The latest reason; empty while all is well."""
+        return next(reversed(self._reasons), "")
+
+    def report(self, reason: str, error: BaseException, detail: str = "") -> None:
+        """Record a fault, unless it is known already. The detail is for the log alone."""
+        with self._lock:
+            is_known = reason in self._reasons
+            if not self._reasons:
+                self._began = time.monotonic()
+            self._reasons.pop(reason, None)
+            self._reasons[reason] = None
+        if not is_known:
+            self.observe(Broke(self._where, f"{reason}: {detail}" if detail else reason, error))
+
+    def resolve(self) -> None:
+        with self._lock:
+            is_over = bool(self._reasons)
+            self._reasons.clear()
+        if is_over:
+            self.observe(Recovered(self._where, round(time.monotonic() - self._began, 3)))
+
+
+LogLevel = Literal["info", "debug"]
+
+
 class Log:
     """One JSON line for each observation; lines of so many seconds are written together.
 
-    To make and write a line takes as long as to make a small answer.
+    To make and write a line takes as long as to make a small answer. At debug level, failures have their traceback.
     """
 
-    def __init__(self, stream: TextIO | None = None, seconds: float = 0.0) -> None:
+    def __init__(self, stream: TextIO | None = None, seconds: float = 0.0, level: LogLevel = "info") -> None:
         self._stream = stream or sys.stderr
         self._seconds = seconds
+        self._is_debug = level == "debug"
         self._waiting: list[tuple[float, Observation]] = []
         self._lock = threading.Lock()
         if seconds:
@@ -125,14 +180,23 @@ class Log:
     def flush(self) -> None:
         """Write what waits."""
         with self._lock:
-            self._stream.write("".join(_line(at, seen) for at, seen in self._waiting))
+            self._stream.write("".join(_line(at, seen, self._is_debug) for at, seen in self._waiting))
             self._stream.flush()
             self._waiting.clear()
 
 
-def _line(at: float, seen: Observation) -> str:
-    said = msgspec.json.encode(seen).decode()
+def _line(at: float, seen: Observation, is_debug: bool) -> str:
+    said = msgspec.json.encode(_fields(seen, is_debug) if isinstance(seen, Broke | Called) else seen).decode()
     return f'{{"at":"{_shown(int(at * 1000))}","event":"{type(seen).__name__}",{said[1:]}\n'
+
+
+def _fields(seen: Broke | Called, is_debug: bool) -> dict[str, Any]:
+    shown = {each.name: getattr(seen, each.name) for each in fields(seen) if each.name != "cause"}
+    if isinstance(seen, Broke):
+        shown["error"] = redact_text(seen.error)
+    if is_debug and seen.cause:
+        shown["traceback"] = redact_text("".join(traceback.format_exception(seen.cause)))
+    return shown
 
 
 @lru_cache(maxsize=1)  # many lines are of the same millisecond
@@ -196,7 +260,7 @@ class Metrics(Collector):
                 case Called(operation=operation, ms=ms, error=error):
                     self._seconds["call"].add(ms / 1000)
                     self._calls[operation, error].times += 1
-                case Refused() | TaskMoved() | Delegated() | Loaded() | Audited() | Broke():
+                case Refused() | TaskMoved() | Delegated() | Loaded() | Audited() | Broke() | Recovered():
                     pass
 
     def collect(self) -> list[Metric]:
@@ -245,7 +309,7 @@ class Traffic:
                 self._add("refused")
             case Broke():
                 self._add("broke")
-            case TaskMoved() | Delegated() | Loaded() | Audited():
+            case TaskMoved() | Delegated() | Loaded() | Audited() | Recovered():
                 pass
 
     def _add(self, what: str, ms: float = 0.0, *, failed: bool = False) -> None:

@@ -560,7 +560,7 @@ async def run(permit: Permit, given: Any, context: Context, observe: Observe) ->
     except TimeoutError as error:
         raise TimedOut(f"{operation.name} took too long", operation=operation.name) from error
     except Exception as error:
-        observe(Broke(operation.name, repr(error)))
+        observe(Broke(operation.name, repr(error), error))
         raise OperationFailed(
             f"{operation.name} failed", operation=operation.name, hint="The operator's log says why."
         ) from error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from portico.catalog import Danger, Trust
-from portico.config import Config
+from portico.config import Config, database_file
 from portico.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -87,5 +87,5 @@ def filled(config: Config) -> Config:
 
 def missing(config: Config) -> Path | None:
     """Where the store would be, if it is a file that is not there."""
-    kind, _, path = config.store_url.partition(":///")
-    return Path(path) if kind == "sqlite" and path != ":memory:" and not Path(path).exists() else None
+    path = database_file(config.store_url)
+    return path if path and not path.exists() else None

@@ -70,6 +70,7 @@ async def opened_site(
     async with contextlib.AsyncExitStack() as closing:
         store = await _opened_store(config)
         closing.push_async_callback(store.close)
+        store.health.record_to(observe)
         embedder = open_models(config)
         index = MemoryIndex(store, embedder, observe)
         closing.push_async_callback(index.close)

@@ -493,7 +493,7 @@ class Site:
             given = checked_params(operation, call.params)
             outcome = await self._once(permit, call, operation, given)
         except SiteError as error:
-            self._observe(Called(operation.name, _since(started), caller.id, type(error).__name__))
+            self._observe(Called(operation.name, _since(started), caller.id, type(error).__name__, error))
             raise
         self._observe(Called(operation.name, _since(started), caller.id))
         return outcome
@@ -751,7 +751,7 @@ def _forgetful(event: Event) -> Event:
 
 def _concerns(test: Test, change: Change) -> bool:
     """Whether the item matches, or did before."""
-    return test(change.item) or (change.kind == "update" and test(change.before))
+    return change.is_readable and (test(change.item) or (change.kind == "update" and test(change.before)))
 
 
 def _since(started: float) -> float:

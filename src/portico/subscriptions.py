@@ -485,6 +485,8 @@ def _seen(test: Test, changes: Sequence[Change], number: int) -> tuple[list[Even
 
 
 def _as_seen(test: Test, change: Change) -> tuple[ChangeKind, Item, Patch] | None:
+    if not change.is_readable:
+        return None
     matches = test(change.item)
     if change.kind != "update":
         return (change.kind, change.item, ()) if matches else None

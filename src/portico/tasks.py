@@ -33,9 +33,10 @@ from portico.errors import (
 )
 from portico.items import Item, text_problem
 from portico.limits import Limits
-from portico.observe import Broke, Observe, TaskMoved
+from portico.observe import Broke, Incident, Observe, TaskMoved
 from portico.safety.gate import Gate, Permit
 from portico.store import Committed, Reservation, Settlement, Store, Write
+from portico.store.health import StoreFault
 
 LEASE_SECONDS = 15.0
 RENEW_SECONDS = 3.0  # how often a lease is renewed
@@ -129,6 +130,7 @@ class Tasks:
         self._limits = limits
         self._observe = observe
         self._acknowledge = acknowledge
+        self._incident = Incident("tasks", observe)
         self._owner = secrets.token_hex(8)
         self._in_doubt = False  # a claim may have been kept without an answer
         self._patient_until = 0.0  # until then nothing is taken over
@@ -253,10 +255,11 @@ class Tasks:
             try:
                 task = await self._taken()
                 failures = 0
-            except SiteError as error:
+                self._incident.resolve()
+            except Exception as error:  # noqa: BLE001 - whatever it was, tasks are to be taken again afterwards
                 self._in_doubt = True
                 self._patient_until = _clock() + PATIENCE_SECONDS
-                self._observe(Broke("tasks", str(error)))
+                self._report_failure(error)
                 await asyncio.sleep(_pause(failures))
                 failures += 1
                 continue
@@ -264,6 +267,10 @@ class Tasks:
                 self._begin(task)
             else:
                 heard = await self._news(heard)
+
+    def _report_failure(self, error: Exception) -> None:
+        if not isinstance(error, StoreFault):  # which the store records
+            self._incident.report(str(error) if isinstance(error, SiteError) else repr(error), error)
 
     async def _room(self) -> None:
         while len(self._running) >= self._limits.concurrent_tasks:
@@ -326,7 +333,7 @@ class Tasks:
                 await self._settle(run, _after_failure(run, error))
         except Exception as error:  # noqa: BLE001 - whatever it was, the task must not stay as if it were running
             operation = run.task.call.operation
-            self._observe(Broke(operation, repr(error)))
+            self._observe(Broke(operation, repr(error), error))
             await self._settle(run, partial(_failed, error=OperationFailed(f"{operation} failed")))
         finally:
             if self._running.get(run.task.id) is run:
@@ -366,7 +373,7 @@ class Tasks:
                 return await act()
             except (Unavailable, OutcomeUnknown) as error:
                 if last or failures == 0:
-                    self._observe(Broke("tasks", str(error)))
+                    self._report_failure(error)
                 if last:
                     raise
             with contextlib.suppress(TimeoutError):
@@ -464,7 +471,8 @@ class Tasks:
             else:
                 held = await self._store.renew_lease(run.owner, run.task.id, LEASE_SECONDS)
                 run.renewed = now
-        except SiteError:  # the work goes on meanwhile
+        except Exception as error:  # noqa: BLE001 - the work goes on meanwhile, and so do the leases of others
+            self._report_failure(error)
             return
         if held is None or held.cancelling or not run.is_of(held):
             run.stop()

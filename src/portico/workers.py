@@ -132,7 +132,7 @@ class Workers:
             try:
                 self._add(vacancy.pause)
             except Unavailable as error:
-                self._observe(Broke("a new worker", str(error)))
+                self._observe(Broke("a new worker", str(error), error))
                 self._vacate(vacancy.pause)
 
 

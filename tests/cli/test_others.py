@@ -1,10 +1,13 @@
 """`portico keys`, `check`, `--help`, and the installed script itself."""
 
+import asyncio
 import json
 import re
 import runpy
+import shutil
 import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,8 @@ from tests.cli.conftest import Portico
 from tests.faces.nwp.conftest import tls_files as certificate
 
 from portico import cli
+from portico.checkup import look_over
+from portico.config import parse_config
 from portico.http import Opened
 
 COMMANDS = ["demo", "serve", "load", "ask", "query", "call", "check", "keys create", "keys list", "keys revoke"]
@@ -151,6 +156,7 @@ def test_what_is_broken_is_said_in_plain_words(portico: Portico, tmp_path: Path,
 
     assert done.code == 1
     wrong = [each["says"] for each in json.loads(done.out)["findings"] if not each["well"]]
+    wrong = [each for each in wrong if "There is no store" not in each]
     assert len(wrong) == 1
     assert says in wrong[0]
 
@@ -209,6 +215,7 @@ def test_what_is_wrong_with_nwp_is_said_in_plain_words(portico: Portico, tmp_pat
         """,
     )
 
+    portico("load")
     done = portico("check", "--json")
 
     assert done.code == 1
@@ -295,6 +302,60 @@ def test_a_damaged_store_is_found(portico: Portico, apples: Path) -> None:
     [store] = [each for each in json.loads(done.out)["findings"] if each["what"] == "store"]
     assert not store["well"]
     assert "reelist" in store["says"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        ("UPDATE items_1 SET data = 'no{json' WHERE id = 'a7'", "The item 'a7' of p cannot be read"),
+        ("UPDATE items_1 SET data = '[1]' WHERE id = 'a7'", "The item 'a7' of p cannot be read"),
+        ("UPDATE items_1 SET data = '{}' WHERE id = 'a7'", "The item 'a7' of p is not what was written"),
+        ("UPDATE changes SET data = 'no{json' WHERE seq = 7", "Change 7 (p/a6) cannot be read"),
+        ("DROP TABLE trail", "The table trail is missing"),
+        ("DROP TABLE items_1", "The table items_1 is missing"),
+        ("UPDATE fields SET type = 'odd'", "The description of p cannot be read"),
+    ],
+)
+def test_what_a_server_would_stumble_over_is_found(portico: Portico, apples: Path, damage: str, says: str) -> None:
+    with closing(sqlite3.connect(apples)) as database:
+        database.execute(damage)
+        database.commit()
+
+    done = portico("check", "--store", "sqlite:///s.db", "--json")
+
+    assert done.code == 1, done.err
+    [store, *_] = [each for each in json.loads(done.out)["findings"] if each["what"] == "store"]
+    assert not store["well"]
+    assert says in store["says"]
+
+
+def test_a_missing_store_is_said_to_be_missing_and_not_made(portico: Portico, tmp_path: Path) -> None:
+    site(tmp_path, "[collections.fruits]\n")
+
+    done = portico("check")
+
+    assert done.code == 1
+    assert f"✗ store: There is no store at {Path('site.db')}; run portico load" in done.out
+    assert "✓ disk" in done.out
+    assert not (tmp_path / "site.db").exists()
+
+
+def test_a_folder_that_cannot_be_written_to_is_found(portico: Portico) -> None:
+    done = portico("check", "--store", "sqlite:////proc/site.db")
+
+    assert done.code == 1
+    assert "✗ disk: /proc cannot be written to" in done.out
+
+
+def test_little_room_for_the_store_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1 << 40, 1 << 40, 5 << 20))
+    config = parse_config({"store": {"url": f"sqlite:///{tmp_path}/s.db"}, "search": {"embedder": "none:"}})
+
+    findings = asyncio.run(look_over(config))
+
+    [disk] = [each for each in findings if each.what == "disk"]
+    assert not disk.is_well
+    assert disk.says == f"5 MB are free in {tmp_path}; a store needs 64 MB to work"
 
 
 def test_a_store_that_cannot_be_read_for_damage_is_not_called_sound(portico: Portico, apples: Path) -> None:

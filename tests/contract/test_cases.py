@@ -2,13 +2,13 @@
 
 import asyncio
 import hashlib
-import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qs, urlsplit
 
+import apsw
 import asyncpg
 import pytest
 from tests.conformance.requirements import requirement
@@ -25,12 +25,12 @@ async def execute(url: str, *statements: str) -> list[str]:
     """What somebody with the password of the database is told of each statement; empty if it is carried out."""
     told: list[str] = []
     if url.startswith("sqlite"):
-        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as file:
+        with closing(apsw.Connection(url.removeprefix("sqlite:///"))) as file:
             for statement in statements:
                 try:
                     file.execute(statement)
                     told.append("")
-                except sqlite3.Error as error:
+                except apsw.Error as error:
                     told.append(str(error))
         return told
     parts = urlsplit(url)

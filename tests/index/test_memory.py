@@ -12,8 +12,10 @@ from tests.index.toy_model import ToyModel
 
 from portico.catalog import Collection, Field, FieldType
 from portico.errors import InvalidQuery, SiteError, Unavailable, UnknownCollection
-from portico.index import Search
+from portico.index import Search, segment
 from portico.index.memory import MemoryIndex
+from portico.index.text import passages
+from portico.items import Item
 from portico.observe import Broke, Observation, Observe, nowhere
 from portico.query import Condition, Near, Query
 from portico.search import Finder
@@ -413,6 +415,7 @@ async def test_a_start_that_failed_half_way_is_repeated(store: Store) -> None:
 
 async def test_an_index_that_follows_outlives_a_failing_store(store: Store, start: Start) -> None:
     seen: list[Observation] = []
+    store.health.record_to(seen.append)
     index = await start(ToyModel(), run=True, observe=seen.append)
     with without(store, "meta"):
         await so(lambda: any(isinstance(each, Broke) for each in seen))
@@ -568,3 +571,40 @@ async def test_vectors_of_a_collection_that_grows_too_large_are_left_to_the_stor
     again = await start(model, max_vectors=10)
     assert not again.holds("things", "")
     assert again.progress()["things"].embedded == 0
+
+
+async def test_damaged_vectors_are_left_out_and_the_others_are_found(store: Store, start: Start) -> None:
+    await store.write("things", [Put(id, {"name": "soup", "place": [1.0, 0.0, 0.0]}) for id in "abc"])
+    await store.declare(Collection("things", {"place": Field("place", FieldType.VECTOR, "", True)}))
+    database = apsw.Connection(store.url.removeprefix("sqlite:///"))
+    database.set_busy_timeout(10_000)
+    database.execute("UPDATE vectors SET vector = x'00ff' WHERE id = 'a'")
+    database.execute("UPDATE vectors SET vector = 'text' WHERE id = 'c'")
+    database.close()
+
+    index = await start()
+
+    assert index.is_ready
+    assert index.holds("things", "place")
+    assert len(index._parts["things"].vectors["place"]) == 1
+
+
+async def test_an_item_that_cannot_be_searched_is_recorded_once_and_the_others_are_found(
+    store: Store, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(item: Item, collection: Collection) -> object:
+        if item.id == "bad":
+            raise RecursionError("too deep")
+        return passages(item, collection)
+
+    monkeypatch.setattr(segment, "passages", read)
+    seen: list[Observation] = []
+    await store.write("things", [Put(id, {"name": "soup"}) for id in ("a", "bad", "b")])
+    index = await start(run=True, observe=seen.append)
+    await so(lambda: index.is_ready)
+    assert found(index, "soup") == ["a", "b"]
+
+    await store.write("things", [Put(id, {"name": "soup stew"}) for id in ("bad", "c")])
+    await so(lambda: found(index, "soup") == ["a", "b", "c"])
+
+    assert seen == [Broke("index of things/bad", "RecursionError('too deep')")]

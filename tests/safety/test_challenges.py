@@ -2,11 +2,11 @@
 
 import asyncio
 import json
-import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
 from uuid import UUID
 
+import apsw
 import msgspec
 import pytest
 from tests.conformance.requirements import requirement
@@ -280,11 +280,10 @@ async def test_a_block_is_on_disk_when_it_is_told_and_without_the_disk_nothing_g
         bot, other = await person(parts), await person(parts)
         await other.starts()
         challenge = await blocked(bot)
-        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file:
+        with closing(apsw.Connection(url.removeprefix("sqlite:///"))) as file:
             kept = file.execute("SELECT data FROM cases WHERE kind = 'Agent' AND id = ?", (bot.caller.id,)).fetchone()
             assert json.loads(kept[0])["block"]["challenge"] == challenge
             file.execute("DROP TABLE cases")
-            file.commit()
 
         for operation in ("set_table", "execute_agent", "record_execution_step"):
             for who in (bot, other):

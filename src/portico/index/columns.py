@@ -2,7 +2,7 @@
 
 import heapq
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, TypeAlias, TypeVar, cast
@@ -456,8 +456,11 @@ class ColumnsBuilder:
         self._types = {name: f.type for name, f in collection.fields.items()}
         self._builders: dict[str, ColumnBuilder] = {}
 
-    def add(self, doc: int, data: Mapping[str, Any]) -> None:
-        for path, value, inside in leaves(data, self._typed, self._loose):
+    def read(self, data: Mapping[str, Any]) -> list[Leaf]:
+        return list(leaves(data, self._typed, self._loose))
+
+    def add(self, doc: int, values: Iterable[Leaf]) -> None:
+        for path, value, inside in values:
             builder = self._builders.get(path)
             if builder is None:
                 builder = self._builders[path] = ColumnBuilder(self._types.get(path, FieldType.ANY))

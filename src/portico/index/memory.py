@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import hashlib
 import secrets
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -19,7 +20,6 @@ from portico.index.segment import (
     Segment,
     SegmentBuilder,
     Vocabulary,
-    build_segment,
     dump_segment,
     load_segment,
     merge_segments,
@@ -29,9 +29,10 @@ from portico.index.text import VERSION, embedding_text
 from portico.index.vectors import Vectors
 from portico.items import Change, Item
 from portico.models import Embedder
-from portico.observe import Broke, Observe, nowhere
+from portico.observe import Broke, Incident, Observe, nowhere
 from portico.query import Condition, Filter, Order, conditions
-from portico.store import Store
+from portico.store import Store, VectorRow
+from portico.store.health import StoreFault, UnreadableRow
 from portico.store.tables import needs_filling
 
 BATCH = 1000
@@ -39,6 +40,7 @@ VECTOR_BATCH = 20_000
 EMBED_BATCH = 64
 BIG = 20_000  # items: merging this many is done beside the feed, not in it
 SAVE_FROM = 2_000  # items: below this, building is as quick as loading
+MAX_UNINDEXED = 1000  # items that cannot be searched, which are recorded once each
 MAX_VECTORS_HELD = 300_000  # of a collection: a larger one's stay in the store
 IDLE_SECONDS = 0.5
 READY_SECONDS = 30.0
@@ -98,7 +100,8 @@ class CollectionIndex:
                 mask[gone[segment.serial]] = False
                 self.live[number] = mask
 
-    def apply(self, changes: Sequence[Change], collection: Collection) -> None:
+    def apply(self, changes: Sequence[Change], collection: Collection) -> list[tuple[Item, Exception]]:
+        """Take in changes; returns the items that cannot be searched, and why."""
         newest = {change.item.id: change for change in changes}
         deleted = [id for id, change in newest.items() if change.kind == "delete"]
         self.bury(deleted)
@@ -107,12 +110,17 @@ class CollectionIndex:
             for id in newest if field else deleted:
                 vectors.remove(id)
         kept = [change.item for change in newest.values() if change.kind != "delete"]
+        failed: list[tuple[Item, Exception]] = []
         if kept:
-            self.adopt(build_segment(kept, collection, self.vocabulary))
+            builder = SegmentBuilder(collection, self.vocabulary)
+            failed = builder.add(kept)
+            self.bury([item.id for item, _ in failed])
+            self.adopt(builder.build())
             for known in vector_fields(collection):
                 self._adopt_vectors(kept, known)
         self.touched += 1
         self.merge_small()
+        return failed
 
     def _adopt_vectors(self, items: Sequence[Item], known: Field) -> None:
         if not self.holds_vectors:
@@ -215,6 +223,9 @@ class MemoryIndex:
         self._is_closed = False
         self._leads = False
         self._ready = asyncio.Event()
+        self._follower_incident = Incident("index", observe)
+        self._embedder_incident = Incident("embedder", observe)
+        self._unindexed: set[str] = set()  # refs of items that are recorded not to fit
         self._lock = asyncio.Lock()  # held to change parts
         self._flight: asyncio.Task[bool] | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -222,6 +233,11 @@ class MemoryIndex:
     @property
     def is_ready(self) -> bool:
         return self._ready.is_set()
+
+    @property
+    def failure(self) -> str:
+        """Why the feed cannot be followed; empty while it can."""
+        return self._follower_incident.reason
 
     @property
     def seq(self) -> int:
@@ -242,9 +258,8 @@ class MemoryIndex:
         self._is_closed = True
         for task in self._tasks:
             task.cancel()
-        for task in self._tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         self._tasks.clear()
         if self._flight:
             self._flight.cancel()
@@ -353,10 +368,17 @@ class MemoryIndex:
     async def _build(self, part: CollectionIndex, collection: Collection) -> None:
         builder = SegmentBuilder(collection, part.vocabulary)
         async for items in self._store.scan(collection.name):
-            await asyncio.to_thread(builder.add, items)
+            for item, error in await asyncio.to_thread(builder.add, items):
+                self._report_item(item, error)
         segment = await asyncio.to_thread(builder.build)
         if len(segment):
             part.adopt(segment)
+
+    def _report_item(self, item: Item, error: Exception) -> None:
+        """Record an item that cannot be searched, once."""
+        if item.ref not in self._unindexed and len(self._unindexed) < MAX_UNINDEXED:
+            self._unindexed.add(item.ref)
+            self._observe(Broke(f"index of {item.ref}", repr(error), error))
 
     async def _load(self, part: CollectionIndex, collection: Collection) -> bool:
         """Start from the segment that an earlier process saved, and catch up from there."""
@@ -374,24 +396,38 @@ class MemoryIndex:
         part.adopt(segment)
         part.saved_at = len(segment)
         if changes:
-            await asyncio.to_thread(part.apply, changes, collection)
+            await asyncio.to_thread(self._apply_changes, part, changes, collection)
         return True
+
+    def _apply_changes(self, part: CollectionIndex, changes: Sequence[Change], collection: Collection) -> None:
+        for item, error in part.apply(changes, collection):
+            self._report_item(item, error)
 
     async def _saved(self, collection: Collection) -> bytes | None:
         try:
             return await self._store.load_blob(_blob(collection))
         except SiteError as error:  # it saves time, and nothing depends on it
-            self._observe(Broke("saved index", str(error)))
+            self._observe(Broke("saved index", str(error), error))
             return None
 
     async def _changes_since(self, seq: int, collection: str) -> list[Change]:
         found: list[Change] = []
         while True:
             batch = await self._store.changes(seq, BATCH * 10, collection)
-            found.extend(batch)
+            found.extend([await self._repaired(change) for change in batch])
             if len(batch) < BATCH * 10:
                 return found
             seq = batch[-1].seq
+
+    async def _repaired(self, change: Change) -> Change:
+        """The change, or in place of one that cannot be read what the store has of its item now."""
+        if change.is_readable or change.item.collection not in self._store.schema:
+            return change
+        try:
+            item = await self._store.get(change.item.collection, change.item.id)
+        except UnreadableRow:
+            item = None
+        return replace(change, item=item) if item else replace(change, kind="delete")
 
     async def _save(self, part: CollectionIndex, collection: Collection, seq: int) -> None:
         """Keep the segment for the next start. Of processes that start together, one does it."""
@@ -402,7 +438,7 @@ class MemoryIndex:
         try:
             await self._store.save_blob(_blob(collection), header + raw)
         except SiteError as error:
-            self._observe(Broke("saved index", str(error)))
+            self._observe(Broke("saved index", str(error), error))
         part.saved_at = len(part.places)
 
     def _bound_vectors(self, part: CollectionIndex) -> None:
@@ -425,8 +461,10 @@ class MemoryIndex:
             rows = await self._store.vectors(collection.name, field, model, after, VECTOR_BATCH)
             if not rows:
                 break
-            vectors = part.vectors.setdefault(field, Vectors(len(rows[-1].vector) // 4))
-            fitting = [row for row in rows if len(row.vector) == 4 * vectors.dimensions]
+            if field not in part.vectors and (dimensions := _dimensions(rows)):
+                part.vectors[field] = Vectors(dimensions)
+            size = 4 * part.vectors[field].dimensions if field in part.vectors else 0
+            fitting = [row for row in rows if len(row.vector) == size > 0]
             if fitting:
                 matrix = np.frombuffer(b"".join(row.vector for row in fitting), np.float32)
                 part.put_vectors(field, [row.id for row in fitting], matrix.reshape(len(fitting), -1))
@@ -489,9 +527,10 @@ class MemoryIndex:
         schema = await self._store.refresh()
         by_collection: dict[str, list[Change]] = {}
         for change in changes:
-            by_collection.setdefault(change.item.collection, []).append(change)
+            by_collection.setdefault(change.item.collection, []).append(await self._repaired(change))
         for name, batch in by_collection.items():
-            await self._apply(schema[name], batch, changes[-1].seq)
+            if name in schema:  # else its row is damaged, and recorded by the store
+                await self._apply(schema[name], batch, changes[-1].seq)
         self._seq = changes[-1].seq
 
     async def _apply(self, collection: Collection, changes: list[Change], seq: int) -> None:
@@ -500,9 +539,9 @@ class MemoryIndex:
         part = self._parts[collection.name]
         await self._read_fields(part, collection)
         if len(changes) > 32:
-            await asyncio.to_thread(part.apply, changes, collection)
+            await asyncio.to_thread(self._apply_changes, part, changes, collection)
         else:
-            part.apply(changes, collection)
+            self._apply_changes(part, changes, collection)
         self._bound_vectors(part)
         part.publish(self._store.schema[collection.name], seq)
 
@@ -512,9 +551,13 @@ class MemoryIndex:
                 await self.start()
                 await self._reach(await self._store.wait(self._seq, 5.0))
                 await self._tidy()
-            except SiteError as error:
-                self._observe(Broke("index", str(error)))
+            except StoreFault:  # the store records it
                 await asyncio.sleep(RETRY_SECONDS)
+            except Exception as error:  # noqa: BLE001 - whatever it was, search must not stay behind for ever
+                _report(self._follower_incident, error)
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                self._follower_incident.resolve()
 
     async def _tidy(self) -> None:
         """Take up new vectors and collections, and merge what has become too much."""
@@ -553,10 +596,13 @@ class MemoryIndex:
         await self._ready.wait()
         while True:
             try:
-                if not await self._embed_round():
+                is_busy = await self._embed_round()
+                self._embedder_incident.resolve()
+                if not is_busy:
                     await asyncio.sleep(IDLE_SECONDS)
-            except SiteError as error:
-                self._observe(Broke("embedder", str(error)))
+            except Exception as error:  # noqa: BLE001 - a text that a model cannot take, for instance
+                if not isinstance(error, StoreFault):  # which the store records
+                    _report(self._embedder_incident, error)
                 # Another process may fare better.
                 await self._step_down()
                 await asyncio.sleep(RETRY_SECONDS)
@@ -605,6 +651,16 @@ class MemoryIndex:
 
 def vector_fields(collection: Collection) -> list[Field]:
     return [known for known in collection.fields.values() if known.type == FieldType.VECTOR]
+
+
+def _report(incident: Incident, error: Exception) -> None:
+    incident.report(str(error) if isinstance(error, SiteError) else type(error).__name__, error, repr(error))
+
+
+def _dimensions(rows: Sequence[VectorRow]) -> int:
+    """How long the vectors of a field are: most of them, where a few are damaged."""
+    lengths = Counter(len(row.vector) for row in rows if len(row.vector) % 4 == 0)
+    return lengths.most_common(1)[0][0] // 4 if lengths else 0
 
 
 def _blob(collection: Collection) -> str:

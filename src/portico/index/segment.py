@@ -128,17 +128,33 @@ class SegmentBuilder:
         self._starts = array("q", [0])
         self._columns = ColumnsBuilder(collection)
 
-    def add(self, items: Iterable[Item]) -> None:
+    def add(self, items: Iterable[Item]) -> list[tuple[Item, Exception]]:
+        """Take in items. Returns those that cannot be read, and why: nothing of them is left behind."""
+        failed: list[tuple[Item, Exception]] = []
         for item in items:
-            numbers = self._numbers_of(language_of(item, self._collection))
-            for passage in passages(item, self._collection):
-                found = words(passage.text)
-                self._tokens.extend(map(numbers.__getitem__, found))
-                self._tokens.append(GAP)
-                self._quarters += bytes([min(255, round(passage.weight / WEIGHT_STEP))]) * len(found) + b"\0"
-            self._columns.add(len(self._ids), item.data)
+            try:
+                tokens, quarters = self._read(item)
+                values = self._columns.read(item.data)
+            except Exception as error:  # noqa: BLE001 - a row may hold anything, and the others are to be found
+                failed.append((item, error))
+                continue
+            self._tokens += tokens
+            self._quarters += quarters
+            self._columns.add(len(self._ids), values)
             self._starts.append(len(self._tokens))
             self._ids.append(item.id)
+        return failed
+
+    def _read(self, item: Item) -> tuple["array[int]", bytes]:
+        """The tokens of an item, and their weights."""
+        tokens, quarters = array("i"), bytearray()
+        numbers = self._numbers_of(language_of(item, self._collection))
+        for passage in passages(item, self._collection):
+            found = words(passage.text)
+            tokens.extend(map(numbers.__getitem__, found))
+            tokens.append(GAP)
+            quarters += bytes([min(255, round(passage.weight / WEIGHT_STEP))]) * len(found) + b"\0"
+        return tokens, bytes(quarters)
 
     def _numbers_of(self, language: str) -> Numbers:
         found = self._numbers.get(language)

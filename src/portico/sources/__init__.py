@@ -10,13 +10,14 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TypeAlias, cast
 from urllib.parse import unquote, urlsplit
 
 from portico.errors import SourceError
+from portico.redaction import Redactor, redact_url
 from portico.sources import crawl, feeds, jsonld, openapi, pages, sniff, tables
 from portico.sources.fetch import Fetcher
 from portico.sources.files import download, files_below, open_file
@@ -62,9 +63,9 @@ def open_source(url: str, options: SourceOptions, *, fetcher: Fetcher | None = N
     kind, place = _kind_and_place(url, options)
     web = fetcher or Fetcher(allow_hosts=options.allow_hosts, max_bytes=options.max_bytes, timeout=options.timeout)
     meter = Meter()
-    # One file is one source, however it is written and from wherever.
-    name = url if "://" in place or _DATABASE.match(place) else os.path.abspath(place)
-    return _Reading(name, options, _plan(kind, place, options, web, meter), meter)
+    # One file is one source, however it is written and from wherever; so is one URL, whatever its password.
+    name = redact_url(url) if "://" in place or _DATABASE.match(place) else os.path.abspath(place)
+    return _Reading(name, options, _plan(kind, place, options, web, meter), meter, Redactor(url))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +76,15 @@ class _Reading:
     options: SourceOptions
     start: Callable[[], Iterator[Entry]]
     meter: Meter
+    redactor: Redactor
 
     def share(self) -> float | None:
         return self.meter.share()
 
     def records(self) -> Iterator[Entry]:
         for entry in self.start():
-            yield _finished(entry, self.options) if isinstance(entry, Record) else entry
+            finished = _finished(entry, self.options) if isinstance(entry, Record) else entry
+            yield _redacted(finished, self.redactor) if self.redactor else finished
 
 
 def _finished(record: Record, options: SourceOptions) -> Entry:
@@ -94,6 +97,18 @@ def _finished(record: Record, options: SourceOptions) -> Entry:
     if options.type is not None and "@type" not in data:
         data = {"@type": options.type, **data}
     return Record(data, record.where, identity, record.collection)
+
+
+def _redacted(entry: Entry, redactor: Redactor) -> Entry:
+    """Take the secrets of the source's own URL out of an entry, whose id may be that URL."""
+    if isinstance(entry, BadRecord):
+        return replace(entry, where=redactor.redact(entry.where), reason=redactor.redact(entry.reason))
+    return replace(
+        entry,
+        data=redactor.redact_data(entry.data),
+        where=redactor.redact(entry.where),
+        id=entry.id and redactor.redact(entry.id),
+    )
 
 
 def _kind_and_place(url: str, options: SourceOptions) -> tuple[str | None, str]:

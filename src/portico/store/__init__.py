@@ -18,6 +18,7 @@ from portico.errors import ConfigError
 from portico.identity import Key
 from portico.items import Change, Item
 from portico.query import Filter, Page, Query
+from portico.store.health import Health
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +182,7 @@ class Store(Protocol):
     """Where a site is kept. All methods may be called from many coroutines at once; reads do not wait for writes."""
 
     url: str
+    health: Health
 
     @property
     def secret(self) -> bytes:
@@ -208,9 +210,13 @@ class Store(Protocol):
 
     # Reading
 
-    async def get(self, collection: str, id: str) -> Item | None: ...
+    async def get(self, collection: str, id: str) -> Item | None:
+        """The item; UnreadableRow if its data is damaged."""
+        ...
 
-    async def get_many(self, collection: str, ids: Sequence[str]) -> dict[str, Item]: ...
+    async def get_many(self, collection: str, ids: Sequence[str]) -> dict[str, Item]:
+        """Those of the items that are there. Damaged ones are recorded and left out, as from pages."""
+        ...
 
     async def find(self, query: Query) -> Page:
         """A page of a query without text."""
@@ -227,7 +233,7 @@ class Store(Protocol):
         ...
 
     def scan(self, collection: str) -> AsyncIterator[list[Item]]:
-        """All items, in batches, in no promised order."""
+        """All items, in batches, in no promised order. Those that cannot be read are left out, and recorded."""
         ...
 
     # Writing
@@ -264,7 +270,10 @@ class Store(Protocol):
         ...
 
     async def changes(self, since: int, limit: int = 1000, collection: str | None = None) -> list[Change]:
-        """The changes after a sequence number; FeedExpired if some of them are no longer kept."""
+        """The changes after a sequence number; FeedExpired if some of them are no longer kept.
+
+        One whose row cannot be read is recorded, and says so: see `Change.is_readable`.
+        """
         ...
 
     async def wait(self, seq: int, timeout: float) -> int:

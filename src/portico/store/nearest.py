@@ -59,13 +59,17 @@ def page_of_nearest(
     query: Query, collection: Collection, ids: list[str], scores: list[float], found: dict[str, Item], secret: bytes
 ) -> Page:
     part = part_shown(query, ids, secret)
-    items = [project(found[id], query.fields, collection) for id in ids[part]]
-    items = items[: count_within((json_size(item.data) for item in items), query.max_bytes)]
-    shown = [item.id for item in items]
-    more = part.start + len(shown) < len(ids)
+    readable = [
+        (project(found[id], query.fields, collection), score)
+        for id, score in zip(ids[part], scores[part], strict=True)
+        if id in found
+    ]
+    shown = readable[: count_within((json_size(item.data) for item, _ in readable), query.max_bytes)]
+    is_cut = len(shown) < len(readable)
+    more = is_cut or part.stop < len(ids)
     return Page(
-        tuple(items),
-        scores=tuple(scores[part][: len(shown)]),
+        tuple(item for item, _ in shown),
+        scores=tuple(score for _, score in shown),
         total=len(ids),
-        cursor=make_cursor(query, (shown[-1],), secret) if more else "",
+        cursor=make_cursor(query, (shown[-1][0].id if is_cut else ids[part][-1],), secret) if more else "",
     )

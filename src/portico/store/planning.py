@@ -9,6 +9,7 @@ from portico.catalog import Collection
 from portico.errors import AlreadyExists, InvalidParams, UnknownItem, VersionMismatch
 from portico.items import Change, Item, content_hash, diff, merge, parts_of, problem_with, version_of
 from portico.store import Merge, Put, Record, Remove, Write, Written
+from portico.store.health import UnreadableRow
 from portico.store.tables import Row, text
 
 
@@ -77,6 +78,8 @@ def plan_writes(collection: Collection, writes: Sequence[Write], before: Mapping
         _check_expected(collection, write, old)
         if old is None and not isinstance(write, Put):
             raise UnknownItem(f"{collection.name} has no item {write.id!r}", collection=collection.name, id=write.id)
+        if isinstance(write, Merge) and old and not old.digest:
+            raise UnreadableRow(f"The item {write.id!r} of {collection.name}")
         if isinstance(write, Remove):
             if old:
                 plan.remove(old)

@@ -3,15 +3,16 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from portico.catalog import NUMERIC, Collection, Field, FieldType
 from portico.errors import Conflict, FeedExpired, InvalidCursor, UnknownCollection
-from portico.items import Change, ChangeKind, Item, version_of
+from portico.items import Change, ChangeKind, Item, content_hash, version_of
 from portico.query import Query, item_bytes, project, read_cursor
 from portico.store import Load
+from portico.store.health import StoreFault, UnreadableRow
 from portico.store.ledger import moment
 
 INDEXED_FROM = 1000  # items, before columns are worth an index
@@ -19,6 +20,8 @@ INDEXED_COLUMNS = 16  # of a collection
 INDEXED_LENGTH = 80  # characters: longer texts are looked for by words, not by their order
 SCAN_BATCH = 1000
 ABOUT = ("title", "description", "type", "singular", "language", "weights", "private", "details")
+
+T = TypeVar("T")
 
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder().decode
@@ -57,7 +60,26 @@ class Table:
         ]
 
     def item(self, id: str, data: str, revision: int, digest: str) -> Item:
-        return Item(id, self.collection.name, decode(data), version_of(revision, digest))
+        try:
+            return Item(id, self.collection.name, _decode_object(data), version_of(revision, digest))
+        except _UNREADABLE as error:
+            raise UnreadableRow(f"The item {id!r} of {self.collection.name}") from error
+
+    def row_before(self, id: str, data: str, revision: int, digest: str) -> "Row":
+        """The row that a write replaces. A damaged one counts as empty, so that it can be written anew or removed."""
+        try:
+            return self.row(id, data, revision, digest)
+        except UnreadableRow:
+            return Row(Item(id, self.collection.name, {}, version_of(revision, "")), revision, "", "{}")
+
+    def find_damage(self, id: str, data: str, revision: int, digest: str) -> str:
+        """Say what is wrong with a row; empty if nothing is. Its digest tells whether it is what was written."""
+        try:
+            item = self.item(id, data, revision, digest)
+        except UnreadableRow as error:
+            return error.message
+        is_whole = content_hash(item.data) == digest
+        return "" if is_whole else f"The item {id!r} of {self.collection.name} is not what was written"
 
     def row(self, id: str, data: str, revision: int, digest: str) -> "Row":
         return Row(self.item(id, data, revision, digest), revision, digest, data)
@@ -95,7 +117,7 @@ class Row:
 
     item: Item
     revision: int
-    digest: str
+    digest: str  # empty if the data is damaged
     raw: str  # its data as JSON text
 
 
@@ -103,8 +125,38 @@ def text(value: Any) -> str:
     return encode(value).decode()
 
 
+def _decode_object(data: str) -> dict[str, Any]:
+    found = decode(data)
+    if not isinstance(found, dict):
+        raise TypeError(f"{type(found).__name__} in the place of an object")
+    return cast("dict[str, Any]", found)
+
+
+# What reading a row may raise that holds anything at all. SQLite's columns take any type.
+_UNREADABLE = (msgspec.DecodeError, TypeError, ValueError, KeyError, AttributeError, OverflowError, RecursionError)
+
+
+def readable(make: Callable[..., T], rows: Iterable[Sequence[Any]], report: Callable[[UnreadableRow], None]) -> list[T]:
+    """Make something of each row. One that cannot be read is reported and left out."""
+    made: list[T] = []
+    for row in rows:
+        try:
+            made.append(make(*row))
+        except UnreadableRow as error:
+            report(error)
+    return made
+
+
 def read_table(number: int, name: str, about: str, rows: Iterable[tuple[Any, ...]]) -> Table:
     """A table from what the database says of it and of its fields, in their order."""
+    try:
+        return _read_table(number, name, about, rows)
+    except _UNREADABLE as error:
+        hint = "`portico check` looks the store over; restore a backup."
+        raise StoreFault(f"The description of {name} cannot be read", hint=hint, is_damage=True) from error
+
+
+def _read_table(number: int, name: str, about: str, rows: Iterable[tuple[Any, ...]]) -> Table:
     fields: dict[str, Field] = {}
     columns: dict[str, str] = {}
     for field, kind, path, declared, description, column in rows:
@@ -121,15 +173,36 @@ def read_change(
     seq: int,
     collection: int,
     id: str,
-    kind: ChangeKind,
+    kind: str,
     version: str,
     data: str,
     patch: str,
     undo: str,
     at: int,
 ) -> Change:
-    item = Item(id, names[collection], decode(data), version)
-    return Change(seq, kind, item, tuple(decode(patch)), moment(at), tuple(decode(undo)))
+    item = Item(id, names[collection], _decode_object(data), version)
+    return Change(seq, _KINDS[kind], item, tuple(decode(patch)), moment(at), tuple(decode(undo)))
+
+
+def read_changes(
+    names: Mapping[int, str], rows: Iterable[Sequence[Any]], report: Callable[[UnreadableRow], None]
+) -> list[Change]:
+    """Read rows of the feed. A damaged one is reported and keeps its number, so that the feed goes on behind it."""
+    changes: list[Change] = []
+    for row in rows:
+        try:
+            changes.append(read_change(names, *row))
+        except _UNREADABLE as error:
+            seq, collection, id = row[:3]
+            damaged = UnreadableRow(f"Change {seq} ({names.get(collection, collection)}/{id})")
+            damaged.__cause__ = error
+            report(damaged)
+            item = Item(str(id), names.get(collection, ""), {})
+            changes.append(Change(seq, "update", item, (), moment(0), is_readable=False))
+    return changes
+
+
+_KINDS: Mapping[str, ChangeKind] = {"create": "create", "update": "update", "delete": "delete"}
 
 
 def from_json(value: Any) -> Any:
@@ -212,18 +285,26 @@ def column_number(name: str) -> int:
 # Cursors
 
 
-def fill_page(rows: Iterable[Sequence[Any]], query: Query, table: Table) -> tuple[tuple[Item, ...], Sequence[Any]]:
-    """Return the items of a page, and the position of the last one if more follows. Reads one row beyond the page.
+def fill_page(
+    rows: Iterable[Sequence[Any]], query: Query, table: Table, report: Callable[[UnreadableRow], None]
+) -> tuple[tuple[Item, ...], Sequence[Any]]:
+    """Return the items of a page, and the position of the last row if more follows. Reads one row beyond the page.
 
-    A row is an item's id, data, revision and digest, and then its position.
+    A row is an item's id, data, revision and digest, and then its position. One that cannot be read is reported and
+    left out.
     """
     items: list[Item] = []
     position: Sequence[Any] = ()
     size = 0
-    for row in rows:
-        if len(items) == query.limit:
+    for number, row in enumerate(rows):
+        if number == query.limit:
             return tuple(items), position
-        item = project(table.item(*row[:4]), query.fields, table.collection)
+        try:
+            item = project(table.item(*row[:4]), query.fields, table.collection)
+        except UnreadableRow as error:
+            report(error)
+            position = row[4:]
+            continue
         size += item_bytes(item, _bytes_of(row[1]), query)
         if items and query.max_bytes and size > query.max_bytes:
             return tuple(items), position

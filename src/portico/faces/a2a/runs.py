@@ -271,7 +271,7 @@ class Runs:
             if events:
                 await self._errands.put(run.errand, visitor.caller, run.session)
         except SiteError as error:
-            self._observe(Broke("/a2a", type(error).__name__))
+            self._observe(Broke("/a2a", type(error).__name__, error))
         finally:
             run.tell(*events)
 
@@ -282,7 +282,7 @@ class Runs:
         if self._running.get(run.key) is run:
             del self._running[run.key]
         if not work.cancelled() and (error := work.exception()):
-            self._observe(Broke("/a2a", type(error).__name__))
+            self._observe(Broke("/a2a", type(error).__name__, error))
 
     async def _work(self, run: Run, wanted: Wanted, visitor: Visitor) -> list[Event]:
         match wanted:

@@ -220,7 +220,7 @@ class Translated:
             case None | MCPError() | ValidationError():
                 pass
             case Exception():
-                self.observe(Broke(f"mcp {self.method}"[:100], type(error).__name__))
+                self.observe(Broke(f"mcp {self.method}"[:100], type(error).__name__, error))
                 # Else the SDK tells clients of the handshake revisions what the exception says.
                 raise MCPError(**told(BROKEN)) from error
             case _:

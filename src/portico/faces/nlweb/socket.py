@@ -93,7 +93,7 @@ class Connection:
                 case WebSocketDisconnect():
                     return
                 case error:
-                    self._observe(Broke(self._socket.scope["path"], type(error).__name__))
+                    self._observe(Broke(self._socket.scope["path"], type(error).__name__, error))
                     await self._apologise()
 
     async def _answer(self, message: str | bytes) -> None:

@@ -78,7 +78,7 @@ class Notices:
             # The first signature reads the key of the node.
             headers = _headers(task, await asyncio.to_thread(self._sign, body))
         except SiteError as error:
-            self._observe(Broke(WHERE, error.message))
+            self._observe(Broke(WHERE, error.message, error))
             return
         for pause in (*self._pauses, None):
             try:

@@ -654,7 +654,7 @@ class Front:
 
     def __init__(self, app: ASGIApp, overlay: Overlay, observe: Observe) -> None:
         async def broke(request: Request, error: Exception) -> Response:
-            observe(Broke(request.scope["path"][:100], type(error).__name__))
+            observe(Broke(request.scope["path"][:100], type(error).__name__, error))
             return refusal(request.scope, SiteError("The server failed"))
 
         self._app = app

@@ -432,7 +432,7 @@ class Session(asyncio.Protocol):
         self._running.discard(task)
         self._beside.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            self._port.observe(Broke("native", type(error).__name__))
+            self._port.observe(Broke("native", type(error).__name__, error))
             self._write(_refusal(SiteError("The server failed"), tag, self._tier))
         if task is self._orderly:
             self._orderly = self._run(self._answer_in_order(), {}) if self._waiting else None

@@ -20,6 +20,7 @@ from portico.items import Change, Item, problem_with
 from portico.query import READ_SHARE, Aggregate, Filter, Near, Page, Query, checked, make_cursor
 from portico.rows import finish_rows
 from portico.store import Committed, Load, Put, Record, Settle, VectorRow, Write, Written
+from portico.store.health import Health, UnreadableRow
 from portico.store.ledger import LeaseLost, micros
 from portico.store.nearest import nearest, page_of_nearest, part_shown
 from portico.store.planning import (
@@ -36,6 +37,7 @@ from portico.store.planning import (
 from portico.store.postgres.dialect import DIALECT, plain
 from portico.store.postgres.engine import LONG_SECONDS, WRITE_SECONDS, Address, Busy, Connection, Engine
 from portico.store.postgres.ledger import POLL_SECONDS, PostgresLedger
+from portico.store.postgres.migrations import TABLES
 from portico.store.postgres.patterns import has_patterns, without_patterns
 from portico.store.postgres.tables import insert, make_index, read_schema, reshape, update, worth_indexing
 from portico.store.postgres.vectors import candidates, graph_for, put_field_vectors, put_vectors, tag
@@ -52,12 +54,14 @@ from portico.store.tables import (
     from_json,
     overtaken,
     position_of,
-    read_change,
+    read_changes,
+    readable,
     text,
 )
 
 ATTEMPTS = 8  # at a write that others get in the way of, or that needs room first
 MAX_SEQ = 2**63 - 1
+MAX_PROBLEMS = 10  # that are told of at once
 HEARING_SECONDS = 5.0  # between looks at the feed while news arrive
 
 T = TypeVar("T")
@@ -73,6 +77,8 @@ class PostgresStore(PostgresLedger):
         self._known = Schema(-1, {})
         self._secret = b""
         self._reshaping: dict[str, asyncio.Lock] = {}
+        self.health = Health(self.save_blob, self._find_damage)
+        engine.report = self.health.report
 
     @classmethod
     async def open(cls, url: str, *, keep_changes: int, pool: int, seconds: float) -> "PostgresStore":
@@ -98,6 +104,7 @@ class PostgresStore(PostgresLedger):
         return None
 
     async def close(self) -> None:
+        await self.health.close()
         await self._engine.close()
 
     # Collections
@@ -198,12 +205,21 @@ class PostgresStore(PostgresLedger):
         return (await self._seen(db)).table(collection)
 
     async def get(self, collection: str, id: str) -> Item | None:
-        return (await self.get_many(collection, [id])).get(id)
+        table, rows = await self._stored(collection, [id])
+        try:
+            return next((table.item(*row) for row in rows), None)
+        except UnreadableRow as error:
+            self.health.report_row(error)
+            raise
 
     async def get_many(self, collection: str, ids: Sequence[str]) -> dict[str, Item]:
+        table, rows = await self._stored(collection, ids)
+        return {item.id: item for item in readable(table.item, rows, self.health.report_row)}
+
+    async def _stored(self, collection: str, ids: Sequence[str]) -> tuple[Table, list[Sequence[Any]]]:
         wanted = [id for id in ids if not problem_with(id, {})]
         table, rows = await self._select(collection, lambda table: (_by_id(table), [wanted]), quick=True)
-        return {item.id: item for item in (table.item(*each) for each in _found(rows))}
+        return table, _found(rows)
 
     async def find(self, query: Query) -> Page:
         if has_patterns(query.where):
@@ -246,7 +262,7 @@ class PostgresStore(PostgresLedger):
             return f"SELECT COUNT(*) FROM {table.name} WHERE {_statement(table).where(where)}"
 
         table, rows = await self._select(query.collection, build, total if query.count else None, db)
-        items, position = fill_page(_found(rows), asked, table)
+        items, position = fill_page(_found(rows), asked, table, self.health.report_row)
         cursor = make_cursor(asked, (kinds, *map(plain, position)), self._secret) if position else ""
         return Page(items, total=rows[0][1], cursor=cursor)
 
@@ -306,7 +322,7 @@ class PostgresStore(PostgresLedger):
 
     async def scan(self, collection: str) -> AsyncIterator[list[Item]]:
         async for table, rows in self._walk(collection):
-            yield [table.item(*row) for row in rows]
+            yield readable(table.item, rows, self.health.report_row)
 
     async def _walk(self, collection: str, *more: str) -> AsyncIterator[tuple[Table, list[Sequence[Any]]]]:
         """All rows, in batches, in the order of their ids."""
@@ -335,7 +351,8 @@ class PostgresStore(PostgresLedger):
         rows = await candidates(db, table, near, where)
         ids, scores = await asyncio.to_thread(nearest, rows, near)
         shown = ids[part_shown(asked, ids, self._secret)]
-        found = {row[0]: table.item(*row) for row in await db.fetch(_by_id(table), shown)}
+        rows = await db.fetch(_by_id(table), shown)
+        found = {item.id: item for item in readable(table.item, rows, self.health.report_row)}
         return page_of_nearest(asked, table.collection, ids, scores, found, self._secret)
 
     # Writing
@@ -581,7 +598,7 @@ class PostgresStore(PostgresLedger):
         found = [row[2:] for row in rows if row[2] is not None]
         if any(row[1] not in self._known.names for row in found):
             await self._look()
-        return [read_change(self._known.names, *row) for row in found]
+        return read_changes(self._known.names, found, self.health.report_row)
 
     async def wait(self, seq: int, timeout: float) -> int:
         self._engine.listen()
@@ -607,7 +624,7 @@ class PostgresStore(PostgresLedger):
             ),
             in_bulk=True,
         )
-        return [(row.item, row.digest) for row in (table.row(*each) for each in _found(rows))]
+        return [(row.item, row.digest) for row in readable(table.row, _found(rows), self.health.report_row)]
 
     async def put_vectors(self, collection: str, model: str, rows: Sequence[tuple[str, str, bytes]]) -> None:
         await self._writing(collection, lambda db, table: put_vectors(db, table, model, rows))
@@ -687,7 +704,34 @@ class PostgresStore(PostgresLedger):
             "SELECT c.relname FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid"
             " WHERE NOT x.indisvalid AND c.relnamespace = current_schema()::regnamespace"
         )
-        return [f"The index {name} was not finished; loading again makes it anew" for (name,) in rows]
+        unfinished = [f"The index {name} was not finished; loading again makes it anew" for (name,) in rows]
+        return [*await self._find_damage(), *unfinished, *await self._damaged_rows()][:MAX_PROBLEMS]
+
+    async def _find_damage(self) -> list[str]:
+        """Read every table to its end; PostgreSQL itself says if it cannot."""
+        there = {
+            name
+            for (name,) in await self._engine.fetch(
+                "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+            )
+        }
+        tables = (*TABLES, *(table.name for table in (await self._look()).tables.values()))
+        for name in tables:
+            if name in there:
+                await self._engine.fetch_patiently(f"SELECT sum(length(t::text)) FROM {name} t")
+        return [f"The table {name} is missing" for name in tables if name not in there]
+
+    async def _damaged_rows(self) -> list[str]:
+        """What is wrong with rows of items and of the feed."""
+        found: list[str] = []
+        for name in self._known.tables:
+            async for table, rows in self._walk(name):
+                found += filter(None, (table.find_damage(*row) for row in rows))
+        seq = (await self._engine.fetch("SELECT coalesce((SELECT min(seq) - 1 FROM changes), seq) FROM feed"))[0][0]
+        while changes := await self.changes(seq):
+            found += [f"Change {change.seq} cannot be read" for change in changes if not change.is_readable]
+            seq = changes[-1].seq
+        return found
 
 
 class NeedsRoom(Exception):
@@ -762,7 +806,7 @@ async def _locked(db: Connection, table: Table, ids: Sequence[str], source: str 
     """
     only = "($2::text IS NULL OR source = $2)"
     rows = await db.fetch(f"{_by_id(table)} AND {only} ORDER BY id FOR UPDATE", list(ids), source)
-    return {row[0]: table.row(*row) for row in rows}
+    return {row[0]: table.row_before(*row) for row in rows}
 
 
 async def _check_not_overtaken(db: Connection, load: Load) -> None:

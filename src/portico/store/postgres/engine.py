@@ -5,7 +5,7 @@ import contextlib
 import hashlib
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -14,8 +14,9 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 import asyncpg
 import numpy as np
 
-from portico.config import shown_url
 from portico.errors import ConfigError, OutcomeUnknown, TimedOut, Unavailable
+from portico.redaction import redact_url
+from portico.store.health import StoreFault
 from portico.store.postgres.faults import FAULTS, URL_HINT, Disconnected, explained, explained_to_operator, too_slow
 from portico.store.postgres.migrations import extension_schema, prepare
 
@@ -84,7 +85,7 @@ class Address:
                 f"{schema!r} cannot name a schema", hint="At most 63 bytes, and none of PostgreSQL's own."
             )
         rest = urlencode([pair for pair in options if pair[0] != "schema"], quote_via=quote)
-        return cls(urlunsplit(("postgresql", parts.netloc, parts.path, rest, "")), schema, shown_url(url))
+        return cls(urlunsplit(("postgresql", parts.netloc, parts.path, rest, "")), schema, redact_url(url))
 
     @property
     def channel(self) -> str:
@@ -127,6 +128,7 @@ class Engine:
         self._path = ""
         self._pool: Any = None
         self._listening: asyncio.Task[None] | None = None
+        self.report: Callable[[StoreFault], None] = lambda _: None
         self.hears = False  # whether news arrive at present
         self.changes = News()
         self.tasks = News()
@@ -182,7 +184,11 @@ class Engine:
         try:
             return await self._fetch(sql, params)
         except Disconnected:
-            return await self._fetch(sql, params)
+            try:
+                return await self._fetch(sql, params)
+            except Disconnected as fault:
+                self.report(fault)
+                raise
 
     async def _fetch(self, sql: str, params: Sequence[Any]) -> list[Sequence[Any]]:
         async with self.connection() as connection, _deadline(self._seconds):
@@ -226,6 +232,9 @@ class Engine:
         except Disconnected:
             # What cut one connection has most likely cut the others: none of them fails a request of its own.
             await self._pool.expire_connections()
+            raise
+        except StoreFault as fault:
+            self.report(fault)
             raise
 
     async def _acquired(self) -> Any:

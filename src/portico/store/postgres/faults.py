@@ -6,13 +6,14 @@ from contextlib import contextmanager
 import asyncpg
 
 from portico.errors import ConfigError, InvalidQuery, SiteError, TimedOut, TooLarge, Unavailable, Unsupported
+from portico.store.health import StoreFault
 
 # A connection that is cut between two messages leaves the driver in a state of its own.
 FAULTS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 
 
-class Disconnected(Unavailable):
-    """The connection broke while it was used."""
+class Disconnected(StoreFault):
+    """The connection broke while it was used. Recorded if the next one does not work either."""
 
 
 def too_slow() -> TimedOut:
@@ -69,11 +70,19 @@ def _explained(error: Exception) -> SiteError:  # noqa: PLR0912 - a table
         case asyncpg.LockNotAvailableError() | asyncpg.DeadlockDetectedError() | asyncpg.SerializationError():
             return Unavailable("Another write is in the way", hint="Try again.")
         case asyncpg.DiskFullError():
-            return Unavailable("The database's disk is full", hint="Free some space; nothing was written.")
+            return StoreFault("The database's disk is full", hint="Free some space; nothing was written.")
+        case asyncpg.PostgresIOError() | asyncpg.UndefinedFileError():
+            hint = "Check the disk of the database, and its log."
+            return StoreFault("The database cannot read or write its files", hint=hint, is_damage=True)
+        case asyncpg.DataCorruptedError() | asyncpg.IndexCorruptedError():
+            hint = "Look into its log, and restore a backup."
+            return StoreFault("The database is damaged", hint=hint, is_damage=True)
         case asyncpg.TooManyConnectionsError():
-            return Unavailable("The database takes no more connections", hint="Lower store.pool, or allow it more.")
+            return StoreFault("The database takes no more connections", hint="Lower store.pool, or allow it more.")
+        case asyncpg.OutOfMemoryError():
+            return StoreFault("The database is out of memory", hint="Look into its log.")
         case asyncpg.ReadOnlySQLTransactionError():
-            return Unavailable("The database is read-only at present", hint="Is this a standby?")
+            return StoreFault("The database is read-only at present", hint="Is this a standby?")
         case asyncpg.NumericValueOutOfRangeError():
             return InvalidQuery(f"The query cannot be computed: {error}")
         case asyncpg.CannotConnectNowError() | asyncpg.AdminShutdownError() | asyncpg.CrashShutdownError():
@@ -85,7 +94,7 @@ def _explained(error: Exception) -> SiteError:  # noqa: PLR0912 - a table
         case asyncpg.DataError():
             return InvalidQuery("A value is none that the database can use")
         case asyncpg.UndefinedTableError() | asyncpg.UndefinedColumnError():
-            return Unavailable("The store is not whole", hint="`portico check` looks it over.")
+            return StoreFault("The store is not whole", hint="`portico check` looks it over.", is_damage=True)
         case asyncpg.PostgresError():
             return Unsupported(f"The store cannot do this: {error}")
         case asyncpg.InterfaceError() if "connection" not in str(error):

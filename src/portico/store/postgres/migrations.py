@@ -7,8 +7,10 @@ from typing import Any
 import asyncpg
 
 from portico.errors import ConfigError
+from portico.redaction import redact_text, redact_url
 
 MIGRATION_SECONDS = 3600.0
+REDACTED = "redacted"  # the blob of a store whose sources hold no passwords
 
 MIGRATIONS = (
     """
@@ -129,7 +131,9 @@ async def prepare(connection: Any, schema: str) -> tuple[str, bytes]:
         found = await _as_it_is(connection, schema)
     if found is None:
         raise ConfigError(f"The schema {schema} was not made", hint="Look into the database's log.")
-    return await _search_path(connection, schema), found
+    path = await _search_path(connection, schema)
+    await _redact_sources(connection, path)
+    return path, found
 
 
 async def _as_it_is(connection: Any, schema: str) -> bytes | None:
@@ -192,6 +196,28 @@ async def _bring_up_to_date(connection: Any, schema: str) -> None:
         )
     else:
         await connection.execute("UPDATE meta SET version = $1", len(MIGRATIONS))
+
+
+async def _redact_sources(connection: Any, path: str) -> None:
+    """Take passwords out of what earlier versions stored: the names of sources, and why loading them failed."""
+    async with connection.transaction():
+        await connection.execute(f"SET LOCAL search_path = {path}")
+        if await connection.fetchval("SELECT 1 FROM blobs WHERE name = $1", REDACTED):
+            return
+        # Replicas that start together: one waits for the other's mark, and does the same once more.
+        await connection.execute("INSERT INTO blobs VALUES ($1, 0, '') ON CONFLICT DO NOTHING", REDACTED)
+        await connection.execute("DELETE FROM runs WHERE source LIKE '%://%'")  # a run that did not end is of no use
+        for (number,) in await connection.fetch("SELECT number FROM collections"):
+            names = await connection.fetch(f"SELECT DISTINCT source FROM items_{number} WHERE source LIKE '%://%'")
+            for (name,) in names:
+                await connection.execute(
+                    f"UPDATE items_{number} SET source = $2 WHERE source = $1 AND $1 <> $2::text",
+                    name,
+                    redact_url(name),
+                )
+        for scope, note in await connection.fetch("SELECT scope, result FROM kept WHERE scope LIKE E'source\\n%'"):
+            shown = redact_text(note.decode("utf-8", "replace")).encode()
+            await connection.execute("UPDATE kept SET result = $2 WHERE scope = $1", scope, shown)
 
 
 async def _search_path(connection: Any, schema: str) -> str:

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import islice
 from typing import Any, TypeVar
 
 import apsw
@@ -17,6 +18,7 @@ from portico.items import Change, Item, problem_with
 from portico.query import Aggregate, Filter, Near, Page, Query, checked, conditions, make_cursor
 from portico.rows import finish_rows
 from portico.store import Committed, Load, Put, Record, Settle, VectorRow, Write, Written
+from portico.store.health import Health
 from portico.store.ledger import LeaseLost, micros, moment
 from portico.store.nearest import nearest, page_of_nearest, part_shown
 from portico.store.planning import (
@@ -32,7 +34,7 @@ from portico.store.planning import (
 )
 from portico.store.sql import MAX_GROUPS, Statement, ordering, shown_row, too_many_groups
 from portico.store.sqlite.dialect import DIALECT
-from portico.store.sqlite.engine import READERS, Database, Engine
+from portico.store.sqlite.engine import READERS, TABLES, Database, Engine
 from portico.store.sqlite.ledger import SqliteLedger, record_settlement
 from portico.store.tables import (
     INDEXED_COLUMNS,
@@ -50,8 +52,9 @@ from portico.store.tables import (
     from_json,
     overtaken,
     position_of,
-    read_change,
+    read_changes,
     read_table,
+    readable,
     refilled,
     relearned,
     reshaped,
@@ -59,6 +62,9 @@ from portico.store.tables import (
     undeclared,
 )
 
+CHECK_SECONDS = 600.0  # that reading everything may take
+MAX_PROBLEMS = 10  # that are told of at once
+FEED_COLUMNS = "seq, collection, id, kind, version, data, patch, undo, at"
 POLL_SECONDS = 0.25  # how soon a change of another process is seen
 PATTERNS = READERS // 2  # queries with patterns at once
 
@@ -73,6 +79,8 @@ class SqliteStore(SqliteLedger):
         self.url = f"sqlite:///{path}"
         self._keep_changes = keep_changes
         super().__init__(Engine(path, seconds))
+        self.health = Health(self.save_blob, self._find_damage)
+        self._engine.report = self.health.report
         self._known = Schema(-1, {})
         self._lock = threading.Lock()
         self._secret = b""
@@ -100,6 +108,7 @@ class SqliteStore(SqliteLedger):
         return self._engine.stamp()
 
     async def close(self) -> None:
+        await self.health.close()
         await self._engine.close()
 
     async def refresh(self) -> Mapping[str, Collection]:
@@ -181,16 +190,22 @@ class SqliteStore(SqliteLedger):
     # Reading
 
     async def get(self, collection: str, id: str) -> Item | None:
-        return (await self.get_many(collection, [id])).get(id)
+        if problem_with(id, {}):
+            return None
+
+        def work(db: Database) -> Item | None:
+            table = self._table(db, collection)
+            return next((table.item(*row) for row in _stored(db, table, [id])), None)
+
+        return await self._engine.read(work)
 
     async def get_many(self, collection: str, ids: Sequence[str]) -> dict[str, Item]:
         ids = [id for id in ids if not problem_with(id, {})]
+        return await self._engine.read(lambda db: self._items(db, self._table(db, collection), ids))
 
-        def work(db: Database) -> dict[str, Item]:
-            table = self._table(db, collection)
-            return {row.item.id: row.item for row in _rows(db, table, ids)}
-
-        return await self._engine.read(work)
+    def _items(self, db: Database, table: Table, ids: Sequence[str]) -> dict[str, Item]:
+        items = readable(table.item, _stored(db, table, ids), self.health.report_row)
+        return {item.id: item for item in items}
 
     async def find(self, query: Query) -> Page:
         def work(db: Database) -> Page:
@@ -231,7 +246,7 @@ class SqliteStore(SqliteLedger):
             f" LIMIT {query.limit + 1}",
             sql.params,
         )
-        items, position = fill_page(rows, query, table)
+        items, position = fill_page(rows, query, table, self.health.report_row)
         cursor = make_cursor(query, (kinds, *position), self._secret) if position else ""
         return Page(items, total=total, cursor=cursor)
 
@@ -255,7 +270,7 @@ class SqliteStore(SqliteLedger):
             sql.params,
         )
         ids, scores = nearest(((id, vector) for id, vector in rows), near)
-        found = {row.item.id: row.item for row in _rows(db, table, ids[part_shown(query, ids, self._secret)])}
+        found = self._items(db, table, ids[part_shown(query, ids, self._secret)])
         return page_of_nearest(query, table.collection, ids, scores, found, self._secret)
 
     async def count(self, collection: str, where: Filter) -> int:
@@ -280,18 +295,20 @@ class SqliteStore(SqliteLedger):
         last = 0
         while True:
 
-            def work(db: Database, after: int = last) -> tuple[list[Item], int]:
+            def work(db: Database, after: int = last) -> tuple[list[Item], int | None]:
                 table = self._table(db, collection)
                 rows = db.execute(
                     f"SELECT rowid, id, data, revision, digest FROM {table.name} WHERE rowid > ?"
                     f" ORDER BY rowid LIMIT {SCAN_BATCH}",
                     (after,),
                 ).fetchall()
-                return [table.item(*row[1:]) for row in rows], rows[-1][0] if rows else after
+                items = readable(table.item, (row[1:] for row in rows), self.health.report_row)
+                return items, rows[-1][0] if rows else None
 
-            items, last = await self._engine.read(work)
-            if not items:
+            items, end = await self._engine.read(work)
+            if end is None:
                 return
+            last = end
             yield items
 
     # Writing
@@ -309,7 +326,7 @@ class SqliteStore(SqliteLedger):
             changes: list[Change] = []
             for name, group in groups.items():
                 table = self._table(db, name)
-                before = {row.item.id: row for row in _rows(db, table, [write.id for write in group])}
+                before = _rows_before(db, table, [write.id for write in group])
                 plans[name] = plan_writes(table.collection, group, before, _moment())
                 changes += self._carry_out(db, table, plans[name])
             items = items_in_order(writes, plans)
@@ -390,7 +407,7 @@ class SqliteStore(SqliteLedger):
                 self._reshape(db, self._create(db, collection), Collection(collection))
             table = self._table(db, collection)
             ids = [put.id for put in puts]
-            before = {row.item.id: row for row in _rows(db, table, ids)}
+            before = _rows_before(db, table, ids)
             planned = plan_load(table.collection, puts, before, _already_seen(db, table, load, ids), _moment())
             db.executemany(
                 f"UPDATE {table.name} SET source = ?1 WHERE id = ?2 AND source <> ?1",
@@ -425,7 +442,7 @@ class SqliteStore(SqliteLedger):
                 " WHERE s.run = ? AND s.collection = ? AND s.id = i.id) LIMIT 500",
                 (load.source, load.run, table.number),
             ).fetchall()
-            before = {row.item.id: row for row in _rows(db, table, [id for (id,) in gone])}
+            before = _rows_before(db, table, [id for (id,) in gone])
             return self._carry_out(db, table, plan_removal(table.collection, before, _moment()))
 
         changes = await self._write(work)
@@ -457,11 +474,10 @@ class SqliteStore(SqliteLedger):
                 raise feed_expired(since, oldest, newest)
             only = "" if collection is None else f"AND collection = {schema.table(collection).number}"
             rows = db.execute(
-                "SELECT seq, collection, id, kind, version, data, patch, undo, at FROM changes"
-                f" WHERE seq > ? {only} ORDER BY seq LIMIT ?",
+                f"SELECT {FEED_COLUMNS} FROM changes WHERE seq > ? {only} ORDER BY seq LIMIT ?",
                 (since, limit),
             )
-            return [read_change(schema.names, *row) for row in rows]
+            return read_changes(schema.names, rows, self.health.report_row)
 
         return await self._engine.read(work)
 
@@ -493,7 +509,7 @@ class SqliteStore(SqliteLedger):
                 " WHERE v.id IS NULL OR v.digest <> i.digest OR v.model <> ? LIMIT ?",
                 (table.number, model, limit),
             )
-            return [(row.item, row.digest) for row in (table.row(*each) for each in rows)]
+            return [(row.item, row.digest) for row in readable(table.row, rows, self.health.report_row)]
 
         return await self._engine.read(work)
 
@@ -517,7 +533,8 @@ class SqliteStore(SqliteLedger):
                 " AND seq > ? ORDER BY seq LIMIT ?",
                 (table.number, field, model, after, limit),
             )
-            return [VectorRow(seq, id, digest, vector) for seq, id, digest, vector in rows]
+            # One that is not a vector is left to those who know how long it should be.
+            return [VectorRow(*row, vector if isinstance(vector, bytes) else b"") for *row, vector in rows]
 
         return await self._engine.read(work)
 
@@ -560,7 +577,7 @@ class SqliteStore(SqliteLedger):
             changes: list[Change] = []
             for source, group in by_source(records):
                 table = self._table(db, collection)
-                before = {row.item.id: row for row in _rows(db, table, [item.id for item in group])}
+                before = _rows_before(db, table, [item.id for item in group])
                 plan = plan_restoring(table.collection, group, before, _moment())
                 changes += self._carry_out(db, table, plan, source)
                 db.executemany(
@@ -598,10 +615,30 @@ class SqliteStore(SqliteLedger):
     # Health
 
     async def check(self) -> list[str]:
-        def work(db: Database) -> list[str]:
-            return [str(row[0]) for row in db.execute("PRAGMA quick_check(10)") if row[0] != "ok"]
+        return await self._find_damage() or await self._engine.read(self._damaged_rows, seconds=CHECK_SECONDS)
 
-        return await self._engine.read(work, seconds=600)
+    async def _find_damage(self) -> list[str]:
+        def work(db: Database) -> list[str]:
+            problems = [str(row[0]) for row in db.execute("PRAGMA quick_check(10)") if row[0] != "ok"]
+            return problems or [f"The table {name} is missing" for name in _missing_tables(db)]
+
+        return await self._engine.read(work, seconds=CHECK_SECONDS)
+
+    def _damaged_rows(self, db: Database) -> list[str]:
+        """What is wrong with rows of items and of the feed, the first few."""
+        schema = self._see_schema(db)
+        found: list[str] = []
+        for table in schema.tables.values():
+            rows = db.execute(f"SELECT id, data, revision, digest FROM {table.name}")
+            found += islice(filter(None, (table.find_damage(*row) for row in rows)), MAX_PROBLEMS)
+        rows = db.execute(f"SELECT {FEED_COLUMNS} FROM changes ORDER BY seq")
+        read_changes(schema.names, rows, lambda error: found.append(error.message))
+        return found[:MAX_PROBLEMS]
+
+
+def _missing_tables(db: Database) -> list[str]:
+    there = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    return [name for name in (*TABLES, *(table.name for table in _read_tables(db))) if name not in there]
 
 
 def _statement(table: Table) -> Statement:
@@ -635,12 +672,16 @@ def _newest(db: Database) -> int:
     return _one(db, "SELECT seq FROM sqlite_sequence WHERE name = 'changes'") or 0
 
 
-def _rows(db: Database, table: Table, ids: Sequence[str]) -> Iterator[Row]:
-    rows = db.execute(
+def _rows_before(db: Database, table: Table, ids: Sequence[str]) -> dict[str, Row]:
+    """The rows that a write replaces."""
+    return {row[0]: table.row_before(*row) for row in _stored(db, table, ids)}
+
+
+def _stored(db: Database, table: Table, ids: Sequence[str]) -> list[tuple[Any, ...]]:
+    return db.execute(
         f"SELECT id, data, revision, digest FROM {table.name} WHERE id IN (SELECT value FROM json_each(?))",
         (text(list(ids)),),
     ).fetchall()
-    return (table.row(*row) for row in rows)
 
 
 def _read_tables(db: Database) -> Iterator[Table]:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import tempfile
@@ -18,6 +19,8 @@ import msgspec
 
 from portico.errors import ConfigError, SiteError, TimedOut, Unavailable, Unsupported
 from portico.query import compiled
+from portico.redaction import redact_text, redact_url
+from portico.store.health import StoreFault, UnreadableRow
 from portico.store.sql import settled
 
 T = TypeVar("T")
@@ -104,6 +107,7 @@ MIGRATIONS = (
     """,
 )
 
+TABLES = tuple(re.findall(r"CREATE TABLE (\w+)", "".join(MIGRATIONS)))
 METERS = (
     "CREATE TABLE IF NOT EXISTS meters (key TEXT PRIMARY KEY, tokens REAL NOT NULL, at REAL NOT NULL) WITHOUT ROWID"
 )
@@ -171,9 +175,12 @@ class Engine:
         self._local = threading.local()
         self._open: list[Connection] = []
         self._lock = threading.Lock()
+        self._files: tuple[tuple[int, int], ...] = ()  # as they are once the store is open
+        self.report: Callable[[StoreFault | UnreadableRow], None] = lambda _: None
         try:
             self._writer.submit(self._migrate).result()
             self._watch = self._watching()
+            self._files = self._identify_files()
         except apsw.Error as error:
             self._shut()
             raise _explained(error, self.path) from error
@@ -194,13 +201,20 @@ class Engine:
         except asyncio.CancelledError:
             token.cancelled = True
             raise
+        except (StoreFault, UnreadableRow) as fault:
+            self.report(fault)
+            raise
 
     async def write(self, work: Callable[[Database], T], undone: Callable[[], None] = lambda: None) -> T:
         """Run work in one transaction: all of it is kept, or none. `undone` is called before it is rolled back.
 
         A cancelled caller does not stop it.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._writer, self._write, work, undone)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._writer, self._write, work, undone)
+        except StoreFault as fault:
+            self.report(fault)
+            raise
 
     def stamp(self) -> int | None:
         """How many writes of others the watching connection has noticed, this process's own included.
@@ -208,8 +222,9 @@ class Engine:
         Looked at each time: what is answered within one turn of an event loop may have been asked within it, too.
         """
         try:
+            self._check_files()
             row = self._watch.execute("PRAGMA data_version").fetchone()
-        except apsw.Error:
+        except (apsw.Error, StoreFault):
             return None
         return int(row[0]) if row else None
 
@@ -235,17 +250,30 @@ class Engine:
             try:
                 return work(connection)
             finally:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:  # some faults end it
+                    connection.execute("ROLLBACK")
         except apsw.Error as error:
-            raise _explained(error) from error
+            raise self._explained(error) from error
 
     def _write(self, work: Callable[[Database], T], undone: Callable[[], None]) -> T:
         try:
             return _transacted(self._connection(read_only=False), work, undone=undone)
         except apsw.Error as error:
-            raise _explained(error) from error
+            raise self._explained(error) from error
+
+    def _explained(self, error: apsw.Error) -> SiteError:
+        """Explain a fault to a caller. A damaged file is read afresh the next time, not from memory."""
+        explained = _explained(error)
+        connection: Connection | None = getattr(self._local, "connection", None)
+        if connection and isinstance(explained, StoreFault) and explained.is_damage:
+            self._local.connection = None
+            with self._lock:
+                self._open.remove(connection)
+            connection.close()
+        return explained
 
     def _connection(self, *, read_only: bool) -> Connection:
+        self._check_files()
         connection: Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = connect(self.path, read_only=read_only)
@@ -254,6 +282,17 @@ class Engine:
             with self._lock:
                 self._open.append(connection)
         return connection
+
+    def _check_files(self) -> None:
+        """Refuse to go on with files that have no name any more: what is written to them is lost."""
+        if self._files and self._identify_files() != self._files:
+            raise StoreFault(
+                "The database file was deleted or replaced while it was in use",
+                hint="Put it back, or stop the server, restore a backup and start again.",
+            )
+
+    def _identify_files(self) -> tuple[tuple[int, int], ...]:
+        return _identity(self.path), _identity(f"{self.path}-wal")
 
     def _regex(self, text: Any, pattern: Any) -> bool:
         token: Token | None = getattr(self._local, "token", None)
@@ -275,6 +314,8 @@ class Engine:
         connection = self._connection(read_only=False)
         connection.execute("PRAGMA journal_mode=WAL")
         _transacted(connection, lambda db: _bring_up_to_date(db, self.path), mode="EXCLUSIVE")
+        with contextlib.suppress(apsw.Error):  # no room, or others use the file: the next start tries again
+            _rewrite_if_redacted(connection)
 
 
 class Meters:
@@ -288,7 +329,7 @@ class Meters:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite-meters")
         self._shared: Connection | None = None
         self._own: Connection | None = None
-        self._inode = 0
+        self._identity = (0, 0)
         self._alone_until = 0.0
 
     async def write(self, work: Callable[[Database], T]) -> T:
@@ -315,12 +356,12 @@ class Meters:
         return _transacted(self._memory(), work)
 
     def _file(self) -> Connection:
-        if self._shared and _inode(self.path) == self._inode:
+        if self._shared and _identity(self.path) == self._identity:
             return self._shared
         self._let_go()
         _make_private(self.path)
         # Looked at before it is opened: a file that takes its place in between is noticed at the next write.
-        self._inode = _inode(self.path)
+        self._identity = _identity(self.path)
         self._shared = cast("Connection", apsw.Connection(self.path))
         self._shared.set_busy_timeout(METERS_BUSY_MS)
         self._shared.execute("PRAGMA synchronous=OFF; PRAGMA journal_mode=MEMORY")
@@ -371,15 +412,18 @@ def _make_private(path: str) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
-def _inode(path: str) -> int:
+def _identity(path: str) -> tuple[int, int]:
+    """Device and inode of a file; zeros if there is none."""
     try:
-        return os.stat(path).st_ino
-    except FileNotFoundError:
-        return 0
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return 0, 0
+    return found.st_dev, found.st_ino
 
 
 def connect(path: str, *, read_only: bool) -> Connection:
-    connection = cast("Connection", apsw.Connection(path))
+    # Never made here: a file that was deleted would come back empty.
+    connection = cast("Connection", apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE))
     connection.set_busy_timeout(BUSY_MS)
     # FULL: an acknowledged write survives a power cut, not only a killed process.
     connection.execute("PRAGMA synchronous=FULL; PRAGMA temp_store=MEMORY; PRAGMA cache_size=-32000")
@@ -410,6 +454,34 @@ def _bring_up_to_date(connection: Connection, path: str) -> None:
         connection.execute(MIGRATIONS[number])
         connection.execute(f"PRAGMA user_version={number + 1}")
     connection.execute("INSERT OR IGNORE INTO meta VALUES ('secret', ?), ('schema', 0)", (secrets.token_bytes(32),))
+    _redact_sources(connection)
+
+
+def _redact_sources(connection: Connection) -> None:
+    """Take passwords out of what earlier versions stored: the names of sources, and why loading them failed."""
+    if connection.execute("SELECT 1 FROM meta WHERE key = 'redacted'").fetchone():
+        return
+    is_changed = False
+    numbers = connection.execute("SELECT number FROM collections").fetchall()
+    for table in ("runs", *(f"items_{number}" for (number,) in numbers)):
+        for (name,) in connection.execute(f"SELECT DISTINCT source FROM {table} WHERE source LIKE '%://%'").fetchall():
+            if redact_url(name) != name:
+                connection.execute(f"UPDATE {table} SET source = ? WHERE source = ?", (redact_url(name), name))
+                is_changed = True
+    notes = "SELECT scope, result FROM kept WHERE scope LIKE 'source' || char(10) || '%'"
+    for scope, note in connection.execute(notes).fetchall():
+        shown = redact_text(note.decode("utf-8", "replace")).encode()
+        if shown != note:
+            connection.execute("UPDATE kept SET result = ? WHERE scope = ?", (shown, scope))
+            is_changed = True
+    connection.execute("INSERT INTO meta VALUES ('redacted', ?)", (0 if is_changed else 1,))
+
+
+def _rewrite_if_redacted(connection: Connection) -> None:
+    """Write the whole file anew after passwords were taken out: unused parts of its pages may still hold them."""
+    if connection.execute("SELECT 1 FROM meta WHERE key = 'redacted' AND value = 0").fetchone():
+        connection.execute("VACUUM")
+        connection.execute("UPDATE meta SET value = 1 WHERE key = 'redacted'")
 
 
 def _explained(error: apsw.Error, path: str = "") -> SiteError:
@@ -419,15 +491,18 @@ def _explained(error: apsw.Error, path: str = "") -> SiteError:
         case apsw.InterruptError():
             return TimedOut("The query took too long", hint="Narrow it with a filter, or ask for less.")
         case apsw.FullError():
-            return Unavailable("The disk is full", hint="Free some space; nothing was written.")
+            return StoreFault("The disk is full", hint="Free some space; nothing was written.")
         case apsw.BusyError() | apsw.LockedError():
             return Unavailable(f"{store} is busy", hint="Another process is writing; try again.")
         case apsw.NotADBError() | apsw.CorruptError():
-            return Unavailable(f"{store} is not a sound SQLite database", hint=str(error))
-        case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.IOError() | apsw.PermissionsError():
-            return Unavailable(f"{store} cannot be used: {error}", hint="Check path and permissions.")
+            return StoreFault(f"{store} is not a sound SQLite database", hint=str(error), is_damage=True)
+        case apsw.IOError():
+            hint = "Check the disk, its quota and the system's log."
+            return StoreFault(f"{store} cannot be read or written: {error}", hint=hint, is_damage=True)
+        case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.PermissionsError():
+            return StoreFault(f"{store} cannot be used: {error}", hint="Check path and permissions.")
         case apsw.SQLError() if "no such table" in str(error) or "no such column" in str(error):
-            return Unavailable(f"{store} is not whole", hint="`portico check` looks it over.")
+            return StoreFault(f"{store} is not whole", hint="`portico check` looks it over.", is_damage=True)
         case apsw.SQLError() | apsw.TooBigError():
             return Unsupported(f"The store cannot do this: {error}")
         case _:

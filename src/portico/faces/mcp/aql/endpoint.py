@@ -316,5 +316,5 @@ class Contained:
 
     def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
         if isinstance(error, Exception) and not isinstance(error, SiteError):
-            self.observe(Broke("aql", type(error).__name__))
+            self.observe(Broke("aql", type(error).__name__, error))
             raise Unavailable("The site broke") from error

@@ -1,0 +1,105 @@
+"""Whether a store can be used: its faults, and what becomes of them. Knows no database."""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from portico.errors import SiteError, Unavailable
+from portico.observe import Broke, Incident, Observe, nowhere
+
+PROBE = "probe"  # the blob that is saved to see whether the store can be written to
+PROBE_BYTES = 64 * 1024
+PROBE_SECONDS = 2.0  # between two tries of a store that failed
+PROBE_SHARE = 10  # times as long as a try takes: a large store is not read through all the time
+MAX_PLACES = 1000  # of rows that cannot be read, which are recorded once each
+
+
+class StoreFault(Unavailable):
+    """The database cannot be used: its disk is full, it is damaged, it is gone. The store itself records it."""
+
+    def __init__(self, message: str, *, hint: str | None = None, is_damage: bool = False, **details: Any) -> None:
+        super().__init__(message, hint=hint, **details)
+        self.is_damage = is_damage  # only reading the whole store shows that it is over
+
+
+class UnreadableRow(Unavailable):
+    """One row of the database holds what no version of Portico wrote."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(
+            f"{place} cannot be read: its stored data is damaged",
+            hint="Load or write it again. `portico check` lists all such items.",
+        )
+        self.place = place
+
+
+class Health:
+    """Records when a store begins to fail and when it works again.
+
+    That one read or write succeeds does not end a fault: others may still fail. A fault is over once a blob can be
+    saved, and after damage once reading the whole store finds none.
+    """
+
+    def __init__(
+        self, save_blob: Callable[[str, bytes], Awaitable[None]], find_damage: Callable[[], Awaitable[list[str]]]
+    ) -> None:
+        self._save_blob = save_blob
+        self._find_damage = find_damage
+        self._incident = Incident("store", nowhere)
+        self._is_damaged = False
+        self._places: set[str] = set()
+        self._recovering: asyncio.Task[None] | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why the store cannot be used, without paths and secrets; empty while it can."""
+        return self._incident.reason
+
+    def record_to(self, observe: Observe) -> None:
+        self._incident.observe = observe
+
+    def report(self, fault: "StoreFault | UnreadableRow") -> None:
+        """Take note of a fault. Called in the event loop."""
+        if isinstance(fault, UnreadableRow):
+            self.report_row(fault)
+            return
+        cause = fault.__cause__
+        self._incident.report(fault.message, fault, f"{type(cause).__name__}: {cause}" if cause else "")
+        self._is_damaged = self._is_damaged or fault.is_damage
+        if self._recovering is None:
+            self._recovering = asyncio.create_task(self._recover())
+
+    def report_row(self, error: UnreadableRow) -> None:
+        """Record a row that cannot be read, once. Called in any thread."""
+        if error.place not in self._places and len(self._places) < MAX_PLACES:
+            self._places.add(error.place)
+            cause = error.__cause__
+            self._incident.observe(Broke(error.place, f"{type(cause).__name__}: {cause}", error))
+
+    async def close(self) -> None:
+        if self._recovering:
+            self._recovering.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._recovering
+
+    async def _recover(self) -> None:
+        """Try the store until it works."""
+        pause = PROBE_SECONDS
+        while True:
+            await asyncio.sleep(pause)
+            began = time.monotonic()
+            with contextlib.suppress(SiteError):  # faults are reported where they are met
+                if await self._is_well():
+                    break
+            pause = max(PROBE_SECONDS, PROBE_SHARE * (time.monotonic() - began))
+        self._recovering = None
+        self._is_damaged = False
+        self._incident.resolve()
+
+    async def _is_well(self) -> bool:
+        await self._save_blob(PROBE, os.urandom(PROBE_BYTES))
+        await self._save_blob(PROBE, b"")
+        return not self._is_damaged or not await self._find_damage()
