@@ -579,6 +579,8 @@ async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # the caller has gone, and is not told
         raise
 
 

@@ -569,7 +569,9 @@ class Site:
         store = self.finder.store
         key = Reservation(_key_scope(operation.name, call.key, permit.caller), secrets.token_hex(8))
         digest = content_hash(call.params)
-        kept = await store.keep(
+        context.interim = Settlement(key, reason="" if operation.idempotent else PARTLY_DONE)
+        attempt = Attempt(call, context, key)
+        reserve = store.keep(
             key.scope,
             digest,
             datetime.now(UTC) + timedelta(hours=KEY_HOURS),
@@ -578,18 +580,17 @@ class Site:
             # A task begins with its key's settlement: without one, nothing has been done.
             reason="" if operation.is_repeatable or _is_task(call, operation) else STOPPED,
         )
-        if kept is not None:
-            return await self._repeated(kept, digest, call, permit.caller)
-        context.interim = Settlement(key, reason="" if operation.idempotent else PARTLY_DONE)
-        attempt = Attempt(call, context, key)
         renewing = asyncio.create_task(self._renew(key))
         try:
-            return await self._begin(permit, operation, given, attempt)
+            kept = await uninterrupted(reserve)
+            if kept is None:
+                return await self._begin(permit, operation, given, attempt)
         except BaseException as error:
             await asyncio.shield(self._give_up(key, attempt.doubt(operation, error)))
             raise
         finally:
             renewing.cancel()
+        return await self._repeated(kept, digest, call, permit.caller)
 
     async def _renew(self, key: Reservation) -> None:
         """Keep the lease of a key for as long as its call runs."""
@@ -632,7 +633,7 @@ class Site:
             " this site, then call it with a new idempotency key.",
         )
 
-    async def _begin(self, permit: Permit, operation: Operation, given: Any, attempt: "Attempt") -> Outcome | Task:
+    async def _begin(self, permit: Permit, operation: Operation, given: Any, attempt: Attempt) -> Outcome | Task:
         call = attempt.call
         cleared = await self.gate.clear(permit)
         if _is_task(call, operation):
@@ -646,7 +647,7 @@ class Site:
         await self._settle(cleared, failed=False)
         return Outcome(operation.name, result)
 
-    async def _run_now(self, permit: Permit, operation: Operation, given: Any, attempt: "Attempt") -> Any:
+    async def _run_now(self, permit: Permit, operation: Operation, given: Any, attempt: Attempt) -> Any:
         """Run an operation, then commit its writes and settle its key in one transaction."""
         attempt.has_begun = True
         completed = await self._in_time(permit, operation, given, attempt)
@@ -673,7 +674,7 @@ class Site:
         """Let later searches find what was committed."""
         self._acknowledged = max([self._acknowledged, *(change.seq for change in committed.changes)])
 
-    async def _in_time(self, permit: Permit, operation: Operation, given: Any, attempt: "Attempt") -> Completed:
+    async def _in_time(self, permit: Permit, operation: Operation, given: Any, attempt: Attempt) -> Completed:
         seconds = min(attempt.call.timeout or operation.timeout, MAX_TIMEOUT)
         try:
             async with asyncio.timeout(seconds):

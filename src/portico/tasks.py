@@ -409,7 +409,16 @@ class Tasks:
             run.stored = replace(change(before, items), updated=now)
             return Settlement(task=run.stored, owner=run.owner)
 
-        committed = await self._store.commit(writes, settle)
+        try:
+            committed = await self._store.commit(writes, settle)
+        except TimedOut as error:
+            if not writes:
+                raise
+            # It would take as long the next time.
+            raise OperationFailed(
+                f"{len(writes)} writes are too many for one transaction",
+                hint="Save more often: `await context.progress(share, save=…)`.",
+            ) from error
         if committed:
             self._acknowledge(committed)
         return committed
