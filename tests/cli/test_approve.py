@@ -250,7 +250,7 @@ def test_an_approval_with_the_digest_of_another_call_is_refused(inn: Inn) -> Non
     swapped = inn.portico("approve", tokens[0], "--digest", digests[tokens[1]])
     right = inn.portico("approve", tokens[0], "--digest", digests[tokens[0]])
 
-    assert (swapped.code, "is not the one that was shown" in swapped.err) == (4, True), swapped.err
+    assert (swapped.code, "is not the one shown" in swapped.err) == (4, True), swapped.err
     assert (right.code, inn.do("delete_room", id="cellar")["error"]) == (0, "ConfirmationNeeded")
     assert digests[tokens[0]] in inn.portico("approve", "--audit").out
     assert digests[tokens[1]] in inn.portico("approve").out

@@ -58,7 +58,7 @@ async def test_a_server_answers_a_query_as_its_store_does(portico: Portico, tmp_
     assert "This port speaks HTTP" in not_native.err
     assert (issued.code, may_not.code) == (0, 4)
     assert "The certificate of 'urn:nps:agent:localhost:ann' has no scope read:rooms" in may_not.err
-    assert "`portico keys agent --scope read:rooms`" in may_not.err
+    assert "portico keys" not in may_not.err  # a refusal does not say how to get more rights
 
 
 async def test_who_has_to_show_a_certificate_is_told_how(portico: Portico, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ async def test_a_step_agreed_to_without_parameters_covers_no_call_by_itself(
 
     assert isinstance(other, ConfirmationNeeded)
     assert isinstance(needed, ConfirmationNeeded)
-    assert needed.details["reasons"] == ["The step that was agreed to did not name its parameters"]
+    assert needed.details["reasons"] == ["The agreed step did not name its parameters"]
     await boss.agrees(needed.details["token"])
     assert isinstance(await bot.refused("update_recipe", **renamed("r2")), ConfirmationNeeded)
     assert await bot.does("update_recipe", **renamed("r1"))

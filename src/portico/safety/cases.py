@@ -76,7 +76,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     verified: bool = False  # with a code: then nothing else is asked
 
 
-class Request(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class ConfirmationRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What an agent keeps in mind of a confirmation that it has asked for."""
 
     size: int = 0  # bytes of its parameters
@@ -95,7 +95,7 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     spent: int = 0
     grants: tuple[Grant, ...] = ()
     waiting: dict[str, datetime] = {}  # confirmations that may still be given, and until when
-    requests: dict[str, Request] = {}  # more of these, and of those that were given
+    requests: dict[str, ConfirmationRequest] = {}  # more of these, and of those that were given
     undecided: dict[str, datetime] = {}  # digests of steps that paused it for a person, and until when they do
     given: dict[str, datetime] = {}  # those that were, and were not used yet
     notices: tuple[Notification, ...] = ()  # for the next step

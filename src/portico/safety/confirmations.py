@@ -26,9 +26,9 @@ from portico.errors import (
     TokenUsed,
 )
 from portico.oversight import Decision, Waiting
-from portico.safety.cases import Agent, Confirmation, Grant, Request
+from portico.safety.cases import Agent, Confirmation, ConfirmationRequest, Grant
 from portico.safety.docket import Sheets
-from portico.safety.office import Office, check_approver
+from portico.safety.office import Office, check_approver, digest_of
 
 PREFIX = "conf_"
 ID = 22  # characters in the end of a token that name the confirmation; the others are its secret
@@ -60,14 +60,14 @@ class Confirmations:
                 limit=MAX_WAITING,
                 hint="Wait for an answer.",
             )
-        request = Request(size=len(msgspec.json.encode(wanted.params)), execution=wanted.execution)
+        request = ConfirmationRequest(size=len(msgspec.json.encode(wanted.params)), execution=wanted.execution)
         if request.size + sum(agent.requests[id].size for id in waiting if id in agent.requests) > MAX_BYTES:
             return RateLimited(
-                f"The calls of this caller that wait to be confirmed would have more than {MAX_BYTES} bytes",
+                f"Calls of one caller waiting to be confirmed may have {MAX_BYTES} bytes together",
                 limit=MAX_BYTES,
                 hint="Wait for an answer, or send less in one call.",
             )
-        lasting = {id: each for id, each in agent.requests.items() if id in waiting or id in agent.given}
+        lasting = {id: known for id, known in agent.requests.items() if id in waiting or id in agent.given}
         changed = replace(
             agent, waiting={**waiting, wanted.id: wanted.expires}, requests={**lasting, wanted.id: request}
         )
@@ -124,7 +124,7 @@ class Confirmations:
         )
         if shared != known:
             sheets.put(shared, known.expires + KEPT)
-            request = replace(agent.requests.get(known.id, Request()), execution=shared.execution)
+            request = replace(agent.requests.get(known.id, ConfirmationRequest()), execution=shared.execution)
             self._office.file(sheets, replace(agent, requests={**agent.requests, known.id: request}))
         return shared
 
@@ -274,7 +274,7 @@ class Confirmations:
             if known.what == "step" and state == "approved":
                 grant = Grant(hint=known.digest, by=caller.rate_key, expires=until)
                 # Somebody has looked: the steps are counted anew.
-                undecided = {step: until for step, until in agent.undecided.items() if step != known.digest}
+                undecided = {step: expires for step, expires in agent.undecided.items() if step != known.digest}
                 agent = replace(_looked_at(agent), undecided=undecided)
                 agent = replace(agent, grants=(*agent.grants[-MAX_WAITING:], grant), spent=0, window=None)
                 changed = replace(changed, state="used", at=office.clock())
@@ -297,12 +297,12 @@ class Confirmations:
 
     async def pending(self) -> list[Waiting]:
         """What waits longest comes first."""
-        known = await self._office.docket.all(Confirmation)
-        pending = [each for each in known if each.state == "pending" and not self._is_over(each)]
-        principals = {each.principal for each in pending if each.execution}
+        confirmations = await self._office.docket.all(Confirmation)
+        pending = [known for known in confirmations if known.state == "pending" and not self._is_over(known)]
+        principals = {known.principal for known in pending if known.execution}
         agents = {principal: await self._office.docket.read(Agent, principal) for principal in principals}
-        wanted = [each for each in pending if self._is_wanted(agents.get(each.principal), each)]
-        return [waiting(each) for each in sorted(wanted, key=lambda each: each.issued)]
+        wanted = [known for known in pending if self._is_wanted(agents.get(known.principal), known)]
+        return [waiting(known) for known in sorted(wanted, key=lambda known: known.issued)]
 
     async def revoke(self, session: str, principals: Iterable[str]) -> None:
         """What these wanted in a session is not wanted any more, also if somebody has agreed to it."""
@@ -384,10 +384,12 @@ def _check_shown(known: Confirmation, decision: Decision, digest: str) -> SiteEr
             missing=["digest"],
             hint="It is listed with the call: list_pending_approvals, the desk and `portico approve` show both.",
         )
-    if hmac.compare_digest(digest.encode(errors="surrogatepass"), shown_digest(known).encode()):
+    is_shown = hmac.compare_digest(digest.encode(errors="surrogatepass"), shown_digest(known).encode())
+    # What runs is found by the digest of its parameters: they have to be those that are shown.
+    if is_shown and (known.what == "step" or digest_of(known.params) == known.digest):
         return None
     return TokenMismatch(
-        "The call that waits under this token is not the one that was shown",
+        "The call waiting under this token is not the one shown",
         token=shown(token_of(known)),
         token_operation=known.operation,
         requested_operation=known.operation,
@@ -397,7 +399,7 @@ def _check_shown(known: Confirmation, decision: Decision, digest: str) -> SiteEr
 
 def _withdrawn(token: str) -> InvalidToken:
     return InvalidToken(
-        "This was withdrawn: the execution or the session that wanted it has ended",
+        "This was withdrawn: its execution or session has ended",
         token=shown(token),
         reason="withdrawn",
     )

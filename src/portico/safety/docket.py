@@ -5,7 +5,7 @@ Changes to one case queue up within a process, so they conflict only with those 
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -74,7 +74,7 @@ class Queues:
         self._locks = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
 
     @asynccontextmanager
-    async def entered(self, keys: Iterable[tuple[str, str]]) -> AsyncIterator[None]:
+    async def entered(self, keys: Iterable[tuple[str, str]]) -> AsyncGenerator[None, None]:
         """Hold the locks of all cases. They are taken in one order everywhere, so that no two wait for each other."""
         async with AsyncExitStack() as held:
             for key in sorted(set(keys)):

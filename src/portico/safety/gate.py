@@ -302,4 +302,4 @@ def _refusal(caller: Caller, scope: str) -> SiteError:
             hint="Send an API key as a bearer token or x-api-key.",
         )
     credential = CREDENTIALS.get(caller.id.partition(":")[0], KEY)
-    return Forbidden(f"The {credential} {caller.name!r} has no scope {scope}", scope=scope, hint=OPERATOR_DECIDES)
+    return Forbidden(f"The {credential} {caller.name!r} has no scope {scope}", scope=scope)

@@ -40,7 +40,7 @@ LOOP = frozenset(
 VERIFY = "verify_challenge"
 SPARED = LOOP - {policy.START}  # what these do they check by themselves
 STOPS = frozenset({"cancel_task", "cancel_execution"})  # nobody has to be asked to do less
-UNNAMED = "The step that was agreed to did not name its parameters"
+UNNAMED = "The agreed step did not name its parameters"
 MAX_TRAIL = 1000
 MAX_LINE = 2**53
 

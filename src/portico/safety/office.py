@@ -70,6 +70,8 @@ class Office:
     ) -> tuple[Agent, list[Finished]]:
         """End executions with what they asked for and were allowed. What paused their agent stays: it is not theirs."""
         over = {run.id: run for run in runs}
+        if not over:
+            return agent, []
         withdrawn = {id for id, request in agent.requests.items() if request.execution in over}
         left = tuple(run for run in agent.runs if run.id not in over)
         agent = replace(

@@ -19,7 +19,7 @@ from portico.items import Item
 from portico.query import And, Condition, Filter, Not, Or, matcher, parse_filter
 
 START = "execute_agent"
-OPERATOR_DECIDES = "The operator of this site decides what a caller may do."
+OPERATOR_DECIDES = "Permissions are up to the operator of this site."
 
 
 class Decision(IntEnum):
