@@ -395,7 +395,7 @@ def _too_much(error: SiteError, details: Mapping[str, Any]) -> str:
 
 
 def _limit(error: SiteError) -> dict[str, Any]:
-    told = error.details.get("limit_type")
+    told = str(error.details.get("limit_type"))
     kind = told if told in UNITS else "array_elements"
     # The site counts the characters of texts.
     unit = "characters" if kind == "string_length" else UNITS[kind]
