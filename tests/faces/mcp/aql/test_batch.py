@@ -103,7 +103,7 @@ async def test_a_batch_that_is_none_does_nothing(visit: Visit) -> None:
 
     assert {each["error"]["code"] for each in said} == {"BATCH_VALIDATION_ERROR"}
     assert {frozenset(each["error"]) for each in said} == {frozenset({"code", "message"})}
-    assert said[2]["error"]["message"] == "A batch has no more than 3 operations"
+    assert said[2]["error"]["message"] == "A batch may have up to 3 operations"
     assert made["success"] is False
 
 

@@ -60,13 +60,13 @@ async def test_what_is_no_request_is_refused_without_the_words_of_a_parser(visit
 
     assert {error["code"] for error in said} == {"VALIDATION_INVALID_TYPE"}
     assert [error["message"] for error in said] == [
-        "The request is no JSON: see character 0",
-        "The request is no JSON: see character 1",
+        "The request is not valid JSON: see character 0",
+        "The request is not valid JSON: see character 1",
         "Parameter 'request' expected 'object', got 'array'",
         "Parameter 'request' expected 'object', got 'string'",
-        "The request is no JSON",
+        "The request is not valid JSON",
         *["Parameter 'first' expected 'finite number', got 'number'"] * 2,
-        "The request is no JSON",
+        "The request is not valid JSON",
         "Parameter 'operation' expected 'string', got 'integer'",
         "Parameter 'params' expected 'object', got 'array'",
     ]

@@ -9,6 +9,7 @@ import msgspec
 from portico.catalog import NUMERIC, Collection, FieldType
 from portico.errors import InvalidAggregate
 from portico.faces.mcp.aql.complaints import concerning, misfit
+from portico.faces.mcp.aql.envelopes import quoted
 from portico.faces.mcp.aql.paging import truncated
 from portico.faces.mcp.aql.selection import field_names, own_name, shown_name
 from portico.faces.mcp.aql.shapes import AggregationSupport, Asking, ParameterInfo, Warned
@@ -78,9 +79,9 @@ def read_aggregate(raw: Any, collection: Collection, operation: str) -> list[Wan
     """What is to be reckoned; raises for what cannot be."""
     labels = _object(raw)
     if not labels:
-        raise misfit(operation, "aggregate", "'aggregate' is an object of labels", "object", labels)
+        raise misfit(operation, "aggregate", "'aggregate' must be an object with a label or more", "object", labels)
     if len(labels) > MAX_KEYS:
-        raise misfit(operation, "aggregate", f"'aggregate' has more than {MAX_KEYS} labels", "object", labels)
+        raise misfit(operation, "aggregate", f"'aggregate' may have up to {MAX_KEYS} labels", "object", labels)
     return [_wanted(label, said, collection, operation) for label, said in labels.items()]
 
 
@@ -94,7 +95,7 @@ def _wanted(label: str, raw: Any, collection: Collection, operation: str) -> Wan
     strange = [name for name in said if name != GROUP_BY and name not in FUNCTIONS]
     if len(functions) != 1 or strange:
         expected = f"one of {', '.join(FUNCTIONS)}, and {GROUP_BY} if wanted"
-        raise misfit(operation, "aggregate", f"'aggregate' has under '{label[:64]}' not {expected}", expected, raw)
+        raise misfit(operation, "aggregate", f"{quoted(label)} in 'aggregate' must have {expected}", expected, raw)
     function = functions[0]
     wanted = Wanted(
         label,
@@ -113,7 +114,7 @@ def _field(raw: Any, label: str, function: Function, collection: Collection, ope
 
 def _name(raw: Any, label: str, collection: Collection, operation: str) -> str:
     if not isinstance(raw, str):
-        said = f"'aggregate' names a field with {type_name(raw)} under '{label[:64]}'"
+        said = f"{quoted(label)} in 'aggregate' must name a field with a string, not with {type_name(raw)}"
         raise misfit(operation, "aggregate", said, "string", raw)
     return own_name(raw, collection)
 

@@ -257,7 +257,7 @@ class Reading:
         text, wanted = params.get("query", ""), params.get("aggregate")
         has_items = wanted is None or bool(params.get("include_items"))
         if not has_items and any(params.get(each) is not None for each in paging.PAGING):
-            raise misfit(name, "include_items", "Pages beside 'aggregate' need 'include_items'", "true", False)
+            raise misfit(name, "include_items", "Paging with 'aggregate' needs 'include_items'", "true", False)
         return Wanted(
             Query(
                 collection.name,
@@ -331,7 +331,7 @@ def read_sort(raw: Any, collection: Collection, operation: str) -> tuple[Order, 
     """The order that `sort` means."""
     keys = _listed(raw)
     if len(keys) >= MAX_KEYS:
-        raise misfit(operation, "sort", f"'sort' has {len(keys)} keys; {MAX_KEYS - 1} are allowed", "array", keys)
+        raise misfit(operation, "sort", f"'sort' may have up to {MAX_KEYS - 1} keys, not {len(keys)}", "array", keys)
     order = tuple(_key(each, collection, operation) for each in keys)
     with concerning(operation, "sort", field_names(collection)):
         checked(Query(collection.name, order=order), collection)
@@ -350,7 +350,7 @@ def _key(raw: Any, collection: Collection, operation: str) -> Order:
             return Order(own_name(field, collection), rest.get("order") == "desc")
         case _:
             expected = "field, and order asc or desc"
-            raise misfit(operation, "sort", f"A key of 'sort' has {expected}", expected, raw)
+            raise misfit(operation, "sort", f"A key of 'sort' must have {expected}", expected, raw)
 
 
 _ORDERS = ("asc", "desc")

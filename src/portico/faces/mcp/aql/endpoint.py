@@ -221,13 +221,13 @@ def _batch(request: Mapping[str, Any], most: int) -> list[Given]:
     others = request.keys() - LABELS - {OPERATIONS}
     wanted = request[OPERATIONS]
     if OPERATION in others:
-        raise Fault(BATCH_INVALID, "A request has 'operation' or 'operations', never both")
+        raise Fault(BATCH_INVALID, "A request must have either 'operation' or 'operations'")
     if others:
-        raise Fault(BATCH_INVALID, "A batch has 'operations' alone; parameters belong into each of them")
+        raise Fault(BATCH_INVALID, "A batch must have 'operations' alone; put parameters into each operation")
     if not isinstance(wanted, list | tuple) or not wanted:
         raise Fault(BATCH_INVALID, "'operations' must be an array with one operation or more")
     if len(cast("list[Any]", wanted)) > most:
-        raise Fault(BATCH_INVALID, f"A batch has no more than {most} operations")
+        raise Fault(BATCH_INVALID, f"A batch may have up to {most} operations")
     return [_item(each, index) for index, each in enumerate(cast("list[Any]", wanted))]
 
 
@@ -235,7 +235,7 @@ def _item(raw: Any, index: int) -> Given:
     try:
         return given(cast("Mapping[str, Any]", raw if isinstance(raw, Mapping) else {}))
     except Fault as error:
-        raise Fault(BATCH_INVALID, f"'operations' has no usable entry with index {index}: {error.message}") from error
+        raise Fault(BATCH_INVALID, f"Entry {index} of 'operations' is not an operation: {error.message}") from error
 
 
 def _waits(item: Item) -> bool:

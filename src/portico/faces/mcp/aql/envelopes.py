@@ -396,8 +396,8 @@ def _too_much(error: SiteError, details: Mapping[str, Any]) -> str:
 
 
 def _limit(error: SiteError) -> dict[str, Any]:
-    told = error.details.get("limit_type")
-    kind = told if told in UNITS else "array_elements"
+    limit_type = str(error.details.get("limit_type"))
+    kind = limit_type if limit_type in UNITS else "array_elements"
     # The site counts the characters of texts.
     unit = "characters" if kind == "string_length" else UNITS[kind]
     return {"limit_type": kind, "unit": unit, "limit_value": 0, "actual_value": 0}
@@ -566,7 +566,7 @@ def failure(error: SiteError, asking: Asking | None = None, operation: str = "",
         text = entry.says(known, details)
     message = _readable(text, code, details)
     confirmation = _confirmation(details, message) if code == CONFIRMATION_REQUIRED else UNSET
-    if message is not text and not _TRACE.search(text):
+    if is_suspect(text) and not _TRACE.search(text):
         details["explanation"] = text[:MAX_MESSAGE]
     details = {} if brief or code == BATCH_INVALID else {**details, **labels(asking)}
     return Failure(error=ErrorDetail(code=code, message=message, details=details), confirmation=confirmation)

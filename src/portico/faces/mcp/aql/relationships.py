@@ -372,19 +372,21 @@ def _read_root(raw: Any, readable: Sequence[str]) -> Place:
             )
         case _:
             expected = "element_type and element_name"
-            raise misfit(NAME, "root", f"'root' has {expected}", expected, raw)
+            raise misfit(NAME, "root", f"'root' must have {expected}", expected, raw)
 
 
 def _read_direction(raw: Any) -> Direction:
     found: Direction | None = next((each for each in DIRECTIONS if each == raw), None)
     if found is None:
-        raise misfit(NAME, "direction", f"'direction' is one of {', '.join(DIRECTIONS)}", ", ".join(DIRECTIONS), raw)
+        raise misfit(
+            NAME, "direction", f"'direction' must be one of {', '.join(DIRECTIONS)}", ", ".join(DIRECTIONS), raw
+        )
     return found
 
 
 def _read_depth(raw: Any) -> int:
     if type(raw) is not int or not 1 <= raw <= MAX_DEPTH:
-        raise misfit(NAME, "depth", f"'depth' lies between 1 and {MAX_DEPTH}", f"1 to {MAX_DEPTH}", raw)
+        raise misfit(NAME, "depth", f"'depth' must be between 1 and {MAX_DEPTH}", f"1 to {MAX_DEPTH}", raw)
     return raw
 
 
@@ -393,5 +395,5 @@ def _read_include(raw: Any) -> tuple[str, ...]:
         return PARTS
     parts = cast("list[Any]", raw) if isinstance(raw, list) else []
     if not parts or any(each not in PARTS for each in parts):
-        raise misfit(NAME, "include", f"'include' is a list of {', '.join(PARTS)}", ", ".join(PARTS), parts)
+        raise misfit(NAME, "include", f"'include' must be a list of {', '.join(PARTS)}", ", ".join(PARTS), parts)
     return tuple(each for each in PARTS if each in parts)

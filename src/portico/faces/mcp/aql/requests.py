@@ -62,7 +62,7 @@ def decoded(raw: bytes, limits: Aql) -> Any:
         # Only the place is told: the words of a library are not those of this face.
         place = f": see character {error.pos}" if isinstance(error, json.JSONDecodeError) else ""
         expected = {"param_name": "request", "expected_type": "object", "actual_type": "malformed JSON"}
-        raise Fault(INVALID_TYPE, f"The request is no JSON{place}", **expected) from error
+        raise Fault(INVALID_TYPE, f"The request is not valid JSON{place}", **expected) from error
 
 
 def misencoded(offset: int) -> Fault:

@@ -116,7 +116,7 @@ def read_selection(
     if isinstance(fields, list):
         chosen.append(_paths(cast("list[Any]", fields), collection, computed, operation))
     elif fields is not None and not isinstance(fields, str):
-        raise misfit(operation, "fields", "'fields' is a preset or a list of paths", "preset or array", fields)
+        raise misfit(operation, "fields", "'fields' must be a preset or a list of paths", "preset or array", fields)
     found = chosen[0] if chosen else _preset(default, collection, operation)
     for each in chosen[1:]:
         found |= each
@@ -145,7 +145,7 @@ def _paths(paths: list[Any], collection: Collection, computed: Sequence[str], op
 
 def _path(path: Any, collection: Collection, computed: Sequence[str], operation: str) -> Selection:
     if not isinstance(path, str):
-        raise misfit(operation, "fields", f"A path is a string, not {type_name(path)}", "string", path)
+        raise misfit(operation, "fields", f"A path must be a string, not {type_name(path)}", "string", path)
     head, _, rest = path.partition(".")
     if path in VERSIONS:
         return Selection(versions=(path,))
