@@ -3,6 +3,8 @@
 import re
 from functools import lru_cache
 
+MAX_KIND = 100  # characters of the name of a kind: data may say anything
+
 # Kinds of schema.org by the words that name them beyond their own; in the singular, stems are compared.
 CALLED: dict[str, tuple[str, ...]] = {
     "Recipe": ("recipe", "dish", "cook", "rezept", "gericht", "kochen", "receta", "plato", "recette", "plat"),
@@ -62,6 +64,8 @@ def local_name(kind: str) -> str:
 @lru_cache(maxsize=1024)
 def _endings(kind: str) -> frozenset[str]:
     """The kinds that the name of a kind ends with, in lower case: educationevent and event."""
+    if len(kind) > MAX_KIND:
+        return frozenset()
     starts = [0, *(found.start() for found in re.finditer(r"(?<!^)[A-Z]", kind))]
     return frozenset(kind[start:].lower() for start in starts)
 
