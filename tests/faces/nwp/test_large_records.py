@@ -225,6 +225,23 @@ async def test_a_subscription_goes_on_past_a_change_that_no_frame_holds(served: 
     assert [frame for frame in resumed if isinstance(frame, DiffFrame)] == changes
 
 
+async def test_an_agent_that_asks_for_much_and_reads_nothing_is_told_so_and_holds_little(served: Open) -> None:
+    async with await Native.open(served.ports.native, **EXTENDED) as agent:
+        anchor = await anchor_of(agent)
+        for number in range(12):
+            query = QueryFrame(anchor_ref=anchor, filter={"id": {"$eq": "r09"}}, request_id=f"q-{number}")
+            await agent.send(query)
+        answers = [await agent.receive() for _ in range(12)]
+        after = await agent.ask(QueryFrame(anchor_ref=anchor, filter={"id": {"$eq": "r09"}}))
+
+    whole = [answer for answer in answers if isinstance(answer, CapsFrame)]
+    refused = [answer for answer in answers if isinstance(answer, ErrorFrame)]
+    assert [answer.data for answer in (*whole, after)] == [WHOLE[9:10]] * (len(whole) + 1)
+    assert {answer.error for answer in refused} <= {"NWP-RATE-LIMIT-EXCEEDED"}
+    assert len({answer.request_id for answer in answers}) == 12
+    assert whole
+
+
 @requirement("nwp:native:too-large", "nwp:native:action")
 async def test_an_action_is_answered_though_its_result_fits_no_frame(served: Open) -> None:
     async with await Native.open(served.ports.native) as agent:

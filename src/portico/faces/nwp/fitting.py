@@ -51,8 +51,8 @@ def fit_change(frame: DiffFrame, largest: int, tier: Tier) -> DiffFrame:
     """
     room = largest - ENVELOPE
     match frame.patch:
-        case [{"op": "add", "path": "", "value": dict() as record}]:
-            kept, dropped = _without_largest(cast("Record", record), room, tier)
+        case [{"op": "add", "path": "", "value": dict()}]:
+            kept, dropped = _without_largest(cast("Record", frame.patch[0]["value"]), room, tier)
             patch = [{"op": "add", "path": "", "value": kept}]
         case _:
             steps = {step["path"]: step for step in frame.patch}

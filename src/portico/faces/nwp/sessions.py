@@ -19,7 +19,7 @@ from portico.addresses import network_of
 from portico.admission import AddressLimit
 from portico.calls import Caller
 from portico.connections import Turn
-from portico.errors import SiteError, Unavailable
+from portico.errors import RateLimited, SiteError, Unavailable
 from portico.faces.nwp.actions import Actions
 from portico.faces.nwp.anchors import check_anchor
 from portico.faces.nwp.exchange import Answer, Asking, Exchange
@@ -67,6 +67,7 @@ from portico.observe import Broke, Observe
 from portico.recent import Recent
 
 HEADER_BYTES: Final = 8  # at most
+MAX_HELD: Final = 16 << 20  # bytes of answers that wait to be written, though one alone may have more
 RUNNING: Final = 32  # requests of one session at once, besides its streams
 FRAMES_AT_ONCE: Final = 64  # of one session, before others have their turn
 FLUSH_SECONDS: Final = 1.0  # for the last words to an agent
@@ -257,6 +258,7 @@ class Session(asyncio.Protocol):
         self._orderly: asyncio.Task[None] | None = None
         self._identifying: asyncio.Task[None] | None = None
         self._running: set[asyncio.Task[None]] = set()
+        self._held = 0  # bytes of answers that wait for the agent to read those before them
         self._beside: set[asyncio.Task[None]] = set()  # streams and subscriptions
         self._flows: dict[str, Flow] = {}
         self._ended: deque[str] = deque(maxlen=64)  # streams: what is still said of them comes too late
@@ -483,7 +485,13 @@ class Session(asyncio.Protocol):
             written = self._written(await self._answered(asked, tag))
         except SiteError as error:
             written = _refusal(error, tag, self._tier)
-        await self._send(written)
+        if self._held and self._held + len(written) > MAX_HELD:
+            written = _refusal(RateLimited("Too much of what was sent is unread", retry_after=1), tag, self._tier)
+        self._held += len(written)
+        try:
+            await self._send(written)
+        finally:
+            self._held -= len(written)
 
     async def _answered(self, asked: Request | SiteError, tag: Tag) -> Frame:
         caller = await self._caller()
