@@ -185,32 +185,28 @@ class Finder:
 
     async def _ranked(self, query: Query, rank: Rank) -> Page:
         after = _position(query, self.store.secret)
+        room = query.max_bytes * (READ_SHARE if query.fields else 1)  # bytes that may be read
         items: list[Item] = []
         scores: list[float] = []
         while True:
             wanted = query.limit + 1 - len(items) + SPARE
             ranked = await rank(wanted, after)
             placed = dict(zip(ranked.ids, ranked.scores, strict=True))
-            items += await self._enough(query, ranked.ids, items)
+            for ids in _in_parts(ranked.ids):
+                found = await self._still_matching(query.collection, ids, query.where)
+                items += [found[id] for id in ids if id in found]
+                room -= sum(json_size(item.data) for item in found.values())
+                if len(items) > query.limit or (room < 0 and len(items) > 1):
+                    # The last of them only shows that more follows.
+                    scores += [placed[item.id] for item in items[len(scores) :]]
+                    return self._page(query, items, scores, ranked.total, min(len(items) - 1, query.limit))
             scores += [placed[item.id] for item in items[len(scores) :]]
-            if _is_full(query, items) or len(ranked.ids) < wanted:
-                break
+            if len(ranked.ids) < wanted:
+                return self._page(query, items, scores, ranked.total, len(items))
             after = (ranked.scores[-1], ranked.ids[-1])
-        return self._page(query, items, scores, ranked.total)
 
-    async def _enough(self, query: Query, ids: list[str], before: list[Item]) -> list[Item]:
-        """The items of these ids that still match, at least as many as fill a page that has some."""
-        items: list[Item] = []
-        for part in _in_parts(ids):
-            found = await self._still_matching(query.collection, part, query.where)
-            items += [found[id] for id in part if id in found]
-            if _is_full(query, [*before, *items]):
-                break
-        return items
-
-    def _page(self, query: Query, items: list[Item], scores: list[float], total: int) -> Page:
-        # The last of what fills a page only shows that more follows.
-        shown = self._shown(query, items[: len(items) - 1 if _is_full(query, items) else None][: query.limit])
+    def _page(self, query: Query, items: list[Item], scores: list[float], total: int, most: int) -> Page:
+        shown = self._shown(query, items[:most])
         more = len(items) > len(shown)
         cursor = make_cursor(query, (scores[len(shown) - 1], shown[-1].id), self.store.secret) if more else ""
         return Page(
@@ -302,14 +298,8 @@ async def _rank(
     return await asyncio.to_thread(index.rank, collection, search, limit, after)
 
 
-def _is_full(query: Query, items: list[Item]) -> bool:
-    """Whether these are more items than a page holds, or than are to be read for one."""
-    reach = query.max_bytes * (READ_SHARE if query.fields else 1)
-    return len(items) > query.limit or (len(items) > 1 and sum(json_size(item.data) for item in items) > reach)
-
-
 def _in_parts(ids: list[str]) -> Iterator[list[str]]:
-    """Ids in parts, each as long as all before it, so that few are read where a few fill a page."""
+    """Ids in parts, a few at first: their items may be large, and fill a page."""
     start, end = 0, FIRST_PART
     while start < len(ids):
         yield ids[start:end]

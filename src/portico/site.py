@@ -514,9 +514,7 @@ class Site:
         batch = WATCH_FIRST
         while True:
             changes = await store.changes(seq, batch, watch.collection)
-            # As many as would fill a page, from how large these are.
-            size = sum(json_size(change.item.data) for change in changes) or 1
-            batch = max(1, min(WATCH_MOST, 4 * batch, self.limits.page_bytes * len(changes) // size))
+            batch = self._next_batch(batch, changes)
             test = matcher(watch.where, self.catalog.collections[watch.collection])
             for change in changes:
                 seq = change.seq
@@ -524,6 +522,11 @@ class Site:
                     yield change
             if not changes:
                 seq = max(seq, await self._nothing_until(seq, watch.collection))
+
+    def _next_batch(self, batch: int, changes: Sequence[Change]) -> int:
+        """How many changes to read next: as many as would fill a page, from how large the last ones were."""
+        size = sum(json_size(change.item.data) for change in changes)
+        return max(1, min(WATCH_MOST, 4 * batch, self.limits.page_bytes * len(changes) // size)) if size else batch
 
     async def _admit_watch(self, watch: Watch, caller: Caller) -> None:
         await self.gate.admit(watch, caller)
