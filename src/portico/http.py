@@ -132,7 +132,7 @@ def application(parts: Parts) -> Application:
             for name, p in parts.index.progress().items()
             if name in parts.store.schema and not parts.store.schema[name].private and name != OPERATIONS
         }
-        ready = parts.index.is_ready
+        ready, behind = parts.index.is_ready, 0
         try:
             behind = max(await parts.store.head() - parts.index.seq, 0)
             reason = parts.store.health.reason or parts.index.failure

@@ -114,6 +114,9 @@ def nowhere(_: Observation) -> None:
     """For those who do not want to know."""
 
 
+MAX_REASONS = 20  # of one incident, which are recorded
+
+
 class Incident:
     """A fault of one part that may last: each of its reasons is recorded once, and its end."""
 
@@ -132,11 +135,12 @@ class Incident:
     def report(self, reason: str, error: BaseException, detail: str = "") -> None:
         """Record a fault, unless it is known already. The detail is for the log alone."""
         with self._lock:
-            is_known = reason in self._reasons
+            is_known = reason in self._reasons or len(self._reasons) >= MAX_REASONS
             if not self._reasons:
                 self._began = time.monotonic()
-            self._reasons.pop(reason, None)
-            self._reasons[reason] = None
+            if len(self._reasons) < MAX_REASONS:
+                self._reasons.pop(reason, None)  # so that it is the latest
+                self._reasons[reason] = None
         if not is_known:
             self.observe(Broke(self._where, f"{reason}: {detail}" if detail else reason, error))
 

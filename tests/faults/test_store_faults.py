@@ -380,6 +380,6 @@ async def test_a_follower_that_meets_what_it_does_not_expect_says_so_once_and_go
         await site.write("a")
         assert await site.found("lentil") == ["a"]
 
-    assert (status, reason) == (503, "ZeroDivisionError")
+    assert (status, reason) == (503, "Unexpected ZeroDivisionError")
     assert len(site.broken("index")) == 1
     assert site.recovered() == ["index"]

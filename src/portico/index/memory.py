@@ -414,12 +414,12 @@ class MemoryIndex:
         found: list[Change] = []
         while True:
             batch = await self._store.changes(seq, BATCH * 10, collection)
-            found.extend([await self._repaired(change) for change in batch])
+            found.extend([await self._repair(change) for change in batch])
             if len(batch) < BATCH * 10:
                 return found
             seq = batch[-1].seq
 
-    async def _repaired(self, change: Change) -> Change:
+    async def _repair(self, change: Change) -> Change:
         """The change, or in place of one that cannot be read what the store has of its item now."""
         if change.is_readable or change.item.collection not in self._store.schema:
             return change
@@ -527,7 +527,7 @@ class MemoryIndex:
         schema = await self._store.refresh()
         by_collection: dict[str, list[Change]] = {}
         for change in changes:
-            by_collection.setdefault(change.item.collection, []).append(await self._repaired(change))
+            by_collection.setdefault(change.item.collection, []).append(await self._repair(change))
         for name, batch in by_collection.items():
             if name in schema:  # else its row is damaged, and recorded by the store
                 await self._apply(schema[name], batch, changes[-1].seq)
@@ -654,7 +654,10 @@ def vector_fields(collection: Collection) -> list[Field]:
 
 
 def _report(incident: Incident, error: Exception) -> None:
-    incident.report(str(error) if isinstance(error, SiteError) else type(error).__name__, error, repr(error))
+    if isinstance(error, SiteError):
+        incident.report(error.message, error)
+    else:
+        incident.report(f"Unexpected {type(error).__name__}", error, repr(error))
 
 
 def _dimensions(rows: Sequence[VectorRow]) -> int:

@@ -84,7 +84,7 @@ class _Reading:
     def records(self) -> Iterator[Entry]:
         for entry in self.start():
             finished = _finished(entry, self.options) if isinstance(entry, Record) else entry
-            yield _redacted(finished, self.redactor) if self.redactor else finished
+            yield _redact_entry(finished, self.redactor) if self.redactor else finished
 
 
 def _finished(record: Record, options: SourceOptions) -> Entry:
@@ -99,7 +99,7 @@ def _finished(record: Record, options: SourceOptions) -> Entry:
     return Record(data, record.where, identity, record.collection)
 
 
-def _redacted(entry: Entry, redactor: Redactor) -> Entry:
+def _redact_entry(entry: Entry, redactor: Redactor) -> Entry:
     """Take the secrets of the source's own URL out of an entry, whose id may be that URL."""
     if isinstance(entry, BadRecord):
         return replace(entry, where=redactor.redact(entry.where), reason=redactor.redact(entry.reason))

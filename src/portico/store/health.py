@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from portico.errors import SiteError, Unavailable
+from portico.errors import Unavailable
 from portico.observe import Broke, Incident, Observe, nowhere
 
 PROBE = "probe"  # the blob that is saved to see whether the store can be written to
@@ -82,8 +82,7 @@ class Health:
     async def close(self) -> None:
         if self._recovering:
             self._recovering.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._recovering
+            await asyncio.wait([self._recovering])
 
     async def _recover(self) -> None:
         """Try the store until it works."""
@@ -91,7 +90,7 @@ class Health:
         while True:
             await asyncio.sleep(pause)
             began = time.monotonic()
-            with contextlib.suppress(SiteError):  # faults are reported where they are met
+            with contextlib.suppress(Exception):  # what it was is reported where it was met, and tried again
                 if await self._is_well():
                     break
             pause = max(PROBE_SECONDS, PROBE_SHARE * (time.monotonic() - began))

@@ -136,7 +136,9 @@ def _decode_object(data: str) -> dict[str, Any]:
 _UNREADABLE = (msgspec.DecodeError, TypeError, ValueError, KeyError, AttributeError, OverflowError, RecursionError)
 
 
-def readable(make: Callable[..., T], rows: Iterable[Sequence[Any]], report: Callable[[UnreadableRow], None]) -> list[T]:
+def read_rows(
+    make: Callable[..., T], rows: Iterable[Sequence[Any]], report: Callable[[UnreadableRow], None]
+) -> list[T]:
     """Make something of each row. One that cannot be read is reported and left out."""
     made: list[T] = []
     for row in rows:

@@ -55,7 +55,7 @@ from portico.store.tables import (
     overtaken,
     position_of,
     read_changes,
-    readable,
+    read_rows,
     text,
 )
 
@@ -205,7 +205,7 @@ class PostgresStore(PostgresLedger):
         return (await self._seen(db)).table(collection)
 
     async def get(self, collection: str, id: str) -> Item | None:
-        table, rows = await self._stored(collection, [id])
+        table, rows = await self._select_rows(collection, [id])
         try:
             return next((table.item(*row) for row in rows), None)
         except UnreadableRow as error:
@@ -213,10 +213,10 @@ class PostgresStore(PostgresLedger):
             raise
 
     async def get_many(self, collection: str, ids: Sequence[str]) -> dict[str, Item]:
-        table, rows = await self._stored(collection, ids)
-        return {item.id: item for item in readable(table.item, rows, self.health.report_row)}
+        table, rows = await self._select_rows(collection, ids)
+        return {item.id: item for item in read_rows(table.item, rows, self.health.report_row)}
 
-    async def _stored(self, collection: str, ids: Sequence[str]) -> tuple[Table, list[Sequence[Any]]]:
+    async def _select_rows(self, collection: str, ids: Sequence[str]) -> tuple[Table, list[Sequence[Any]]]:
         wanted = [id for id in ids if not problem_with(id, {})]
         table, rows = await self._select(collection, lambda table: (_by_id(table), [wanted]), quick=True)
         return table, _found(rows)
@@ -322,7 +322,7 @@ class PostgresStore(PostgresLedger):
 
     async def scan(self, collection: str) -> AsyncIterator[list[Item]]:
         async for table, rows in self._walk(collection):
-            yield readable(table.item, rows, self.health.report_row)
+            yield read_rows(table.item, rows, self.health.report_row)
 
     async def _walk(self, collection: str, *more: str) -> AsyncIterator[tuple[Table, list[Sequence[Any]]]]:
         """All rows, in batches, in the order of their ids."""
@@ -352,7 +352,7 @@ class PostgresStore(PostgresLedger):
         ids, scores = await asyncio.to_thread(nearest, rows, near)
         shown = ids[part_shown(asked, ids, self._secret)]
         rows = await db.fetch(_by_id(table), shown)
-        found = {item.id: item for item in readable(table.item, rows, self.health.report_row)}
+        found = {item.id: item for item in read_rows(table.item, rows, self.health.report_row)}
         return page_of_nearest(asked, table.collection, ids, scores, found, self._secret)
 
     # Writing
@@ -624,7 +624,7 @@ class PostgresStore(PostgresLedger):
             ),
             in_bulk=True,
         )
-        return [(row.item, row.digest) for row in readable(table.row, _found(rows), self.health.report_row)]
+        return [(row.item, row.digest) for row in read_rows(table.row, _found(rows), self.health.report_row)]
 
     async def put_vectors(self, collection: str, model: str, rows: Sequence[tuple[str, str, bytes]]) -> None:
         await self._writing(collection, lambda db, table: put_vectors(db, table, model, rows))

@@ -53,8 +53,8 @@ from portico.store.tables import (
     overtaken,
     position_of,
     read_changes,
+    read_rows,
     read_table,
-    readable,
     refilled,
     relearned,
     reshaped,
@@ -195,7 +195,7 @@ class SqliteStore(SqliteLedger):
 
         def work(db: Database) -> Item | None:
             table = self._table(db, collection)
-            return next((table.item(*row) for row in _stored(db, table, [id])), None)
+            return next((table.item(*row) for row in _select_rows(db, table, [id])), None)
 
         return await self._engine.read(work)
 
@@ -204,7 +204,7 @@ class SqliteStore(SqliteLedger):
         return await self._engine.read(lambda db: self._items(db, self._table(db, collection), ids))
 
     def _items(self, db: Database, table: Table, ids: Sequence[str]) -> dict[str, Item]:
-        items = readable(table.item, _stored(db, table, ids), self.health.report_row)
+        items = read_rows(table.item, _select_rows(db, table, ids), self.health.report_row)
         return {item.id: item for item in items}
 
     async def find(self, query: Query) -> Page:
@@ -302,7 +302,7 @@ class SqliteStore(SqliteLedger):
                     f" ORDER BY rowid LIMIT {SCAN_BATCH}",
                     (after,),
                 ).fetchall()
-                items = readable(table.item, (row[1:] for row in rows), self.health.report_row)
+                items = read_rows(table.item, (row[1:] for row in rows), self.health.report_row)
                 return items, rows[-1][0] if rows else None
 
             items, end = await self._engine.read(work)
@@ -509,7 +509,7 @@ class SqliteStore(SqliteLedger):
                 " WHERE v.id IS NULL OR v.digest <> i.digest OR v.model <> ? LIMIT ?",
                 (table.number, model, limit),
             )
-            return [(row.item, row.digest) for row in readable(table.row, rows, self.health.report_row)]
+            return [(row.item, row.digest) for row in read_rows(table.row, rows, self.health.report_row)]
 
         return await self._engine.read(work)
 
@@ -534,7 +534,7 @@ class SqliteStore(SqliteLedger):
                 (table.number, field, model, after, limit),
             )
             # One that is not a vector is left to those who know how long it should be.
-            return [VectorRow(*row, vector if isinstance(vector, bytes) else b"") for *row, vector in rows]
+            return [VectorRow(seq, id, digest, raw if isinstance(raw, bytes) else b"") for seq, id, digest, raw in rows]
 
         return await self._engine.read(work)
 
@@ -674,10 +674,10 @@ def _newest(db: Database) -> int:
 
 def _rows_before(db: Database, table: Table, ids: Sequence[str]) -> dict[str, Row]:
     """The rows that a write replaces."""
-    return {row[0]: table.row_before(*row) for row in _stored(db, table, ids)}
+    return {row[0]: table.row_before(*row) for row in _select_rows(db, table, ids)}
 
 
-def _stored(db: Database, table: Table, ids: Sequence[str]) -> list[tuple[Any, ...]]:
+def _select_rows(db: Database, table: Table, ids: Sequence[str]) -> list[tuple[Any, ...]]:
     return db.execute(
         f"SELECT id, data, revision, digest FROM {table.name} WHERE id IN (SELECT value FROM json_each(?))",
         (text(list(ids)),),

@@ -269,7 +269,8 @@ class Engine:
             self._local.connection = None
             with self._lock:
                 self._open.remove(connection)
-            connection.close()
+            with contextlib.suppress(apsw.Error):
+                connection.close()
         return explained
 
     def _connection(self, *, read_only: bool) -> Connection:
