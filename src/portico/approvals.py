@@ -77,8 +77,8 @@ def approve(
     """Agree to what agents want to do, or refuse it. Without arguments, list what waits.
 
     Works on the store of a site, also while a server runs on it. The beginning of a token or of the id of a challenge
-    is enough: 8 characters or more, `conf_` not counted. What is approved is the call that was shown: it is shown again
-    and asked about, unless its digest is given.
+    is enough: 8 characters or more, `conf_` not counted. On a terminal the whole call is shown again and asked about,
+    unless its digest is given.
 
         portico approve
 
@@ -268,7 +268,7 @@ async def _approve(given: str, digest: str, note: str, is_sure: bool, desk: Desk
     token = _found(given, [each.token for each in pending.confirmations])
     waiting = next((each for each in pending.confirmations if each.token == token), None)
     if waiting and not digest:
-        _ask(_lines(waiting, pending)[1:], "Approve this call?", is_sure)
+        _ask(_lines(waiting, pending)[1:], "Approve this call?", is_sure or not sys.stdin.isatty())
         digest = waiting.digest
     await _decide(token, "approve", note, digest, desk)
 

@@ -69,7 +69,7 @@ class ConfirmParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     confirmation_token: Annotated[str, Meta(min_length=8, max_length=80, description="Of what somebody else wants")]
     operation: Annotated[str, Meta(max_length=128, description="That it is for; told, it must be that")] = ""
     digest: Annotated[
-        str, Meta(max_length=64, description="The digest that the call was listed with; required to approve")
+        str, Meta(max_length=64, description="The digest that the call was listed with: another call is not approved")
     ] = ""
     decision: Annotated[Decision, Meta(description="Whether to agree")] = "approve"
     note: Annotated[str, Meta(max_length=500, description="For the audit trail")] = ""

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import pty
 import signal
 import sqlite3
 import subprocess
@@ -232,15 +233,42 @@ def test_the_whole_call_is_listed_with_short_values_before_long_ones(inn: Inn) -
     assert ("\u202e" in listed, "\x1b" in listed) == (False, False)
 
 
-def test_without_a_digest_the_call_is_shown_and_asked_about_before_it_is_approved(inn: Inn) -> None:
+def test_on_a_terminal_the_call_is_shown_and_asked_about_before_it_is_approved(inn: Inn) -> None:
     token = inn.do("delete_room", id="attic")["token"]
 
-    asked = inn.portico("approve", token)  # nobody answers
-
-    assert (asked.code, '{"id": "attic"' in asked.err) == (1, True), asked.err
+    refused = _at_a_terminal(inn.folder, token, "n")
+    assert (refused.returncode, '{"id": "attic"' in refused.stderr) == (1, True), refused.stderr
     assert inn.do("delete_room", id="attic")["error"] == "ConfirmationNeeded"
-    assert inn.portico("approve", token, "--yes").code == 0
+
+    assert _at_a_terminal(inn.folder, token, "y").returncode == 0
     assert "error" not in inn.do("delete_room", id="attic")
+
+
+def test_in_a_script_a_token_is_enough(inn: Inn) -> None:
+    token = inn.do("delete_room", id="attic")["token"]
+
+    assert inn.portico("approve", token).code == 0
+    assert "error" not in inn.do("delete_room", id="attic")
+
+
+def _at_a_terminal(folder: Path, token: str, answer: str) -> subprocess.CompletedProcess[str]:
+    """Approve with somebody at the keyboard who types an answer."""
+    keyboard, terminal = pty.openpty()
+    try:
+        os.write(keyboard, f"{answer}\n".encode())
+        return subprocess.run(
+            [SCRIPT, "approve", token],
+            cwd=folder,
+            env=ENVIRONMENT,
+            stdin=terminal,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(keyboard)
+        os.close(terminal)
 
 
 def test_an_approval_with_the_digest_of_another_call_is_refused(inn: Inn) -> None:

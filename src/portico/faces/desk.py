@@ -70,7 +70,7 @@ class Decided(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decision: Decision
     note: Note = ""
     digest: Annotated[
-        str, Meta(max_length=64, description="The digest that the call was shown with; required to approve")
+        str, Meta(max_length=64, description="The digest that the call was shown with: another call is not approved")
     ] = ""
 
 
