@@ -158,11 +158,13 @@ def _stored(data: Mapping[str, Any], out: WayOut) -> Operation:
 
 def _send(endpoint: Endpoint, params: Mapping[str, Any], fetcher: Fetcher) -> Any:
     url, body, headers = endpoint.request(params)
+    is_answered = False
     try:
         with fetcher.send(endpoint.method, url, body=body, headers=headers, max_bytes=MAX_ANSWER) as answer:
+            is_answered = True
             raw = answer.read()
     except SourceError as error:
-        if endpoint.method not in REPEATABLE and may_have_arrived(error):
+        if endpoint.method not in REPEATABLE and (is_answered or may_have_arrived(error)):
             raise OutcomeUnknown(
                 f"{endpoint.name}: the endpoint did not answer whether it has done this",
                 operation=endpoint.name,

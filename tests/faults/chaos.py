@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from typing import Any
 import asyncpg
 import httpx
 from tests import databases
+from tests.faults.conftest import opened
 from tests.faults.proxy import Fate, Proxy
 from tests.ports import free_port
 
@@ -33,7 +34,7 @@ from portico.catalog import Collection, Danger
 from portico.client import ClientError
 from portico.identity import make_key
 from portico.items import Item
-from portico.store import Put, Store, open_store
+from portico.store import Put, Store
 
 WORKERS = 6
 ACCOUNTS, BALANCE = 8, 1000
@@ -369,15 +370,6 @@ class FullDatabase:
 
     async def set_full(self, *, is_full: bool) -> None:
         await self._execute(f"UPDATE disk SET is_full = {str(is_full).lower()}")
-
-
-@asynccontextmanager
-async def opened(url: str) -> AsyncIterator[Store]:
-    store = await open_store(url)
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 async def run(url: str, folder: Path, kills: int, seed: int, tell: Callable[[str], None] = lambda _: None) -> Report:

@@ -157,6 +157,9 @@ def elsewhere() -> Iterator[Elsewhere]:
             length = int(self.headers.get("Content-Length") or 0)
             body = self.rfile.read(length)
             service.asked.append(Asked(self.command, self.path, dict(self.headers), body))
+            if not service.status:
+                self.close_connection = True
+                return
             self.send_response(service.status)
             self.send_header("Content-Type", service.content_type)
             self.send_header("Content-Length", str(len(service.body)))

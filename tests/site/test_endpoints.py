@@ -8,7 +8,15 @@ import yaml
 from tests.site.conftest import OPERATOR, Calling, Elsewhere, Open
 
 from portico.calls import Call
-from portico.errors import BadRequest, ConfigError, InvalidParams, OperationFailed, SiteError, Unavailable
+from portico.errors import (
+    BadRequest,
+    ConfigError,
+    InvalidParams,
+    OperationFailed,
+    OutcomeUnknown,
+    SiteError,
+    Unavailable,
+)
 from portico.ingest import ingest
 from portico.server import Parts
 from portico.sources import SourceOptions, open_source
@@ -125,6 +133,19 @@ async def test_an_endpoint_that_does_not_answer_is_unavailable(opened: Open) -> 
     async with opened(operation=[operation], **ALLOWED) as parts:
         with pytest.raises(Unavailable):
             await Calling(parts.site)("order")
+
+
+@pytest.mark.parametrize(("method", "error"), [("POST", OutcomeUnknown), ("PUT", Unavailable), ("GET", Unavailable)])
+async def test_an_endpoint_that_breaks_off_may_have_done_its_work(
+    with_endpoint, elsewhere, method: str, error: type[SiteError]
+) -> None:
+    elsewhere.status = 0  # no answer at all
+    async with with_endpoint(method=method) as parts:
+        for _ in range(2):
+            with pytest.raises(error):
+                await parts.site.call(Call("order", key="k"), OPERATOR)
+
+    assert len(elsewhere.asked) == (1 if method == "POST" else 2)
 
 
 async def test_a_private_address_is_refused_unless_allowed(opened: Open, elsewhere) -> None:

@@ -245,7 +245,10 @@ async def test_a_key_stands_for_one_turn_also_while_that_is_under_way(inn: Inn, 
         await chat(http, keyed, messages=[message("user", "Open the door")])
         rung = await waiting
 
-    under_way = (400, {"error": "A call with this idempotency key is still running"})
+    under_way = (
+        400,
+        {"error": "A call with this idempotency key is still running. Repeat it in a few seconds to get its result."},
+    )
     assert (refused.result().status_code, refused.result().json()) == under_way
     another = {"error": "This idempotency key was used with another turn. Send a new one."}
     assert [(each.status_code, each.json()) for each in others] == [(400, another)] * 2
