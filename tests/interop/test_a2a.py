@@ -85,7 +85,8 @@ def version(request: pytest.FixtureRequest) -> Version:
 async def test_a_question_has_the_items_of_ask_in_the_same_order(town: Town, version: Version) -> None:
     async with town.client(version, streaming=False) as client, httpx.AsyncClient(base_url=town.base) as http:
         task = await one(client, message(SOUP))
-        asked = (await http.post("/ask", json={"query": {"text": SOUP}})).json()
+        wanted = {"query": {"text": SOUP}, "prefer": {"portico_actions": "A2A"}}
+        asked = (await http.post("/ask", json=wanted)).json()
 
     assert task.status.state == pb.TASK_STATE_COMPLETED
     assert len(asked["results"]) > 5

@@ -150,9 +150,9 @@ def test_a_client_agrees_on_its_newest_revision_and_finds_the_tools(client: str,
 
 
 def test_an_answer_has_the_same_items_in_the_same_order_as_over_http(seen: Visit, demo: str) -> None:
-    asked = [
-        httpx.post(f"{demo}/ask", json=each).json()["results"] for each in (*ASKS, {"query": {"text": TEXT["query"]}})
-    ]
+    asks = [{**each, "prefer": {**each.get("prefer", {}), "portico_actions": "MCP"}} for each in ASKS]
+    text = {"query": {"text": TEXT["query"]}, "prefer": {"portico_actions": "MCP"}}
+    asked = [httpx.post(f"{demo}/ask", json=each).json()["results"] for each in (*asks, text)]
 
     assert all(asked)
     assert [answer["structuredContent"]["results"] for answer in seen["answers"]] == asked

@@ -50,7 +50,7 @@ def test_the_inspector_finds_no_fault_with_the_tools(inspect: Inspect) -> None:
 def test_the_inspector_asks(inspect: Inspect, demo: str) -> None:
     result = inspect("tools/call", "--tool-name", "ask", "--tool-arg", f"query={json.dumps(SOUP)}")
 
-    asked = httpx.post(f"{demo}/ask", json={"query": SOUP}).json()
+    asked = httpx.post(f"{demo}/ask", json={"query": SOUP, "prefer": {"portico_actions": "MCP"}}).json()
     assert result["structuredContent"]["results"] == asked["results"]
 
 

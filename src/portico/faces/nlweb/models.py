@@ -89,7 +89,7 @@ class Meta(msgspec.Struct, frozen=True):
     version: Annotated[str | None, _says("0.55")] = None
     api_version: Annotated[str | None, _says("0.54")] = None
     session_context: Annotated[Session | None, _says("As the last answer gave it in _meta")] = None
-    user: Annotated[Any, _says("Whom you ask for; with an API key", type=["string", "object"])] = None
+    user: Annotated[Any, _says("Whom you ask for; with an API key", type="string")] = None
     remember: Annotated[bool | None, _says("Keep this for next time")] = None
     start_num: Annotated[Any, _says("Items to skip", type="integer")] = None
 
