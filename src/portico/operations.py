@@ -82,6 +82,7 @@ class Context:
     interim: Settlement = field(default_factory=Settlement)  # recorded with what is committed before the end
     commits: int = 0  # before the end
     is_cut_off: bool = False  # the store did not answer
+    has_crashed: bool = False  # the operation raised what it did not mean to raise, or broke its own promise
     unit: UnitOfWork = field(init=False)
 
     def __post_init__(self) -> None:
@@ -561,6 +562,7 @@ async def run(permit: Permit, given: Any, context: Context, observe: Observe) ->
         raise TimedOut(f"{operation.name} took too long", operation=operation.name) from error
     except Exception as error:
         observe(Broke(operation.name, repr(error), error))
+        context.has_crashed = True
         raise OperationFailed(
             f"{operation.name} failed", operation=operation.name, hint="The operator's log says why."
         ) from error
@@ -568,7 +570,11 @@ async def run(permit: Permit, given: Any, context: Context, observe: Observe) ->
         last = result
         writes = (*context.unit.writes, (last.collection, last.write))
         return Completed(writes, lambda items: checked_result(operation, last.render(items[-1])))
-    plain = checked_result(operation, result)
+    try:
+        plain = checked_result(operation, result)
+    except OperationFailed:
+        context.has_crashed = True
+        raise
     return Completed(context.unit.writes, lambda _: plain)
 
 

@@ -126,6 +126,8 @@ class Attempt:
                 return "its writes could not be committed"
             case Unavailable() if self.context.is_cut_off:
                 return "the store did not answer while it ran"
+            case _ if self.context.has_crashed:
+                return "it failed unexpectedly"
             case _:
                 return ""
 

@@ -221,6 +221,19 @@ async def test_an_operation_that_timed_out_after_writing_is_not_done_again(shop:
     assert await written(shop) == (0, 0)
 
 
+@pytest.mark.parametrize("ending", ["break", "lie"])
+async def test_an_operation_that_failed_unexpectedly_is_not_done_again(shop: Parts, ending: str) -> None:
+    tries = [await attempt(shop, "sell_anywhere", "k", id="a", ending=ending) for _ in range(3)]
+
+    assert tries == [OperationFailed, OutcomeUnknown, OutcomeUnknown]
+
+
+async def test_an_operation_that_refused_may_be_tried_again_with_its_key(shop: Parts) -> None:
+    tries = [await attempt(shop, "sell_anywhere", "k", id="a", ending="raise") for _ in range(2)]
+
+    assert tries == [Conflict, Conflict]
+
+
 async def test_a_repeat_of_an_unknown_outcome_says_what_is_known_and_how_to_find_out(shop: Parts) -> None:
     await attempt(shop, "sell_anywhere", "k", 0.2, id="a", ending="wait")
 
