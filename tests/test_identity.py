@@ -144,7 +144,7 @@ async def test_a_certificate_makes_its_agent_a_caller_with_a_warrant_and_a_name_
 async def test_a_certificate_beside_a_key_is_refused_and_so_is_one_where_none_are_taken() -> None:
     token, key = make_key("Ann", [], Danger.SAFE, None)
 
-    with pytest.raises(Unauthenticated, match="at once"):
+    with pytest.raises(Unauthenticated, match="both a certificate and a key"):
         await knowing(key).caller(Credentials(token, ident=b"{}"))
     with pytest.raises(Unauthenticated, match="not taken"):
         await knowing(key).caller(Credentials(ident=b"{}"))

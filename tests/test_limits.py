@@ -162,7 +162,7 @@ def test_what_is_too_deep_is_refused(params: dict[str, Any]) -> None:
     with pytest.raises(TooLarge) as refusal:
         check_payload(params, LIMITS)
 
-    assert refusal.value.details == {"limit_type": "nesting_depth"}
+    assert refusal.value.details == {"limit_type": "nesting_depth", "limit": LIMITS.depth, "actual": LIMITS.depth + 1}
 
 
 def test_nesting_without_end_is_refused_and_not_a_crash() -> None:

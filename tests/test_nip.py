@@ -372,7 +372,7 @@ async def test_a_certificate_is_of_the_agent_that_is_named_and_stands_alone(inn:
 
     with pytest.raises(UntrustedIssuer, match="another agent"):
         await inn.identity().caller(Credentials(ident=good.ident, agent="urn:nps:agent:inn.example:bob"))
-    with pytest.raises(Unauthenticated, match="at once"):
+    with pytest.raises(Unauthenticated, match="both a certificate and a key"):
         await inn.identity().caller(Credentials("pk_x", ident=good.ident))
     with pytest.raises(Unauthenticated, match="not taken"):
         await Identity(inn.store.find_key, frozenset()).caller(good)

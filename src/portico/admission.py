@@ -58,7 +58,7 @@ class AddressLimit:
             f"{self.limit} {what} from this address are open already",
             limit=self.limit,
             retry_after=RETRY_SECONDS,
-            hint="Close some of them. A proxy that visitors share must be listed in server.trusted_proxies.",
+            hint="Close some of them.",
         )
 
 

@@ -169,7 +169,7 @@ def _send(endpoint: Endpoint, params: Mapping[str, Any], fetcher: Fetcher) -> An
                 f"{endpoint.name}: the endpoint did not answer whether it has done this",
                 operation=endpoint.name,
                 state="unknown",
-                hint="Check at the endpoint before you repeat the call.",
+                hint="Check with the endpoint before you call again.",
             ) from error
         raise Unavailable(f"{endpoint.name}: {error.message}", hint=error.hint, operation=endpoint.name) from error
     if answer.status >= 400:

@@ -139,7 +139,7 @@ class Context:
             commit = self.finder.store.commit(writes, lambda _: self.interim)
         committed = await uninterrupted(commit)
         if committed is None:
-            raise Interrupted("Another process has taken over this call", hint="Repeat the call to get its result.")
+            raise Interrupted("Another process has taken over this call", hint="Call again to get the result.")
         self.acknowledge(committed)
 
     def acknowledge(self, committed: Committed) -> None:

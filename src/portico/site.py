@@ -627,15 +627,15 @@ class Site:
                 "A call with this idempotency key is still running",
                 key=call.key,
                 state="running",
-                hint="Repeat it in a few seconds to get its result.",
+                hint="Call again in a few seconds to get its result.",
             )
         raise OutcomeUnknown(
             f"It is not known whether {call.operation} did its work: {kept.reason or STOPPED}",
             operation=call.operation,
             key=call.key,
             state="unknown",
-            hint="It was not run again, and writes that it had not committed were dropped. Check its effects outside"
-            " this site, then call it with a new idempotency key.",
+            hint="It was not run again, and its uncommitted writes were dropped. Check its effects outside this site,"
+            " then use a new idempotency key.",
         )
 
     async def _begin(self, permit: Permit, operation: Operation, given: Any, attempt: Attempt) -> Outcome | Task:

@@ -18,6 +18,7 @@ from portico.observe import Log
 from portico.server import opened_site
 
 SECRET = "hush-0815"
+KEPT = "INSERT INTO kept (scope, digest, task, result, expires) VALUES"
 Peek = Callable[[], str]
 
 
@@ -157,7 +158,10 @@ def test_items_that_were_loaded_under_a_password_stay_those_of_their_source(
         database = sqlite3.connect(url.removeprefix("sqlite:///"))
         database.execute("UPDATE items_1 SET source = ?", [tea])
         database.execute("INSERT INTO runs (source, at) VALUES (?, 0)", [tea])
-        database.execute("INSERT INTO kept VALUES (?, '', '', ?, 4102444800000000)", ["source\nx", note])
+        database.execute(
+            "INSERT INTO kept (scope, digest, task, result, expires) VALUES (?, '', '', ?, 4102444800000000)",
+            ["source\nx", note],
+        )
         database.execute("DELETE FROM meta WHERE key = 'redacted'")
         database.commit()
         database.close()
@@ -166,7 +170,10 @@ def test_items_that_were_loaded_under_a_password_stay_those_of_their_source(
         with psycopg.connect(server, options=f"-csearch_path={schema}", autocommit=True) as connection:
             connection.execute("UPDATE items_1 SET source = %s", [tea])
             connection.execute("INSERT INTO runs (source) VALUES (%s)", [tea])
-            connection.execute("INSERT INTO kept VALUES (%s, '', '', %s, 'infinity')", ["source\nx", note])
+            connection.execute(
+                "INSERT INTO kept (scope, digest, task, result, expires) VALUES (%s, '', '', %s, 'infinity')",
+                ["source\nx", note],
+            )
             connection.execute("DELETE FROM blobs WHERE name = 'redacted'")
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute("DELETE FROM tea.kinds WHERE id = 2")

@@ -506,7 +506,7 @@ DATA: dict[str, Schema] = {
         },
     ),
     "StepRecorded": closed(
-        {"execution_id": NAME, "step": POSITIVE, "status": STATUS, "autonomy": ref("AutonomyDirective")},
+        {"execution_id": NAME, "step": COUNT, "status": STATUS, "autonomy": ref("AutonomyDirective")},
         {"confirmation": closed({"token": TOKEN, "expires_at": TIMESTAMP})},
     ),
     "Confirmed": closed({"confirmed": FLAG, "operation": NAME, "scope": NAME, "expires_at": TIMESTAMP}),

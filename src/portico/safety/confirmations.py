@@ -388,7 +388,7 @@ def _check_shown(known: Confirmation, decision: Decision, digest: str) -> SiteEr
         token=shown(token_of(known)),
         token_operation=known.operation,
         requested_operation=known.operation,
-        hint="Look at it again before you decide.",
+        hint="Read the call again before you decide.",
     )
 
 

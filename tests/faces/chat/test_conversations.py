@@ -247,7 +247,7 @@ async def test_a_key_stands_for_one_turn_also_while_that_is_under_way(inn: Inn, 
 
     under_way = (
         400,
-        {"error": "A call with this idempotency key is still running. Repeat it in a few seconds to get its result."},
+        {"error": "A call with this idempotency key is still running. Call again in a few seconds to get its result."},
     )
     assert (refused.result().status_code, refused.result().json()) == under_way
     another = {"error": "This idempotency key was used with another turn. Send a new one."}
