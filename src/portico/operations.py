@@ -12,7 +12,7 @@ import inspect
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -33,6 +33,7 @@ from portico.errors import (
     Interrupted,
     InvalidParams,
     OperationFailed,
+    OutcomeUnknown,
     SiteError,
     TimedOut,
     Unavailable,
@@ -56,7 +57,7 @@ from portico.query import (
 from portico.safety.gate import Permit
 from portico.search import Finder
 from portico.store import Committed, Merge, Put, Remove, Settlement, Write
-from portico.tasks import Completed, Handle
+from portico.tasks import Completed, Handle, Writes
 from portico.unit_of_work import UnitOfWork
 
 T = TypeVar("T")
@@ -84,6 +85,7 @@ class Context:
     is_cut_off: bool = False  # the store did not answer
     has_crashed: bool = False  # the operation raised what it did not mean to raise, or broke its own promise
     unit: UnitOfWork = field(init=False)
+    _writing: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)  # a write does not meet a commit
 
     def __post_init__(self) -> None:
         self.unit = UnitOfWork(self.finder.store)
@@ -116,7 +118,8 @@ class Context:
         if not self.may_write:
             raise PermissionError("An operation of the kind read cannot write: declare it with another kind")
         with self._watching():
-            return await self.unit.write(collection, write)
+            async with self._writing:
+                return await self.unit.write(collection, write)
 
     @contextmanager
     def _watching(self) -> Generator[None]:
@@ -127,20 +130,41 @@ class Context:
             raise
 
     async def commit(self) -> None:
-        """Commit what was written so far. What follows is committed on its own."""
-        writes = self.unit.writes
-        if not writes:
-            return
-        self.unit.clear()
-        self.commits += 1
-        if self.handle:
-            commit = self.handle.save(0.0, None, None, writes)
-        else:
-            commit = self.finder.store.commit(writes, lambda _: self.interim)
-        committed = await uninterrupted(commit)
-        if committed is None:
+        """Commit what was written so far. What follows is committed on its own.
+
+        If it raises Unavailable, nothing was committed, and the writes are kept for the next commit. After
+        OutcomeUnknown, every later write and commit of this call raises it again. Other errors drop the writes.
+        """
+        if await uninterrupted(self._commit(self._commit_writes)) is None:
             raise Interrupted("Another process has taken over this call", hint="Call again to get the result.")
-        self.acknowledge(committed)
+
+    async def _commit_writes(self, writes: Writes) -> Committed | None:
+        if not writes:
+            return Committed([], [])
+        if self.handle:
+            return await self.handle.save(0.0, None, None, writes)
+        return await self.finder.store.commit(writes, lambda _: self.interim)
+
+    async def _commit(self, save: Callable[[Writes], Awaitable[Committed | None]]) -> Committed | None:
+        """Commit the writes; return None if the call or the task is no longer this process's."""
+        async with self._writing:
+            writes = self.unit.writes
+            try:
+                committed = await save(writes)
+            except Unavailable:
+                self.is_cut_off = True
+                raise  # nothing was committed: the writes are kept
+            except OutcomeUnknown as error:
+                self.unit.fault = error
+                raise
+            except SiteError:
+                self.unit.clear()  # they were refused
+                raise
+            if committed is not None:
+                self.unit.clear()
+                self.commits += bool(writes)
+                self.acknowledge(committed)
+            return committed
 
     def acknowledge(self, committed: Committed) -> None:
         """Let later searches of the caller find what was committed."""
@@ -158,16 +182,8 @@ class Context:
         await asyncio.sleep(0)
 
     async def _save(self, handle: Handle, share: float, message: str, save: Any) -> None:
-        try:
-            committed = await uninterrupted(handle.save(share, message, save, self.unit.writes))
-        except Unavailable:
-            return  # the writes are committed with what is saved next, or when the operation has ended
-        except SiteError:
-            self.unit.clear()
-            raise
-        if committed:
-            self.unit.clear()
-            self.acknowledge(committed)
+        with suppress(Unavailable):  # the writes are committed with what is saved next, or when the operation has ended
+            await uninterrupted(self._commit(partial(handle.save, share, message, save)))
 
     @property
     def saved(self) -> Any:

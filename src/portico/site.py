@@ -113,6 +113,8 @@ class Attempt:
             return ""
         if self.context.commits:
             return PARTLY_DONE
+        if self.context.unit.fault:
+            return self.context.unit.fault.message
         if operation.is_repeatable:
             return ""
         match error:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from portico.catalog import ID, Collection
-from portico.errors import UnknownCollection, Unsupported
+from portico.errors import OutcomeUnknown, UnknownCollection, Unsupported
 from portico.items import Item, parts_of
 from portico.pages import in_order
 from portico.query import MAX_LIMIT, Page, Query, checked, matcher, project
@@ -23,9 +23,13 @@ class UnitOfWork:
         self._before: dict[tuple[str, str], Item | None] = {}
         self._after: dict[tuple[str, str], Item | None] = {}
         self._ends: dict[str, Item] = {}  # the last item of a page, by the cursor of the next one
+        self.fault: OutcomeUnknown | None = None  # of a commit: its writes may have been made
 
     @property
     def writes(self) -> Sequence[tuple[str, Write]]:
+        """The writes to commit. Raises the fault of an earlier commit, so that none of them is made twice."""
+        if self.fault:
+            raise self.fault
         return tuple(self._writes)
 
     def clear(self) -> None:
@@ -40,6 +44,8 @@ class UnitOfWork:
 
     async def write(self, collection: str, write: Write) -> Item:
         """Add a write; return the item as it leaves it, or as it was before its removal."""
+        if self.fault:
+            raise self.fault
         check_ids([write])
         old = await self.get(collection, write.id)
         before = {write.id: Row(old, *parts_of(old.version), text(old.data))} if old else {}

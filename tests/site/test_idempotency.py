@@ -30,7 +30,7 @@ OWN = '''
 import asyncio
 from typing import Literal
 
-from portico.errors import Conflict
+from portico.errors import Conflict, OutcomeUnknown, Unavailable
 from portico.operations import Context, operation
 from portico.query import Order, Query, parse_filter
 
@@ -74,6 +74,38 @@ async def sell_half(context: Context, id: str) -> str:
     await context.commit()
     await context.put("stock", id, {"left": 1})
     raise Conflict("Sold out")
+
+@operation(kind="execute", danger="safe")
+async def sell_patiently(context: Context, id: str, ending: Literal["repeat", "ignore", "refuse"]) -> str:
+    """Commits by itself, and deals with a commit that fails."""
+    runs.append(id)
+    await context.put("orders", id, {"item": id})
+    try:
+        await context.commit()
+    except (Unavailable, OutcomeUnknown):
+        if ending == "repeat":
+            await context.commit()
+        if ending == "refuse":
+            raise Conflict("Sold out")
+    return "sold"
+
+@operation(kind="execute", danger="safe")
+async def sell_hastily(context: Context, id: str) -> str:
+    """Stops waiting for a commit, and commits once more."""
+    await context.put("orders", id, {"item": id})
+    try:
+        async with asyncio.timeout(0.01):
+            await context.commit()
+    except TimeoutError:
+        await context.commit()
+    return "sold"
+
+@operation(kind="execute", danger="safe")
+async def sell_side_by_side(context: Context, id: str) -> str:
+    """Writes and commits while it commits."""
+    await context.put("orders", id, {"item": id})
+    await asyncio.gather(context.commit(), context.commit(), context.put("stock", id, {"left": 1}))
+    return "sold"
 
 @operation(kind="execute", danger="safe", transactional=True)
 async def count_down(context: Context, id: str) -> int:
@@ -365,6 +397,63 @@ async def test_an_operation_that_committed_a_part_is_not_run_again(shop: Parts) 
     with pytest.raises(OutcomeUnknown, match="committed a part of its writes"):
         await shop.site.call(Call("sell_half", {"id": "a"}, key="k"), OPERATOR)
     assert await written(shop) == (1, 0)
+
+
+def fail_once(shop: Parts, monkeypatch: pytest.MonkeyPatch, error: SiteError, *, commits: bool = False) -> None:
+    """Let the next commit of writes fail, before or after it is made."""
+    commit, errors = shop.store.commit, [error]
+
+    async def fail(writes: Any, *args: Any) -> Any:
+        if not errors or not writes:
+            return await commit(writes, *args)
+        if commits:
+            await commit(writes, *args)
+        raise errors.pop()
+
+    monkeypatch.setattr(shop.store, "commit", fail)
+
+
+@pytest.mark.parametrize("ending", ["repeat", "ignore"])
+async def test_writes_are_kept_when_the_store_could_not_commit_them(
+    shop: Parts, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    fail_once(shop, monkeypatch, Unavailable("The disk is full"))
+
+    assert await attempt(shop, "sell_patiently", id="a", ending=ending) == "sold"
+    assert await written(shop) == (1, 0)
+    assert await shop.store.head() == 1
+
+
+@pytest.mark.parametrize("ending", ["repeat", "ignore", "refuse"])
+@pytest.mark.parametrize("commits", [False, True])
+async def test_writes_with_an_unknown_outcome_are_neither_repeated_nor_acknowledged(
+    shop: Parts, monkeypatch: pytest.MonkeyPatch, ending: str, commits: bool
+) -> None:
+    fail_once(shop, monkeypatch, OutcomeUnknown("The connection was lost"), commits=commits)
+
+    tries = [await attempt(shop, "sell_patiently", id="a", ending=ending) for _ in range(2)]
+
+    assert tries == [Conflict if ending == "refuse" else OutcomeUnknown, OutcomeUnknown]
+    assert own().runs == ["a"]
+    assert await written(shop) == (int(commits), 0)
+
+
+async def test_a_commit_that_is_no_longer_awaited_is_made_once(shop: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = shop.store.commit
+
+    async def commit_slowly(*args: Any) -> Any:
+        await asyncio.sleep(0.1)
+        return await commit(*args)
+
+    monkeypatch.setattr(shop.store, "commit", commit_slowly)
+
+    assert await attempt(shop, "sell_hastily", id="a") == "sold"
+    assert await shop.store.head() == 1
+
+
+async def test_commits_and_writes_at_the_same_time_are_each_made_once(shop: Parts) -> None:
+    assert await attempt(shop, "sell_side_by_side", id="a") == "sold"
+    assert (await written(shop), await shop.store.head()) == ((1, 1), 2)
 
 
 @pytest.mark.parametrize(("operation", "then"), [("sell_here", "sold a, run 2"), ("sell_anywhere", OutcomeUnknown)])
