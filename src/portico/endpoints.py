@@ -54,6 +54,7 @@ class Endpoint:
     headers: Mapping[str, str]
     whole_body: bool  # the parameter named body is the body
     content_type: str
+    is_repeatable: bool  # a request without a readable response may be sent again
 
     def request(self, params: Mapping[str, Any]) -> tuple[str, bytes, dict[str, str]]:
         """URL, body and headers of one call."""
@@ -97,6 +98,7 @@ async def operations_elsewhere(config: Config, store: Store, secret: Callable[[s
 def described_operation(said: OperationSettings, out: WayOut, secret: Callable[[str], str]) -> Operation:
     """An [[operation]] of the site file. `${NAME}` in a header is a secret from the environment."""
     check_operation_name(said.name)
+    kind = Kind(said.kind)
     headers = {name: _VARIABLE.sub(lambda found: secret(found[1]), value) for name, value in said.headers.items()}
     endpoint = Endpoint(
         said.name,
@@ -106,6 +108,7 @@ def described_operation(said: OperationSettings, out: WayOut, secret: Callable[[
         headers,
         False,
         _JSON,
+        _is_repeatable(kind, said.method),
     )
     properties = {
         name: {"type": each.type, **({"description": each.description} if each.description else {})}
@@ -117,7 +120,6 @@ def described_operation(said: OperationSettings, out: WayOut, secret: Callable[[
         "required": [name for name, each in said.params.items() if each.required],
         "additionalProperties": False,
     }
-    kind = Kind(said.kind)
     danger = Danger[said.danger.upper()] if said.danger else default_danger(kind, said.name)
     return Operation(
         said.name,
@@ -132,7 +134,12 @@ def described_operation(said: OperationSettings, out: WayOut, secret: Callable[[
     )
 
 
+def _is_repeatable(kind: Kind, method: str) -> bool:
+    return kind is Kind.READ or method in REPEATABLE
+
+
 def _stored(data: Mapping[str, Any], out: WayOut) -> Operation:
+    kind = Kind(data["kind"])
     endpoint = Endpoint(
         data["name"],
         data["method"],
@@ -141,8 +148,8 @@ def _stored(data: Mapping[str, Any], out: WayOut) -> Operation:
         {},
         data.get("body") == "whole",
         data.get("content_type") or _JSON,
+        _is_repeatable(kind, data["method"]),
     )
-    kind = Kind(data["kind"])
     result = data.get("result_schema")
     return Operation(
         data["name"],
@@ -162,22 +169,12 @@ def _send(endpoint: Endpoint, params: Mapping[str, Any], fetcher: Fetcher) -> An
     try:
         with fetcher.send(endpoint.method, url, body=body, headers=headers, max_bytes=MAX_ANSWER) as answer:
             is_answered = True
+            _check_status(endpoint, answer.status)
             raw = answer.read()
     except SourceError as error:
-        if endpoint.method not in REPEATABLE and (is_answered or may_have_arrived(error)):
-            raise OutcomeUnknown(
-                f"{endpoint.name}: the endpoint did not answer whether it has done this",
-                operation=endpoint.name,
-                state="unknown",
-                hint="Check with the endpoint before you call again.",
-            ) from error
+        if not endpoint.is_repeatable and (is_answered or may_have_arrived(error)):
+            raise _unknown(endpoint, "sent no complete response") from error
         raise Unavailable(f"{endpoint.name}: {error.message}", hint=error.hint, operation=endpoint.name) from error
-    if answer.status >= 400:
-        raise OperationFailed(
-            f"{endpoint.name}: the endpoint answered {answer.status}",
-            operation=endpoint.name,
-            status=answer.status,
-        )
     if not raw:
         return None
     if "json" not in answer.content_type:
@@ -185,7 +182,30 @@ def _send(endpoint: Endpoint, params: Mapping[str, Any], fetcher: Fetcher) -> An
     try:
         return msgspec.json.decode(raw)
     except msgspec.DecodeError as error:
-        raise OperationFailed(f"{endpoint.name}: the endpoint answered with broken JSON") from error
+        problem = "answered with broken JSON"
+        if not endpoint.is_repeatable:
+            raise _unknown(endpoint, problem) from error
+        raise OperationFailed(f"{endpoint.name}: the endpoint {problem}", operation=endpoint.name) from error
+
+
+def _check_status(endpoint: Endpoint, status: int) -> None:
+    """Raise an error for a failed request. With 4xx it was refused; with 5xx it may have been carried out."""
+    if status < 400:
+        return
+    problem = f"answered {status}"
+    if status >= 500 and not endpoint.is_repeatable:
+        raise _unknown(endpoint, problem, status=status)
+    raise OperationFailed(f"{endpoint.name}: the endpoint {problem}", operation=endpoint.name, status=status)
+
+
+def _unknown(endpoint: Endpoint, problem: str, **details: Any) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"{endpoint.name}: the endpoint {problem}",
+        operation=endpoint.name,
+        state="unknown",
+        hint="The operation may have been carried out. Check with the endpoint before you call it again.",
+        **details,
+    )
 
 
 def _path_part(operation: str, name: str, text: str) -> str:

@@ -148,6 +148,47 @@ async def test_an_endpoint_that_breaks_off_may_have_done_its_work(
     assert len(elsewhere.asked) == (1 if method == "POST" else 2)
 
 
+@pytest.mark.parametrize(("method", "calls"), [("POST", 1), ("PATCH", 1), ("PUT", 2), ("GET", 2), ("DELETE", 2)])
+@pytest.mark.parametrize(
+    ("status", "body"), [(500, b"{}"), (502, b"{}"), (504, b""), (200, b'{"half": '), (201, b"<html>")]
+)
+async def test_a_response_that_does_not_tell_the_outcome_keeps_the_key(
+    with_endpoint, elsewhere, method: str, calls: int, status: int, body: bytes
+) -> None:
+    elsewhere.status, elsewhere.body = status, body
+    async with with_endpoint(method=method) as parts:
+        for _ in range(2):
+            with pytest.raises(OutcomeUnknown if calls == 1 else OperationFailed):
+                await parts.site.call(Call("order", key="k"), OPERATOR)
+
+    assert len(elsewhere.asked) == calls
+
+
+@pytest.mark.parametrize("status", [400, 404, 409, 422, 429])
+async def test_a_request_that_the_endpoint_refused_may_be_sent_again_with_its_key(
+    with_endpoint, elsewhere, status: int
+) -> None:
+    elsewhere.status = status
+    async with with_endpoint(method="POST") as parts:
+        with pytest.raises(OperationFailed):
+            await parts.site.call(Call("order", key="k"), OPERATOR)
+        elsewhere.status, elsewhere.body = 200, b'"done"'
+        assert (await parts.site.call(Call("order", key="k"), OPERATOR)).result == "done"
+
+
+@pytest.mark.parametrize(("status", "error"), [(0, Unavailable), (503, OperationFailed)])
+async def test_a_failed_post_that_only_reads_has_no_outcome_to_doubt(
+    with_endpoint, elsewhere, status: int, error: type[SiteError]
+) -> None:
+    elsewhere.status = status
+    async with with_endpoint(method="POST", kind="read") as parts:
+        for _ in range(2):
+            with pytest.raises(error):
+                await parts.site.call(Call("order", key="k"), OPERATOR)
+
+    assert len(elsewhere.asked) == 2
+
+
 async def test_a_private_address_is_refused_unless_allowed(opened: Open, elsewhere) -> None:
     async with opened(operation=[{"name": "order", "url": elsewhere.url}]) as parts:
         with pytest.raises(Unavailable, match="not a public address"):
