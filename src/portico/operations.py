@@ -544,7 +544,12 @@ def _check_input(verb: str, collection: Collection, given: CreateParams | Update
     """
     operation = f"{verb}_{collection.one}"
     if "id" in given.input:
-        raise InvalidParams("`id` stands beside `input`, not in it", operation=operation, field="id", param="input")
+        raise InvalidParams(
+            "`id` must be a parameter of its own, not a field of `input`",
+            operation=operation,
+            field="id",
+            param="input",
+        )
     for known in collection.fields.values():
         value = scalar_at(given.input, known.where)
         is_held = known.declared or verb == "update"

@@ -59,7 +59,7 @@ def input_type(collection: Collection) -> TypeDetails:
     return TypeDetails(
         name=f"{item_name(collection)}Input",
         kind="object",
-        description="Known fields; others are taken too. `id` stands beside it, not in it.",
+        description="Known fields; others are taken too. `id` is a parameter of its own.",
         fields=tuple(map(_field, _named(collection))),
     )
 
