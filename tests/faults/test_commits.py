@@ -1,6 +1,7 @@
 """COMMITs that PostgreSQL does not answer, or never gets."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -118,7 +119,7 @@ async def test_an_outcome_that_nobody_can_look_up_is_unknown(shop: Shop, monkeyp
     shop.proxy.decide = shut
     shop.fates[:] = ["pass", "lose the answer"]
 
-    with pytest.raises(OutcomeUnknown, match="did not say whether it has committed"):
+    with pytest.raises(OutcomeUnknown, match="did not confirm the commit"):
         await shop.sell(key="k")
     shop.proxy.is_shut = False
 
@@ -137,14 +138,48 @@ async def test_a_task_whose_end_is_stored_without_an_answer_has_ended_once(shop:
     assert (await shop.written(), shop.proxy.lost) == ([1, 1], 1)
 
 
-async def test_tokens_of_transactions_are_dropped_after_a_while(
+async def tokens(url: str, before: str = "SELECT 1") -> list[str]:
+    """Return the tokens that are stored, once the statement `before` was run."""
+    session = await asyncpg.connect(url.partition("?")[0])
+    try:
+        await session.execute(f"SET search_path = {url.partition('schema=')[2]}")
+        await session.execute(before)
+        rows = await session.fetch("SELECT token FROM commits ORDER BY token")
+        return [token for (token,) in rows]
+    finally:
+        await session.close()
+
+
+async def test_tokens_of_transactions_are_deleted_after_a_while(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
-    monkeypatch.setattr(engine, "SWEEP_EVERY", 1)
+    monkeypatch.setattr(engine, "SWEEP_SECONDS", 0.0)
     monkeypatch.setattr(engine, "TOKEN_SECONDS", -1.0)
     await shop.sell()
 
-    session = await asyncpg.connect(url.partition("?")[0])
-    left = await session.fetchval(f"SELECT count(*) FROM {url.partition('schema=')[2]}.commits")
-    await session.close()
-    assert left <= 1
+    assert await tokens(url) == []
+
+
+async def test_a_process_with_few_transactions_deletes_old_tokens(url: str, tmp_path: Path) -> None:
+    async with opened(url, tmp_path):
+        old = await tokens(url, "UPDATE commits SET token = '0' || token")  # as if they were years old
+    async with opened(url, tmp_path):
+        assert old
+        assert not set(old) & set(await tokens(url))
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+async def test_tokens_do_not_depend_on_the_clock_of_a_process(
+    shop: Shop, url: str, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    monkeypatch.setattr(engine, "SWEEP_SECONDS", 0.0)
+    await shop.sell()
+    with monkeypatch.context() as patch:
+        clock = time.time
+        patch.setattr(time, "time", lambda: clock() + 3600 * hours)
+        await shop.sell()
+        stored = await tokens(url)
+    await shop.sell()
+
+    assert set(stored) < set(await tokens(url))
+    assert len(stored) > 2

@@ -33,8 +33,8 @@ CLOSE_SECONDS = 3.0
 GRACE_SECONDS = 5.0  # beyond the server's own deadline, in case it cannot be reached any more
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0  # between attempts to listen again
 LOOKUP_SECONDS = 15.0  # for finding out whether a transaction was committed
-TOKEN_SECONDS = 600.0  # that the token of a transaction is kept
-SWEEP_EVERY = 500  # transactions, after which old tokens are dropped
+TOKEN_SECONDS = 600.0  # that the token of a transaction is kept: longer than any transaction and its lookup may take
+SWEEP_SECONDS = 60.0  # between two deletions of old tokens by one process
 
 
 class Connection(Protocol):
@@ -132,7 +132,7 @@ class Engine:
         self.hears = False  # whether news arrive at present
         self.changes = News()
         self.tasks = News()
-        self._transactions = 0
+        self._swept = float("-inf")  # when tokens were last deleted, by the monotonic clock
 
     async def open(self) -> bytes:
         """Connect, bring the tables up to date, and return the store's secret."""
@@ -272,15 +272,17 @@ class Engine:
         A COMMIT that is not answered is looked up: a transaction that was committed ends well, one that was not raises
         Disconnected or TimedOut, and OutcomeUnknown is raised when the database cannot be asked.
         """
-        token = _new_token()
-        is_committing = False
+        token, is_committing = "", False
         try:
             async with self.connection() as connection, _deadline(seconds):
                 transaction = connection.transaction()
                 await transaction.start()
                 try:
-                    is_free = await connection.fetchval(
-                        _BEGIN, str(int(seconds * 1000)), [self.lock_name(name) for name in shared], token
+                    ((token, is_free),) = await connection.fetch(
+                        _BEGIN,
+                        str(int(seconds * 1000)),
+                        [self.lock_name(name) for name in shared],
+                        secrets.token_hex(8),
                     )
                     if not is_free:
                         raise Busy
@@ -307,18 +309,20 @@ class Engine:
             except Unavailable:
                 if time.monotonic() >= deadline:
                     raise OutcomeUnknown(
-                        "The database did not say whether it has committed",
+                        "The database did not confirm the commit",
                         state="unknown",
-                        hint="Look at what the call would have changed before you repeat it.",
+                        hint="The changes may have been stored. Check them before you repeat the call.",
                     ) from fault
             await asyncio.sleep(pause)
             pause = min(2 * pause, 1.0)
 
     async def _sweep_tokens(self) -> None:
-        self._transactions += 1
-        if self._transactions % SWEEP_EVERY == 0:
-            with contextlib.suppress(Unavailable):  # the next sweep takes them
-                await self.change("DELETE FROM commits WHERE token < $1", _new_token(time.time() - TOKEN_SECONDS))
+        """Delete old tokens, after the first transaction of a process and then from time to time."""
+        now = time.monotonic()
+        if now - self._swept >= SWEEP_SECONDS:
+            self._swept = now
+            with contextlib.suppress(Unavailable):  # the next sweep deletes them
+                await self.change(_SWEEP, TOKEN_SECONDS)
 
     async def fetch_patiently(self, sql: str, *params: Any) -> list[Sequence[Any]]:
         """Like `fetch`, for what a process reads in bulk and no caller waits for."""
@@ -416,20 +420,18 @@ class Engine:
             self.tasks.tell()
 
 
-_BEGIN = """
-WITH recorded AS (INSERT INTO commits VALUES ($3, true))
-SELECT coalesce(
+# Tokens are named by the clock of the database, which all processes share: later ones sort after earlier ones.
+_STAMP = "lpad(to_hex((extract(epoch FROM clock_timestamp() - {age}) * 1000000)::bigint), 16, '0')"
+_BEGIN = f"""
+WITH recorded AS (INSERT INTO commits VALUES ({_STAMP.format(age="interval '0'")} || $3, true) RETURNING token)
+SELECT token, coalesce(
     (SELECT bool_and(pg_try_advisory_xact_lock_shared(hashtextextended(name, 0))) FROM unnest($2::text[]) name), true)
-FROM set_config('statement_timeout', $1, true)
+FROM recorded, set_config('statement_timeout', $1, true)
 """
+_SWEEP = f"DELETE FROM commits WHERE token < {_STAMP.format(age='make_interval(secs => $1)')}"
 _LOOK_UP = """
 INSERT INTO commits VALUES ($1, false) ON CONFLICT (token) DO UPDATE SET token = excluded.token RETURNING is_committed
 """
-
-
-def _new_token(at: float | None = None) -> str:
-    """A name for a transaction. Later ones sort after earlier ones."""
-    return f"{int((time.time() if at is None else at) * 1e6):016x}{secrets.token_hex(8)}"
 
 
 @asynccontextmanager
