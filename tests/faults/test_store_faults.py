@@ -5,7 +5,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -359,6 +359,28 @@ async def test_an_item_that_cannot_be_read_is_left_out_of_search_recorded_once_a
         assert await site.found("lentil") == ["a", "b", "c", "d"]
 
     assert [each.where for each in site.seen if isinstance(each, Broke)] == ["The item 'b' of things"]
+
+
+@pytest.mark.parametrize("ids", ["a", "b", "d", "ab", "bc", "abc"])
+@pytest.mark.parametrize("fields", [(), ("name",)])
+async def test_small_pages_lead_past_items_that_cannot_be_read(url: str, ids: str, fields: tuple[str, ...]) -> None:
+    async with opened(url) as site:
+        for id in "abcd":
+            await site.write(id)
+    value = "'no{json'" if url.startswith("sqlite") else "'[1]'"
+    await execute(url, f"UPDATE items_1 SET data = {value} WHERE id IN ({str(list(ids))[1:-1]})")
+
+    found: list[str] = []
+    async with opened(url) as site:
+        query = Query("things", fields=fields, max_bytes=1)
+        while True:
+            page = await site.parts.store.find(query)
+            found += [item.id for item in page.items]
+            if not page.cursor:
+                break
+            query = replace(query, cursor=page.cursor)
+
+    assert found == sorted(set("abcd") - set(ids))
 
 
 async def test_a_follower_that_meets_what_it_does_not_expect_says_so_once_and_goes_on(

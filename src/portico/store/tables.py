@@ -288,12 +288,17 @@ def column_number(name: str) -> int:
 
 
 def fill_page(
-    rows: Iterable[Sequence[Any]], query: Query, table: Table, report: Callable[[UnreadableRow], None]
+    rows: Iterable[Sequence[Any]],
+    query: Query,
+    table: Table,
+    report: Callable[[UnreadableRow], None],
+    *,
+    is_cut: bool = False,
 ) -> tuple[tuple[Item, ...], Sequence[Any]]:
     """Return the items of a page, and the position of the last row if more follows. Reads one row beyond the page.
 
     A row is an item's id, data, revision and digest, and then its position. One that cannot be read is reported and
-    left out.
+    left out. `is_cut` tells that the database has more rows than it sent.
     """
     items: list[Item] = []
     position: Sequence[Any] = ()
@@ -312,7 +317,7 @@ def fill_page(
             return tuple(items), position
         items.append(item)
         position = row[4:]
-    return tuple(items), ()
+    return tuple(items), position if is_cut else ()
 
 
 def _bytes_of(data: str) -> int:

@@ -262,7 +262,9 @@ class PostgresStore(PostgresLedger):
             return f"SELECT COUNT(*) FROM {table.name} WHERE {_statement(table).where(where)}"
 
         table, rows = await self._select(query.collection, build, total if query.count else None, db)
-        items, position = fill_page(_found(rows), asked, table, self.health.report_row)
+        found = _found(rows)
+        is_cut = bool(found) and len(found) < found[0][0]
+        items, position = fill_page((row[1:] for row in found), asked, table, self.health.report_row, is_cut=is_cut)
         cursor = make_cursor(asked, (kinds, *map(plain, position)), self._secret) if position else ""
         return Page(items, total=rows[0][1], cursor=cursor)
 
@@ -782,15 +784,16 @@ def _found(rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
 def _within(rows: str, keys: int, query: Query) -> str:
     """The same rows, up to the first that no longer fits into the page; the first two always.
 
-    The length of a text is known without reading it.
+    The first column counts the rows, also those that are left out. The length of a text is known without reading it.
     """
-    if not query.max_bytes:
-        return rows
-    size = f"octet_length(data) / {READ_SHARE}" if query.fields else "octet_length(data)"
     names = ", ".join(("id", "data", "revision", "digest", *(f"k{i}" for i in range(keys))))
+    if not query.max_bytes:
+        return f"SELECT 0 AS count, {names} FROM ({rows}) a"
+    size = f"octet_length(data) / {READ_SHARE}" if query.fields else "octet_length(data)"
     before = f"sum({size}) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+    numbered = f"SELECT {names}, count(*) OVER () AS count, row_number() OVER () AS number, {before} AS before"
     return (
-        f"SELECT {names} FROM (SELECT {names}, row_number() OVER () AS number, {before} AS before FROM ({rows}) a) b"
+        f"SELECT count, {names} FROM ({numbered} FROM ({rows}) a) b"
         f" WHERE number <= 2 OR before <= {int(query.max_bytes)}"
     )
 
