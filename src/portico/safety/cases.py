@@ -40,6 +40,11 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     message: str = ""
     held: bool = False  # paused by a verification, which holds all agents of the caller
 
+    @property
+    def is_paused_for_person(self) -> bool:
+        """Whether one of its steps waits for an approval, not for a code."""
+        return self.status == "paused" and not self.held
+
 
 class Finished(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """An execution that has ended."""

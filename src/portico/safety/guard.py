@@ -356,9 +356,10 @@ def _is_everyday(operation: Operation, verdict: Verdict) -> bool:
 def _is_paused(agent: Agent) -> bool:
     """Whether nothing is done, whatever was agreed to before: one agent of a caller stands for all.
 
-    Who ends the execution that a step has paused is paused still, and may go on in another one, step by step.
+    A caller that ends the execution with the paused step stays paused: its other executions inherit the pause, and a
+    new one goes on step by step.
     """
-    is_held = any(run.status == "paused" and not run.held for run in agent.runs)
+    is_held = any(run.is_paused_for_person for run in agent.runs)
     return agent.pause is not None or is_held or (bool(agent.undecided) and not agent.runs)
 
 
