@@ -8,7 +8,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -34,8 +34,10 @@ ID = 22  # characters in the end of a token that name the confirmation; the othe
 SHOWN = 10  # characters of a token that are told to others
 MAX_WAITING = 50  # of one caller
 KEPT = timedelta(hours=1)  # after it expired, to say so
-MAX_BYTES = 1_000_000  # of parameters of one caller that wait together: people are shown all of them
+CLOCK_SKEW = timedelta(minutes=1)  # by which the clocks of two processes may differ
+MAX_BYTES = 1_000_000  # of records of one caller with parameters: an approver is shown all of them
 MAX_NOTE = 500
+T = TypeVar("T")
 _TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{1,64}}")
 
 
@@ -59,16 +61,18 @@ class Confirmations:
                 limit=MAX_WAITING,
                 hint="Wait for an answer.",
             )
-        request = ConfirmationRequest(size=len(msgspec.json.encode(wanted.params)), execution=wanted.execution)
-        if request.size + sum(agent.requests[id].size for id in waiting if id in agent.requests) > MAX_BYTES:
+        request = ConfirmationRequest(
+            size=len(msgspec.json.encode(wanted)), stored_until=wanted.expires + KEPT, execution=wanted.execution
+        )
+        stored = {id: other for id, other in agent.requests.items() if id != wanted.id and _is_stored(other, now)}
+        if request.size + sum(other.size for other in stored.values()) > MAX_BYTES:
             return RateLimited(
                 f"Calls of one caller waiting to be confirmed may have {MAX_BYTES} bytes together",
                 limit=MAX_BYTES,
                 hint="Wait for an answer, or send less in one call.",
             )
-        lasting = {id: known for id, known in agent.requests.items() if id in waiting or id in agent.given}
         changed = replace(
-            agent, waiting={**waiting, wanted.id: wanted.expires}, requests={**lasting, wanted.id: request}
+            agent, waiting={**waiting, wanted.id: wanted.expires}, requests={**stored, wanted.id: request}
         )
         self._office.file(sheets, changed)
         sheets.put(wanted, wanted.expires + KEPT)
@@ -154,7 +158,8 @@ class Confirmations:
 
     def use(self, sheets: Sheets, found: Confirmation, by: str) -> None:
         """Use up an approval, so that what it allows happens once."""
-        sheets.put(replace(found, state="used", by=by, at=self._office.clock()), found.expires + KEPT)
+        used = replace(found, params={}, state="used", by=by, at=self._office.clock())
+        sheets.put(used, found.expires + KEPT)
         agent = sheets.get(Agent, found.principal)
         if agent:
             self._office.file(sheets, _settled(agent, found))
@@ -269,6 +274,7 @@ class Confirmations:
         changed = replace(known, state=state, by=caller.rate_key, expires=until)
         agent = sheets.get(Agent, known.principal)
         if agent:
+            request = agent.requests.get(known.id, ConfirmationRequest())
             agent = _settled(agent, known)
             if known.what == "step" and state == "approved":
                 grant = Grant(hint=known.digest, by=caller.rate_key, expires=until)
@@ -278,9 +284,14 @@ class Confirmations:
                 agent = replace(agent, grants=(*agent.grants[-MAX_WAITING:], grant), spent=0, window=None)
                 changed = replace(changed, state="used", at=office.clock())
             elif state == "approved":
-                agent = replace(agent, given={**_lasting(agent.given, office.clock()), known.id: until})
+                request = replace(request, stored_until=until + KEPT)
+                agent = replace(
+                    agent,
+                    given={**_lasting(agent.given, office.clock()), known.id: until},
+                    requests={**agent.requests, known.id: request},
+                )
             office.file(sheets, agent)
-        sheets.put(changed, until + KEPT)
+        sheets.put(changed if changed.state == "approved" else replace(changed, params={}), until + KEPT)
         event = "CONFIRMATION_GRANTED" if state == "approved" else "CONFIRMATION_REFUSED"
         sheets.tell(
             event,
@@ -307,7 +318,7 @@ class Confirmations:
         """What these wanted in a session is not wanted any more, also if somebody has agreed to it."""
         for principal in principals:
             agent = await self._office.docket.read(Agent, principal)
-            ids = [*agent.waiting, *agent.given] if agent else []
+            ids = {*agent.waiting, *agent.given, *agent.requests} if agent else set[str]()
             if ids:
                 names = [(Agent, principal), *((Confirmation, id) for id in ids)]
                 await self._office.docket.change(names, partial(self._revoked, session, principal, ids))
@@ -317,9 +328,38 @@ class Confirmations:
             known, agent = sheets.get(Confirmation, id), sheets.get(Agent, principal)
             # It may have been used since, or be wanted anew in another session.
             if known and agent and known.session == session and known.state in {"pending", "approved"}:
-                sheets.put(replace(known, state="revoked"), known.expires + KEPT)
+                sheets.put(replace(known, params={}, state="revoked"), known.expires + KEPT)
                 self._office.file(sheets, _freed(agent, id))
                 sheets.tell("TOKEN_REVOKED", token=shown(token_of(known)), caller=principal)
+
+    async def drop_stale_params(self, principal: str) -> None:
+        """Delete the parameters of a caller's requests that can be neither decided nor used any more."""
+        agent = await self._office.docket.read(Agent, principal)
+        ids = self._stale(agent) if agent else set[str]()
+        if ids:
+            names = [(Agent, principal), *((Confirmation, id) for id in ids)]
+            await self._office.docket.change(names, partial(self._drop_params, principal, ids))
+
+    def _drop_params(self, principal: str, ids: set[str], sheets: Sheets) -> None:
+        agent = sheets.get(Agent, principal)
+        if agent is None:
+            return
+        for id in ids & self._stale(agent):  # one of them may have been requested again since
+            known = sheets.get(Confirmation, id)
+            if known:
+                sheets.put(replace(known, params={}), known.expires + KEPT)
+            agent = _freed(agent, id)
+        self._office.file(sheets, agent)
+
+    def _stale(self, agent: Agent) -> set[str]:
+        """Return the ids of requests with parameters that have expired, or that their execution no longer wants."""
+        now = self._office.clock() - CLOCK_SKEW
+        lasting = {*_lasting(agent.waiting, now), *_lasting(agent.given, now)}
+        return {
+            id
+            for id, request in agent.requests.items()
+            if id not in lasting or not self._office.is_live(agent, request.execution)
+        }
 
 
 def confirmation_id(caller: Caller, what: str, operation: str, digest: str) -> str:
@@ -380,8 +420,9 @@ def _check_shown(known: Confirmation, decision: Decision, digest: str) -> SiteEr
     if decision != "approve":
         return None
     is_shown = not digest or hmac.compare_digest(digest.encode(errors="surrogatepass"), shown_digest(known).encode())
-    # What runs is found by the digest of its parameters: they have to be those that are shown.
-    if is_shown and (known.what == "step" or digest_of(known.params) == known.digest):
+    # What runs is found by the digest of its parameters: they have to be those that are shown. A step always has some.
+    is_whole = bool(known.params) if known.what == "step" else digest_of(known.params) == known.digest
+    if is_shown and is_whole:
         return None
     return TokenMismatch(
         "The call waiting under this token is not the one shown",
@@ -411,11 +452,20 @@ def _settled(agent: Agent, known: Confirmation) -> Agent:
 
 
 def _freed(agent: Agent, id: str) -> Agent:
-    return replace(agent, waiting=_without(agent.waiting, id), given=_without(agent.given, id))
+    return replace(
+        agent,
+        waiting=_without(agent.waiting, id),
+        given=_without(agent.given, id),
+        requests=_without(agent.requests, id),
+    )
 
 
-def _without(known: Mapping[str, datetime], id: str) -> dict[str, datetime]:
-    return {each: until for each, until in known.items() if each != id}
+def _is_stored(request: ConfirmationRequest, now: datetime) -> bool:
+    return request.stored_until is not None and now < request.stored_until
+
+
+def _without(entries: Mapping[str, T], id: str) -> dict[str, T]:
+    return {key: value for key, value in entries.items() if key != id}
 
 
 def _lasting(known: Mapping[str, datetime], now: datetime) -> dict[str, datetime]:

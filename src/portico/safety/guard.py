@@ -109,6 +109,7 @@ class Guard:
             return None
         if not _is_open(operation):
             await self.loop.refuse_blocked(caller)
+        await self._confirmations.drop_stale_params(caller.rate_key)
         wanted = self._wanted(call, operation, caller, verdict)
         names = [(Agent, caller.rate_key), (Confirmation, wanted.id)]
         if call.confirmation:

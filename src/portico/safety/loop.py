@@ -129,6 +129,7 @@ class Loop:
         names = [(Agent, caller.rate_key), (Confirmation, confirmation_id(caller, "step", STEP, action))]
         if call:
             names.append((Confirmation, call))
+        await self._confirmations.drop_stale_params(caller.rate_key)
         operation = operations.get(step.operation)
         denial = self._office.policies.denial(operation, step.arguments, caller) if operation else ""
         news = await self._news()

@@ -80,7 +80,6 @@ class Office:
             grants=agent.grants if left else tuple(grant for grant in agent.grants if grant.verified),
             waiting={id: until for id, until in agent.waiting.items() if id not in withdrawn},
             given={id: until for id, until in agent.given.items() if id not in withdrawn},
-            requests={id: request for id, request in agent.requests.items() if id not in withdrawn},
         )
         return agent, [self.finish(sheets, agent, run, status, summary, **said) for run in over.values()]
 
