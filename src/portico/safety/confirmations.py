@@ -4,19 +4,22 @@ import hashlib
 import hmac
 import re
 import secrets
-from base64 import urlsafe_b64encode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
 from portico.calls import Caller
 from portico.errors import (
     ConfirmationNeeded,
     Forbidden,
+    InvalidCursor,
     InvalidToken,
     RateLimited,
     SiteError,
@@ -36,9 +39,20 @@ MAX_WAITING = 50  # of one caller
 KEPT = timedelta(hours=1)  # after it expired, to say so
 CLOCK_SKEW = timedelta(minutes=1)  # by which the clocks of two processes may differ
 MAX_BYTES = 1_000_000  # of records of one caller with parameters: an approver is shown all of them
+MAX_PAGE_BYTES = 1_000_000  # of requests on one page; the first is listed whatever its size
 MAX_NOTE = 500
 T = TypeVar("T")
 _TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{1,64}}")
+Position: TypeAlias = tuple[Annotated[datetime, Meta(tz=True)], str]  # when a request expires, and its id
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPage:
+    """Some of the requests that can be decided."""
+
+    entries: tuple[Waiting, ...]
+    cursor: str = ""  # for the next page; empty on the last one
+    more: int = 0  # on later pages
 
 
 class Confirmations:
@@ -306,13 +320,45 @@ class Confirmations:
         return waiting(changed)
 
     async def pending(self) -> list[Waiting]:
-        """What waits longest comes first."""
-        confirmations = await self._office.docket.all(Confirmation)
-        pending = [known for known in confirmations if known.state == "pending" and not self._is_over(known)]
-        principals = {known.principal for known in pending if known.execution}
-        agents = {principal: await self._office.docket.read(Agent, principal) for principal in principals}
-        wanted = [known for known in pending if self._is_wanted(agents.get(known.principal), known)]
-        return [waiting(known) for known in sorted(wanted, key=lambda known: known.issued)]
+        """Return every request that can be decided, the oldest first."""
+        entries = [await self._read_pending(id) for _, id in await self._queue()]
+        return [entry for entry in entries if entry]
+
+    async def page(self, cursor: str = "") -> RequestPage:
+        """Return the next requests that can be decided, the oldest first, as many as fit. None of them is cut."""
+        after = _parse_cursor(cursor) if cursor else None
+        queue = [position for position in await self._queue() if after is None or position > after]
+        entries, size = list[Waiting](), 0
+        for index, (_, id) in enumerate(queue):
+            entry = await self._read_pending(id)
+            size += len(msgspec.json.encode(entry)) if entry else 0
+            if entries and size > MAX_PAGE_BYTES:
+                return RequestPage(tuple(entries), _cursor_at(queue[index - 1]), len(queue) - index)
+            if entry:
+                entries.append(entry)
+        return RequestPage(tuple(entries))
+
+    async def find(self, token: str) -> RequestPage:
+        """Return the request with this token, if it can be decided."""
+        entry = await self._read_pending(named_by(token))
+        return RequestPage((entry,) if entry and entry.token == token else ())
+
+    async def _queue(self) -> list[Position]:
+        """Return where the requests of all callers are in the list. Their records, which may be large, are not read."""
+        now, office = self._office.clock(), self._office
+        return sorted(
+            (until, id)
+            for agent in await office.docket.all(Agent)
+            for id, until in _lasting(agent.waiting, now).items()
+            if id not in agent.requests or office.is_live(agent, agent.requests[id].execution)
+        )
+
+    async def _read_pending(self, id: str) -> Waiting | None:
+        known = await self._office.docket.read(Confirmation, id)
+        if known is None or known.state != "pending" or self._is_over(known):
+            return None
+        agent = await self._office.docket.read(Agent, known.principal) if known.execution else None
+        return waiting(known) if self._is_wanted(agent, known) else None
 
     async def revoke(self, session: str, principals: Iterable[str]) -> None:
         """What these wanted in a session is not wanted any more, also if somebody has agreed to it."""
@@ -431,6 +477,17 @@ def _check_shown(known: Confirmation, decision: Decision, digest: str) -> SiteEr
         requested_operation=known.operation,
         hint="Read the call again before you decide.",
     )
+
+
+def _cursor_at(position: Position) -> str:
+    return urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
+
+
+def _parse_cursor(cursor: str) -> Position:
+    try:
+        return msgspec.json.decode(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)), type=Position)
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise InvalidCursor("`cursor` is not one of this list", hint="Start again without a cursor.") from error
 
 
 def _withdrawn(token: str) -> InvalidToken:

@@ -14,7 +14,17 @@ from portico.catalog import Danger, Kind, Operation
 from portico.config import Safety
 from portico.errors import Forbidden, SiteError, StepNeeded, TrustInsufficient, Unauthenticated, Unsupported
 from portico.observe import Observe
-from portico.oversight import About, Challenged, Code, Decision, Execution, Notification, Pending, Waiting
+from portico.oversight import (
+    About,
+    Challenged,
+    Code,
+    Decision,
+    Execution,
+    Notification,
+    Pending,
+    PendingApprovals,
+    Waiting,
+)
 from portico.safety import policy
 from portico.safety.cases import Agent, Confirmation, Run, Step
 from portico.safety.challenges import Challenges
@@ -266,6 +276,23 @@ class Guard:
         check_approver(caller)
         challenges, blocks = await self._challenges.pending()
         return Pending(tuple(await self._confirmations.pending()), tuple(challenges), tuple(blocks))
+
+    async def list_pending(self, caller: Caller, cursor: str = "", token: str = "") -> PendingApprovals:
+        """Return a page of what waits for a person, or only the request of a token.
+
+        Challenges and blocks are on the first page.
+        """
+        check_approver(caller)
+        page = await self._confirmations.find(token) if token else await self._confirmations.page(cursor)
+        is_first = not (cursor or token)
+        challenges, blocks = await self._challenges.pending() if is_first else ([], [])
+        return PendingApprovals(
+            confirmations=page.entries,
+            challenges=tuple(challenges),
+            blocks=tuple(blocks),
+            more=page.more,
+            cursor=page.cursor,
+        )
 
     async def executions(self, caller: Caller) -> list[tuple[str, Execution]]:
         """Every execution that is under way, each with whose it is."""
