@@ -68,8 +68,8 @@ class Confirmations:
         agent = sheets.get(Agent, wanted.principal) or Agent(id=wanted.principal, name=wanted.name)
         if known and known.state == "pending" and now < known.expires and self._is_wanted(agent, known):
             return self._shared(sheets, agent, known, wanted)
-        waiting = _lasting(_without(agent.waiting, wanted.id), now)
-        if len(waiting) >= MAX_WAITING:
+        waiting = _lasting(_without(agent.waiting, wanted.id), now - CLOCK_SKEW)
+        if len(_lasting(waiting, now)) >= MAX_WAITING:
             return RateLimited(
                 f"{MAX_WAITING} things of this caller wait to be confirmed",
                 limit=MAX_WAITING,
@@ -186,8 +186,8 @@ class Confirmations:
             by=by,
         )
 
-    def approved(self, sheets: Sheets, id: str) -> Confirmation | None:
-        """Return the approval of a call that was not used yet and has not expired, if there is one."""
+    def find_approval(self, sheets: Sheets, id: str) -> Confirmation | None:
+        """Return the unused approval of a call, or None if there is none or it has expired."""
         found = sheets.get(Confirmation, id)
         if found is None or found.state != "approved" or self._is_over(found):
             return None
@@ -214,7 +214,7 @@ class Confirmations:
             case "rejected":
                 return InvalidToken("The confirmation was turned down", token=shown(token))
             case _ if not self._is_wanted(agent, found):
-                return _withdrawn(token)
+                return _withdrawal_error(token)
             case "pending" | "approved" if self._is_over(found):
                 return TokenExpired(
                     "The confirmation has expired",
@@ -272,7 +272,7 @@ class Confirmations:
                     requested_operation=operation,
                 )
             if known.state in {"pending", "revoked"} and not self._is_wanted(sheets.get(Agent, principal), known):
-                return _withdrawn(token)
+                return _withdrawal_error(token)
             if known.state != "pending":
                 return TokenUsed(f"The confirmation is {known.state} already", token=shown(token), consumed_at=known.at)
             if self._is_over(known):
@@ -490,9 +490,9 @@ def _parse_cursor(cursor: str) -> Position:
         raise InvalidCursor("`cursor` is not one of this list", hint="Start again without a cursor.") from error
 
 
-def _withdrawn(token: str) -> InvalidToken:
+def _withdrawal_error(token: str) -> InvalidToken:
     return InvalidToken(
-        "This was withdrawn: its execution or session has ended",
+        "The request was withdrawn because its execution or session has ended",
         token=shown(token),
         reason="withdrawn",
     )
