@@ -2,9 +2,10 @@
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 ExecutionState: TypeAlias = Literal["pending", "running", "paused", "completed", "failed", "cancelled"]
 Outcome: TypeAlias = Literal["success", "failure", "skipped"]
@@ -120,6 +121,13 @@ class Pending(msgspec.Struct, frozen=True):
     confirmations: tuple[Waiting, ...]
     challenges: tuple[Challenged, ...]
     blocks: tuple[Blocked, ...]
+
+
+class PendingApprovals(Pending, frozen=True, kw_only=True):
+    """A page of what waits for a person, every call whole."""
+
+    more: Annotated[int, Meta(description="How many confirmations follow on later pages")] = 0
+    cursor: Annotated[str, Meta(description="For the next page; empty on the last one")] = ""
 
 
 class Code:

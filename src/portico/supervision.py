@@ -3,7 +3,6 @@
 They are operations like any other, so every protocol has them. What they decide is decided by the guard.
 """
 
-from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -13,8 +12,8 @@ from msgspec import UNSET, Meta, UnsetType
 from portico.calls import Task
 from portico.catalog import Danger, Kind, Operation, whole_seconds
 from portico.errors import TaskFinished
-from portico.operations import Context
-from portico.oversight import Decision, Execution, Outcome, Pending, Progress, Waiting
+from portico.operations import Context, Cursor
+from portico.oversight import Decision, Execution, Outcome, PendingApprovals, Progress
 from portico.safety.guard import LOOP as WATCHED
 from portico.safety.guard import Guard
 from portico.safety.loop import Started
@@ -22,7 +21,6 @@ from portico.safety.reporting import Report, Reported
 from portico.tasks import Tasks
 
 LOOP = WATCHED | {"introspect", "cancel_execution", "retry_execution", "list_pending_approvals"}
-MAX_LISTED = 1_000_000  # bytes of approvals in one list; the first is listed whatever its size
 MAX_HINT = 10_000
 
 Name = Annotated[str, Meta(min_length=1, max_length=100, description="The agent, as it calls itself")]
@@ -86,12 +84,7 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
 
 class ListParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     confirmation_token: Annotated[str, Meta(max_length=80, description="List only what waits under this token")] = ""
-
-
-class PendingApprovals(Pending, frozen=True, kw_only=True):
-    """What waits for a person, every call whole."""
-
-    more: Annotated[int, Meta(description="How many confirmations did not fit; decide these first")] = 0
+    cursor: Cursor = ""
 
 
 class VerifyParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -183,29 +176,10 @@ def _confirm(guard: Guard) -> Operation:
 
 def _pending(guard: Guard) -> Operation:
     async def list_pending_approvals(context: Context, given: ListParams) -> PendingApprovals:
-        pending = await guard.pending(context.caller)
-        token = given.confirmation_token
-        wanted = [each for each in pending.confirmations if not token or each.token == token]
-        listed = list(_first_page(wanted))
-        return PendingApprovals(
-            confirmations=tuple(listed),
-            challenges=() if token else pending.challenges,
-            blocks=() if token else pending.blocks,
-            more=len(wanted) - len(listed),
-        )
+        return await guard.list_pending(context.caller, given.cursor, given.confirmation_token)
 
     says = "List the calls and steps that wait for a person, each with all its parameters and its digest."
     return _made("list_pending_approvals", Kind.READ, says, ListParams, PendingApprovals, list_pending_approvals)
-
-
-def _first_page(confirmations: Iterable[Waiting]) -> Iterator[Waiting]:
-    """Yield those that fit into one list, the oldest first. None of them is cut."""
-    left = MAX_LISTED
-    for index, confirmation in enumerate(confirmations):
-        left -= len(msgspec.json.encode(confirmation))
-        if index and left < 0:
-            return
-        yield confirmation
 
 
 def _verify(guard: Guard) -> Operation:

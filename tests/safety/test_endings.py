@@ -95,6 +95,37 @@ async def test_no_ending_lifts_a_pause_that_waits_for_a_person(eager: Parts, end
     assert await bot.calls(SEATED) == {"seats": 2}
 
 
+@requirement("aql:loop:pause-outlives")
+@ENDINGS
+async def test_a_pause_holds_the_other_executions_of_its_caller_when_one_ends(eager: Parts, end: Ending) -> None:
+    bot, boss = await person(eager), await boss_of(eager)
+    await bot.calls(Call("execute_agent", {"element_name": "other"}, session="s2"))
+    four = {"next_operation": "set_table", "next_params": {"seats": 4}}
+    assert (await bot.steps("calling set_table", name="other", **four))["continue"] is True
+    execution = await start(bot)
+    assert (await bot.steps("set the table for two", **ASKED))["continue"] is False
+
+    await end(eager, bot, boss, execution)
+
+    refusal = await bot.hears(Call("set_table", {"seats": 4}))
+    assert (type(refusal), refusal.details["reason"]) == (StepNeeded, "paused")
+    await bot.does("complete_execution", element_name="other")
+    assert isinstance(await bot.hears(SEATED), StepNeeded)
+
+
+async def test_a_step_that_a_person_decided_pauses_no_other_execution(eager: Parts) -> None:
+    bot, boss = await person(eager), await boss_of(eager)
+    await bot.calls(Call("execute_agent", {"element_name": "other"}, session="s2"))
+    four = {"next_operation": "set_table", "next_params": {"seats": 4}}
+    await bot.steps("calling set_table", name="other", **four)
+    await start(bot)
+    await boss.agrees((await bot.steps("set the table for two", **ASKED))["token"])
+
+    await bot.does("complete_execution", element_name="bot")
+
+    assert await bot.does("set_table", seats=4) == {"seats": 4}
+
+
 async def test_turning_a_step_down_does_not_free_its_agent_from_supervision(eager: Parts) -> None:
     bot, boss = await person(eager), await boss_of(eager)
     await start(bot)

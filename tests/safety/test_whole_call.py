@@ -1,18 +1,20 @@
 """Who approves sees the whole call, and approves exactly what was shown, on every way of approving."""
 
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeAlias
 
 import httpx
 import pytest
 from tests.faces.conftest import listening
-from tests.safety.conftest import Open, Person, boss_of, events, person
+from tests.safety.conftest import Open, Person, boss_of, events, later, person
 
 from portico.calls import Call
 from portico.errors import (
     ConfirmationNeeded,
     Forbidden,
+    InvalidCursor,
     RateLimited,
+    TokenExpired,
     TokenMismatch,
     Unauthenticated,
 )
@@ -21,7 +23,9 @@ from portico.server import Parts
 
 LONG = "A fine soup. " * 400  # more than five kilobytes
 ITEM = {"id": "r1", "input": {"description": LONG, "price": 0.01}}
+BIG = {f"part{number}": "x" * 9000 for number in range(60)}  # more than half of what one caller may have waiting
 POLICY = [{"operation": "update_recipe", "decision": "confirm"}]
+Leaving: TypeAlias = Callable[[Parts, Person, Person, Call], Awaitable[None]]
 
 
 @pytest.fixture
@@ -168,13 +172,149 @@ async def test_one_entry_is_listed_by_its_token_and_a_long_list_says_how_many_mo
     assert last["params"]["input"] == big["input"]
 
 
+async def test_the_cursor_of_a_list_leads_to_the_approvals_behind_it(parts: Parts) -> None:
+    boss = await boss_of(parts)
+    tokens = [await (await person(parts)).wants("update_recipe", id="r1", input=BIG) for _ in range(3)]
+
+    first = await listed(boss)
+    await boss.agrees(tokens[0], "reject")  # the cursor stays good when the entry in front of it is gone
+    second = await listed(boss, cursor=first["cursor"])
+    third = await listed(boss, cursor=second["cursor"])
+
+    pages = [first, second, third]
+    assert [[entry["token"] for entry in page["confirmations"]] for page in pages] == [[token] for token in tokens]
+    assert [page["more"] for page in pages] == [2, 1, 0]
+    assert third["cursor"] == ""
+
+
+@pytest.mark.parametrize(
+    "cursor", ["x", "conf_x", "\ud800", "W10", "WyJ4IiwieCJd", "WyIyMDI2LTAxLTAxVDAwOjAwOjAwIiwieCJd"]
+)
+async def test_a_cursor_of_no_list_is_refused(parts: Parts, cursor: str) -> None:
+    boss = await boss_of(parts)
+
+    with pytest.raises(InvalidCursor):
+        await parts.site.guard.list_pending(boss.caller, cursor)
+
+
+async def test_the_list_of_the_desk_is_bounded_in_bytes_too(parts: Parts) -> None:
+    boss = await boss_of(parts)
+    for _ in range(3):
+        await (await person(parts)).wants("update_recipe", id="r1", input=BIG)
+    async with listening(parts) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+        keyed = {"authorization": f"Bearer {boss.key}"}
+        first = await http.get("/desk/api/pending", headers=keyed)
+        rest = await http.get("/desk/api/pending", params={"cursor": first.json()["cursor"]}, headers=keyed)
+
+    assert len(first.content) < 1_500_000
+    assert (len(first.json()["confirmations"]), first.json()["more"]) == (1, 2)
+    assert (len(rest.json()["confirmations"]), rest.json()["more"]) == (1, 1)
+
+
 async def test_what_one_caller_has_waiting_is_bounded_in_bytes(parts: Parts) -> None:
     bot, boss = await person(parts), await boss_of(parts)
-    big = {f"part{number}": "x" * 9000 for number in range(60)}
-    token = await bot.wants("update_recipe", id="r1", input=big)
+    token = await bot.wants("update_recipe", id="r1", input=BIG)
 
-    refused = await bot.refused("update_recipe", id="r2", input=big)
+    refused = await bot.refused("update_recipe", id="r2", input=BIG)
 
     assert isinstance(refused, RateLimited)
     await boss.does("confirm_operation", confirmation_token=token, decision="reject")
-    assert await bot.wants("update_recipe", id="r2", input=big)
+    assert await bot.wants("update_recipe", id="r2", input=BIG)
+
+
+async def test_an_approved_call_counts_until_it_is_used(parts: Parts) -> None:
+    bot, boss = await person(parts), await boss_of(parts)
+    await boss.agrees(await bot.wants("update_recipe", id="r1", input=BIG))
+
+    assert isinstance(await bot.refused("update_recipe", id="r2", input=BIG), RateLimited)
+
+    await bot.does("update_recipe", id="r1", input=BIG)
+    assert await bot.wants("update_recipe", id="r2", input=BIG)
+
+
+async def stored_bytes(parts: Parts) -> int:
+    return sum(len(case.data or b"") for case in await parts.store.cases("Confirmation", 10_000))
+
+
+async def reject(parts: Parts, bot: Person, boss: Person, call: Call) -> None:
+    await boss.agrees((await bot.hears(call)).details["token"], "reject")
+
+
+async def use(parts: Parts, bot: Person, boss: Person, call: Call) -> None:
+    await boss.agrees((await bot.hears(call)).details["token"])
+    await bot.calls(call)
+
+
+async def end_session(parts: Parts, bot: Person, boss: Person, call: Call) -> None:
+    assert isinstance(await bot.hears(call), ConfirmationNeeded)
+    await parts.site.guard.end_session(call.session)
+
+
+async def end_session_after_approval(parts: Parts, bot: Person, boss: Person, call: Call) -> None:
+    await boss.agrees((await bot.hears(call)).details["token"])
+    await parts.site.guard.end_session(call.session)
+
+
+async def end_execution(parts: Parts, bot: Person, boss: Person, call: Call) -> None:
+    await bot.starts()
+    step = await bot.steps("change", next_operation=call.operation, next_params=call.params, risk_score=40)
+    assert step["token"]
+    await bot.does("complete_execution", element_name="bot")
+
+
+async def end_session_of_execution(parts: Parts, bot: Person, boss: Person, call: Call) -> None:
+    await bot.calls(Call("execute_agent", {"element_name": "bot"}, session=call.session))
+    step = await bot.steps("change", next_operation=call.operation, next_params=call.params, risk_score=40)
+    assert step["token"]
+    await parts.site.guard.end_session(call.session)
+
+
+@pytest.mark.parametrize(
+    "leave", [reject, use, end_session, end_session_after_approval, end_execution, end_session_of_execution]
+)
+async def test_calls_that_are_no_longer_pending_keep_no_parameters(parts: Parts, leave: Leaving) -> None:
+    bot, boss = await person(parts), await boss_of(parts)
+
+    for number in range(4):
+        call = Call("update_recipe", {"id": f"r{number + 1}", "input": BIG}, session=f"s{number}")
+        await leave(parts, bot, boss, call)
+
+    assert await stored_bytes(parts) < 1_000_000
+
+
+async def test_calls_that_expired_free_their_caller_and_keep_no_parameters(parts: Parts) -> None:
+    bot = await person(parts)
+    token = await bot.wants("update_recipe", id="r1", input=BIG)
+    late = later(parts.site, 361)  # a minute is left to processes with slower clocks
+
+    assert isinstance(await late.refuses(Call("update_recipe", {"id": "r2", "input": BIG}), bot), ConfirmationNeeded)
+
+    assert await stored_bytes(parts) < 1_000_000
+    expired = await late.refuses(Call("update_recipe", {"id": "r1", "input": BIG}, confirmation=token), bot)
+    assert isinstance(expired, TokenExpired)
+
+
+async def test_a_list_reads_only_calls_that_can_be_decided(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    bot, boss = await person(parts), await boss_of(parts)
+    for number in range(3):
+        await reject(parts, bot, boss, Call("close_kitchen", {"why": str(number)}))
+    await bot.wants("close_kitchen", why="late")
+    read = list[str]()
+    docket = type(parts.site.guard._office.docket)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(docket, "read", _recording(docket.read, read))
+    monkeypatch.setattr(docket, "all", _recording(docket.all, read))
+
+    assert len((await parts.site.guard.pending(boss.caller)).confirmations) == 1
+
+    assert read.count("Confirmation") == 1
+
+
+def _recording(method: Any, read: list[str]) -> Any:
+    """Return the method of a docket so that the kinds of records it reads are noted."""
+
+    async def recorded(docket: Any, kind: type, *args: Any) -> Any:
+        found = await method(docket, kind, *args)
+        read.extend([kind.__name__] * (len(found) if isinstance(found, list) else 1))
+        return found
+
+    return recorded

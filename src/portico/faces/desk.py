@@ -1,7 +1,7 @@
 """The operator's desk over HTTP: what waits for a person, and the word of whoever may give it. Decides nothing itself.
 
 GET  /desk                             the page; it holds nothing, and all it shows it asks for below
-GET  /desk/api/pending                 what waits: confirmations, challenges, blocks
+GET  /desk/api/pending?cursor=         what waits: confirmations by the page; challenges and blocks on the first
 GET  /desk/api/executions              agents at work
 POST /desk/api/executions/{id}/end     {"note": …}; what the agent may do by itself stays as it is
 GET  /desk/api/tasks?limit=            the newest tasks of all callers, without what they were given or gave
@@ -43,7 +43,7 @@ from portico.identity import APPROVE
 from portico.limits import check_payload, check_text
 from portico.loading import Sources
 from portico.observe import Traffic
-from portico.oversight import Challenged, Decision, Execution, Pending
+from portico.oversight import Challenged, Decision, Execution, PendingApprovals
 from portico.site import Site
 from portico.tasks import shown_id
 from portico.web.desk import desk_page
@@ -87,7 +87,7 @@ class Ended(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     note: Note = ""
 
 
-class PendingNamed(Pending, frozen=True, kw_only=True):
+class PendingNamed(PendingApprovals, frozen=True, kw_only=True):
     """What waits for a person, and what the keys of those who want it are called."""
 
     names: Names
@@ -201,8 +201,10 @@ Work: TypeAlias = tuple[str, str, Endpoint]  # a method, a path below the API, a
 def _decisions(site: Site) -> list[Work]:
     """What waits for a person, and what a person says to it."""
 
-    async def pending(_: Request, caller: Caller) -> Response:
-        found = await site.guard.pending(caller)
+    async def pending(request: Request, caller: Caller) -> Response:
+        cursor = request.query_params.get("cursor", "")
+        check_text(cursor, site.limits)
+        found = await site.guard.list_pending(caller, cursor)
         known = await _names(site, (each.caller for each in (*found.challenges, *found.blocks)))
         return _json(PendingNamed(**msgspec.structs.asdict(found), names=known))
 

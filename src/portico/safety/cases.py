@@ -40,6 +40,11 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     message: str = ""
     held: bool = False  # paused by a verification, which holds all agents of the caller
 
+    @property
+    def is_paused_for_person(self) -> bool:
+        """Whether one of its steps waits for an approval, not for a code."""
+        return self.status == "paused" and not self.held
+
 
 class Finished(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """An execution that has ended."""
@@ -79,7 +84,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 class ConfirmationRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What an agent keeps in mind of a confirmation that it has asked for."""
 
-    size: int = 0  # bytes of its parameters
+    size: int = 0  # bytes of its record, parameters included
+    stored_until: datetime | None = None  # None for a record without parameters
     execution: str = ""  # that wants it, and with which it is withdrawn
 
 
@@ -95,7 +101,7 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     spent: int = 0
     grants: tuple[Grant, ...] = ()
     waiting: dict[str, datetime] = {}  # confirmations that may still be given, and until when
-    requests: dict[str, ConfirmationRequest] = {}  # more of these, and of those that were given
+    requests: dict[str, ConfirmationRequest] = {}  # every confirmation of which the parameters are stored
     undecided: dict[str, datetime] = {}  # digests of steps that paused it for a person, and until when they do
     given: dict[str, datetime] = {}  # those that were, and were not used yet
     notices: tuple[Notification, ...] = ()  # for the next step
@@ -111,7 +117,7 @@ class Confirmation(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     what: Literal["call", "step"]
     operation: str
     digest: str
-    params: dict[str, Any] = {}  # for those who agree to see: all of them, whole
+    params: dict[str, Any] = {}  # for the approver, whole; empty once it can be neither decided nor used
     danger: str = ""
     reasons: tuple[str, ...] = ()
     issued: datetime

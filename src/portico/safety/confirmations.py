@@ -4,19 +4,22 @@ import hashlib
 import hmac
 import re
 import secrets
-from base64 import urlsafe_b64encode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
 from portico.calls import Caller
 from portico.errors import (
     ConfirmationNeeded,
     Forbidden,
+    InvalidCursor,
     InvalidToken,
     RateLimited,
     SiteError,
@@ -34,9 +37,22 @@ ID = 22  # characters in the end of a token that name the confirmation; the othe
 SHOWN = 10  # characters of a token that are told to others
 MAX_WAITING = 50  # of one caller
 KEPT = timedelta(hours=1)  # after it expired, to say so
-MAX_BYTES = 1_000_000  # of parameters of one caller that wait together: people are shown all of them
+CLOCK_SKEW = timedelta(minutes=1)  # by which the clocks of two processes may differ
+MAX_BYTES = 1_000_000  # of records of one caller with parameters: an approver is shown all of them
+MAX_PAGE_BYTES = 1_000_000  # of requests on one page; the first is listed whatever its size
 MAX_NOTE = 500
+T = TypeVar("T")
 _TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{1,64}}")
+Position: TypeAlias = tuple[Annotated[datetime, Meta(tz=True)], str]  # when a request expires, and its id
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPage:
+    """Some of the requests that can be decided."""
+
+    entries: tuple[Waiting, ...]
+    cursor: str = ""  # for the next page; empty on the last one
+    more: int = 0  # on later pages
 
 
 class Confirmations:
@@ -52,23 +68,25 @@ class Confirmations:
         agent = sheets.get(Agent, wanted.principal) or Agent(id=wanted.principal, name=wanted.name)
         if known and known.state == "pending" and now < known.expires and self._is_wanted(agent, known):
             return self._shared(sheets, agent, known, wanted)
-        waiting = _lasting(_without(agent.waiting, wanted.id), now)
-        if len(waiting) >= MAX_WAITING:
+        waiting = _lasting(_without(agent.waiting, wanted.id), now - CLOCK_SKEW)
+        if len(_lasting(waiting, now)) >= MAX_WAITING:
             return RateLimited(
                 f"{MAX_WAITING} things of this caller wait to be confirmed",
                 limit=MAX_WAITING,
                 hint="Wait for an answer.",
             )
-        request = ConfirmationRequest(size=len(msgspec.json.encode(wanted.params)), execution=wanted.execution)
-        if request.size + sum(agent.requests[id].size for id in waiting if id in agent.requests) > MAX_BYTES:
+        request = ConfirmationRequest(
+            size=len(msgspec.json.encode(wanted)), stored_until=wanted.expires + KEPT, execution=wanted.execution
+        )
+        stored = {id: other for id, other in agent.requests.items() if id != wanted.id and _is_stored(other, now)}
+        if request.size + sum(other.size for other in stored.values()) > MAX_BYTES:
             return RateLimited(
                 f"Calls of one caller waiting to be confirmed may have {MAX_BYTES} bytes together",
                 limit=MAX_BYTES,
                 hint="Wait for an answer, or send less in one call.",
             )
-        lasting = {id: known for id, known in agent.requests.items() if id in waiting or id in agent.given}
         changed = replace(
-            agent, waiting={**waiting, wanted.id: wanted.expires}, requests={**lasting, wanted.id: request}
+            agent, waiting={**waiting, wanted.id: wanted.expires}, requests={**stored, wanted.id: request}
         )
         self._office.file(sheets, changed)
         sheets.put(wanted, wanted.expires + KEPT)
@@ -154,7 +172,8 @@ class Confirmations:
 
     def use(self, sheets: Sheets, found: Confirmation, by: str) -> None:
         """Use up an approval, so that what it allows happens once."""
-        sheets.put(replace(found, state="used", by=by, at=self._office.clock()), found.expires + KEPT)
+        used = replace(found, params={}, state="used", by=by, at=self._office.clock())
+        sheets.put(used, found.expires + KEPT)
         agent = sheets.get(Agent, found.principal)
         if agent:
             self._office.file(sheets, _settled(agent, found))
@@ -167,8 +186,8 @@ class Confirmations:
             by=by,
         )
 
-    def approved(self, sheets: Sheets, id: str) -> Confirmation | None:
-        """Return the approval of a call that was not used yet and has not expired, if there is one."""
+    def find_approval(self, sheets: Sheets, id: str) -> Confirmation | None:
+        """Return the unused approval of a call, or None if there is none or it has expired."""
         found = sheets.get(Confirmation, id)
         if found is None or found.state != "approved" or self._is_over(found):
             return None
@@ -195,7 +214,7 @@ class Confirmations:
             case "rejected":
                 return InvalidToken("The confirmation was turned down", token=shown(token))
             case _ if not self._is_wanted(agent, found):
-                return _withdrawn(token)
+                return _withdrawal_error(token)
             case "pending" | "approved" if self._is_over(found):
                 return TokenExpired(
                     "The confirmation has expired",
@@ -253,7 +272,7 @@ class Confirmations:
                     requested_operation=operation,
                 )
             if known.state in {"pending", "revoked"} and not self._is_wanted(sheets.get(Agent, principal), known):
-                return _withdrawn(token)
+                return _withdrawal_error(token)
             if known.state != "pending":
                 return TokenUsed(f"The confirmation is {known.state} already", token=shown(token), consumed_at=known.at)
             if self._is_over(known):
@@ -269,6 +288,7 @@ class Confirmations:
         changed = replace(known, state=state, by=caller.rate_key, expires=until)
         agent = sheets.get(Agent, known.principal)
         if agent:
+            request = agent.requests.get(known.id, ConfirmationRequest())
             agent = _settled(agent, known)
             if known.what == "step" and state == "approved":
                 grant = Grant(hint=known.digest, by=caller.rate_key, expires=until)
@@ -278,9 +298,14 @@ class Confirmations:
                 agent = replace(agent, grants=(*agent.grants[-MAX_WAITING:], grant), spent=0, window=None)
                 changed = replace(changed, state="used", at=office.clock())
             elif state == "approved":
-                agent = replace(agent, given={**_lasting(agent.given, office.clock()), known.id: until})
+                request = replace(request, stored_until=until + KEPT)
+                agent = replace(
+                    agent,
+                    given={**_lasting(agent.given, office.clock()), known.id: until},
+                    requests={**agent.requests, known.id: request},
+                )
             office.file(sheets, agent)
-        sheets.put(changed, until + KEPT)
+        sheets.put(changed if changed.state == "approved" else replace(changed, params={}), until + KEPT)
         event = "CONFIRMATION_GRANTED" if state == "approved" else "CONFIRMATION_REFUSED"
         sheets.tell(
             event,
@@ -295,19 +320,51 @@ class Confirmations:
         return waiting(changed)
 
     async def pending(self) -> list[Waiting]:
-        """What waits longest comes first."""
-        confirmations = await self._office.docket.all(Confirmation)
-        pending = [known for known in confirmations if known.state == "pending" and not self._is_over(known)]
-        principals = {known.principal for known in pending if known.execution}
-        agents = {principal: await self._office.docket.read(Agent, principal) for principal in principals}
-        wanted = [known for known in pending if self._is_wanted(agents.get(known.principal), known)]
-        return [waiting(known) for known in sorted(wanted, key=lambda known: known.issued)]
+        """Return every request that can be decided, the oldest first."""
+        entries = [await self._read_pending(id) for _, id in await self._queue()]
+        return [entry for entry in entries if entry]
+
+    async def page(self, cursor: str = "") -> RequestPage:
+        """Return the next requests that can be decided, the oldest first, as many as fit. None of them is cut."""
+        after = _parse_cursor(cursor) if cursor else None
+        queue = [position for position in await self._queue() if after is None or position > after]
+        entries, size = list[Waiting](), 0
+        for index, (_, id) in enumerate(queue):
+            entry = await self._read_pending(id)
+            size += len(msgspec.json.encode(entry)) if entry else 0
+            if entries and size > MAX_PAGE_BYTES:
+                return RequestPage(tuple(entries), _cursor_at(queue[index - 1]), len(queue) - index)
+            if entry:
+                entries.append(entry)
+        return RequestPage(tuple(entries))
+
+    async def find(self, token: str) -> RequestPage:
+        """Return the request with this token, if it can be decided."""
+        entry = await self._read_pending(named_by(token))
+        return RequestPage((entry,) if entry and entry.token == token else ())
+
+    async def _queue(self) -> list[Position]:
+        """Return where the requests of all callers are in the list. Their records, which may be large, are not read."""
+        now, office = self._office.clock(), self._office
+        return sorted(
+            (until, id)
+            for agent in await office.docket.all(Agent)
+            for id, until in _lasting(agent.waiting, now).items()
+            if id not in agent.requests or office.is_live(agent, agent.requests[id].execution)
+        )
+
+    async def _read_pending(self, id: str) -> Waiting | None:
+        known = await self._office.docket.read(Confirmation, id)
+        if known is None or known.state != "pending" or self._is_over(known):
+            return None
+        agent = await self._office.docket.read(Agent, known.principal) if known.execution else None
+        return waiting(known) if self._is_wanted(agent, known) else None
 
     async def revoke(self, session: str, principals: Iterable[str]) -> None:
         """What these wanted in a session is not wanted any more, also if somebody has agreed to it."""
         for principal in principals:
             agent = await self._office.docket.read(Agent, principal)
-            ids = [*agent.waiting, *agent.given] if agent else []
+            ids = {*agent.waiting, *agent.given, *agent.requests} if agent else set[str]()
             if ids:
                 names = [(Agent, principal), *((Confirmation, id) for id in ids)]
                 await self._office.docket.change(names, partial(self._revoked, session, principal, ids))
@@ -317,9 +374,38 @@ class Confirmations:
             known, agent = sheets.get(Confirmation, id), sheets.get(Agent, principal)
             # It may have been used since, or be wanted anew in another session.
             if known and agent and known.session == session and known.state in {"pending", "approved"}:
-                sheets.put(replace(known, state="revoked"), known.expires + KEPT)
+                sheets.put(replace(known, params={}, state="revoked"), known.expires + KEPT)
                 self._office.file(sheets, _freed(agent, id))
                 sheets.tell("TOKEN_REVOKED", token=shown(token_of(known)), caller=principal)
+
+    async def drop_stale_params(self, principal: str) -> None:
+        """Delete the parameters of a caller's requests that can be neither decided nor used any more."""
+        agent = await self._office.docket.read(Agent, principal)
+        ids = self._stale(agent) if agent else set[str]()
+        if ids:
+            names = [(Agent, principal), *((Confirmation, id) for id in ids)]
+            await self._office.docket.change(names, partial(self._drop_params, principal, ids))
+
+    def _drop_params(self, principal: str, ids: set[str], sheets: Sheets) -> None:
+        agent = sheets.get(Agent, principal)
+        if agent is None:
+            return
+        for id in ids & self._stale(agent):  # one of them may have been requested again since
+            known = sheets.get(Confirmation, id)
+            if known:
+                sheets.put(replace(known, params={}), known.expires + KEPT)
+            agent = _freed(agent, id)
+        self._office.file(sheets, agent)
+
+    def _stale(self, agent: Agent) -> set[str]:
+        """Return the ids of requests with parameters that have expired, or that their execution no longer wants."""
+        now = self._office.clock() - CLOCK_SKEW
+        lasting = {*_lasting(agent.waiting, now), *_lasting(agent.given, now)}
+        return {
+            id
+            for id, request in agent.requests.items()
+            if id not in lasting or not self._office.is_live(agent, request.execution)
+        }
 
 
 def confirmation_id(caller: Caller, what: str, operation: str, digest: str) -> str:
@@ -380,8 +466,9 @@ def _check_shown(known: Confirmation, decision: Decision, digest: str) -> SiteEr
     if decision != "approve":
         return None
     is_shown = not digest or hmac.compare_digest(digest.encode(errors="surrogatepass"), shown_digest(known).encode())
-    # What runs is found by the digest of its parameters: they have to be those that are shown.
-    if is_shown and (known.what == "step" or digest_of(known.params) == known.digest):
+    # What runs is found by the digest of its parameters: they have to be those that are shown. A step always has some.
+    is_whole = bool(known.params) if known.what == "step" else digest_of(known.params) == known.digest
+    if is_shown and is_whole:
         return None
     return TokenMismatch(
         "The call waiting under this token is not the one shown",
@@ -392,9 +479,20 @@ def _check_shown(known: Confirmation, decision: Decision, digest: str) -> SiteEr
     )
 
 
-def _withdrawn(token: str) -> InvalidToken:
+def _cursor_at(position: Position) -> str:
+    return urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
+
+
+def _parse_cursor(cursor: str) -> Position:
+    try:
+        return msgspec.json.decode(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)), type=Position)
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise InvalidCursor("`cursor` is not one of this list", hint="Start again without a cursor.") from error
+
+
+def _withdrawal_error(token: str) -> InvalidToken:
     return InvalidToken(
-        "This was withdrawn: its execution or session has ended",
+        "The request was withdrawn because its execution or session has ended",
         token=shown(token),
         reason="withdrawn",
     )
@@ -411,11 +509,20 @@ def _settled(agent: Agent, known: Confirmation) -> Agent:
 
 
 def _freed(agent: Agent, id: str) -> Agent:
-    return replace(agent, waiting=_without(agent.waiting, id), given=_without(agent.given, id))
+    return replace(
+        agent,
+        waiting=_without(agent.waiting, id),
+        given=_without(agent.given, id),
+        requests=_without(agent.requests, id),
+    )
 
 
-def _without(known: Mapping[str, datetime], id: str) -> dict[str, datetime]:
-    return {each: until for each, until in known.items() if each != id}
+def _is_stored(request: ConfirmationRequest, now: datetime) -> bool:
+    return request.stored_until is not None and now < request.stored_until
+
+
+def _without(entries: Mapping[str, T], id: str) -> dict[str, T]:
+    return {key: value for key, value in entries.items() if key != id}
 
 
 def _lasting(known: Mapping[str, datetime], now: datetime) -> dict[str, datetime]:

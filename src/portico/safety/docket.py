@@ -74,7 +74,7 @@ class Queues:
         self._locks = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
 
     @asynccontextmanager
-    async def entered(self, keys: Iterable[tuple[str, str]]) -> AsyncGenerator[None, None]:
+    async def hold(self, keys: Iterable[tuple[str, str]]) -> AsyncGenerator[None, None]:
         """Hold the locks of all cases. They are taken in one order everywhere, so that no two wait for each other."""
         async with AsyncExitStack() as held:
             for key in sorted(set(keys)):
@@ -99,7 +99,7 @@ class Docket:
     async def change(self, names: Sequence[Name], work: Callable[[Sheets], R | SiteError]) -> R:
         """Do some work on cases. What it gives back is given back, or raised, once all it wrote is on disk."""
         keys = [(kind.__name__, id) for kind, id in names]
-        async with self._queues.entered(keys):
+        async with self._queues.hold(keys):
             for attempt in range(TRIES):
                 sheets = Sheets({key: await self._store.case(*key) for key in keys})
                 result = work(sheets)

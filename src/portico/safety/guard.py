@@ -14,7 +14,17 @@ from portico.catalog import Danger, Kind, Operation
 from portico.config import Safety
 from portico.errors import Forbidden, SiteError, StepNeeded, TrustInsufficient, Unauthenticated, Unsupported
 from portico.observe import Observe
-from portico.oversight import About, Challenged, Code, Decision, Execution, Notification, Pending, Waiting
+from portico.oversight import (
+    About,
+    Challenged,
+    Code,
+    Decision,
+    Execution,
+    Notification,
+    Pending,
+    PendingApprovals,
+    Waiting,
+)
 from portico.safety import policy
 from portico.safety.cases import Agent, Confirmation, Run, Step
 from portico.safety.challenges import Challenges
@@ -109,6 +119,7 @@ class Guard:
             return None
         if not _is_open(operation):
             await self.loop.refuse_blocked(caller)
+        await self._confirmations.drop_stale_params(caller.rate_key)
         wanted = self._wanted(call, operation, caller, verdict)
         names = [(Agent, caller.rate_key), (Confirmation, wanted.id)]
         if call.confirmation:
@@ -266,6 +277,23 @@ class Guard:
         challenges, blocks = await self._challenges.pending()
         return Pending(tuple(await self._confirmations.pending()), tuple(challenges), tuple(blocks))
 
+    async def list_pending(self, caller: Caller, cursor: str = "", token: str = "") -> PendingApprovals:
+        """Return a page of what waits for a person, or only the request of a token.
+
+        Challenges and blocks are on the first page.
+        """
+        check_approver(caller)
+        page = await self._confirmations.find(token) if token else await self._confirmations.page(cursor)
+        is_first = not (cursor or token)
+        challenges, blocks = await self._challenges.pending() if is_first else ([], [])
+        return PendingApprovals(
+            confirmations=page.entries,
+            challenges=tuple(challenges),
+            blocks=tuple(blocks),
+            more=page.more,
+            cursor=page.cursor,
+        )
+
     async def executions(self, caller: Caller) -> list[tuple[str, Execution]]:
         """Every execution that is under way, each with whose it is."""
         check_approver(caller)
@@ -356,9 +384,10 @@ def _is_everyday(operation: Operation, verdict: Verdict) -> bool:
 def _is_paused(agent: Agent) -> bool:
     """Whether nothing is done, whatever was agreed to before: one agent of a caller stands for all.
 
-    Who ends the execution that a step has paused is paused still, and may go on in another one, step by step.
+    A caller that ends the execution with the paused step stays paused: its other executions inherit the pause, and a
+    new one goes on step by step.
     """
-    is_held = any(run.status == "paused" and not run.held for run in agent.runs)
+    is_held = any(run.is_paused_for_person for run in agent.runs)
     return agent.pause is not None or is_held or (bool(agent.undecided) and not agent.runs)
 
 

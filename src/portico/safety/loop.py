@@ -129,6 +129,7 @@ class Loop:
         names = [(Agent, caller.rate_key), (Confirmation, confirmation_id(caller, "step", STEP, action))]
         if call:
             names.append((Confirmation, call))
+        await self._confirmations.drop_stale_params(caller.rate_key)
         operation = operations.get(step.operation)
         denial = self._office.policies.denial(operation, step.arguments, caller) if operation else ""
         news = await self._news()
@@ -194,7 +195,7 @@ class Loop:
         agent = await self._office.docket.read(Agent, caller.rate_key)
         for run in agent.runs if agent else ():
             if run.id == id:
-                return self._lapsed(run) if self._office.has_lapsed(run) else _shown(run)
+                return self._show_lapsed(run) if self._office.has_lapsed(run) else _shown(run)
         finished = await self._office.docket.read(Finished, id)
         return _shown_end(finished) if finished and finished.principal == caller.rate_key else None
 
@@ -241,7 +242,7 @@ class Loop:
             self._office.file(sheets, current)  # also if nothing else is: they end once
         return current
 
-    def _lapsed(self, run: Run) -> Execution:
+    def _show_lapsed(self, run: Run) -> Execution:
         return replace(_shown(run), status="cancelled", finished_at=whole_seconds(self._office.lapses_at(run)))
 
     async def cancel(self, principal: str, session: str) -> None:

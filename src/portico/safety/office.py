@@ -73,16 +73,22 @@ class Office:
         if not over:
             return agent, []
         withdrawn = {id for id, request in agent.requests.items() if request.execution in over}
-        left = tuple(run for run in agent.runs if run.id not in over)
+        left = self._pass_pause_on(agent, over.values(), [run for run in agent.runs if run.id not in over])
         agent = replace(
             agent,
             runs=left,
             grants=agent.grants if left else tuple(grant for grant in agent.grants if grant.verified),
             waiting={id: until for id, until in agent.waiting.items() if id not in withdrawn},
             given={id: until for id, until in agent.given.items() if id not in withdrawn},
-            requests={id: request for id, request in agent.requests.items() if id not in withdrawn},
         )
         return agent, [self.finish(sheets, agent, run, status, summary, **said) for run in over.values()]
+
+    def _pass_pause_on(self, agent: Agent, ended: Iterable[Run], left: Iterable[Run]) -> tuple[Run, ...]:
+        """Return the executions that go on: paused if one that ended was, for a step without a decision so far."""
+        is_undecided = any(self.clock() < until for until in agent.undecided.values())
+        if is_undecided and any(run.is_paused_for_person for run in ended):
+            return tuple(replace(run, status="paused", held=False) for run in left)
+        return tuple(left)
 
     def has_lapsed(self, run: Run) -> bool:
         """Return whether nothing was heard of an execution for too long, so that it is over."""

@@ -173,7 +173,7 @@ class Reporting:
 
     def _agreed(self, seen: Seen, terms: Terms) -> Reported | None:
         """Let a step pass whose call a person has agreed to, if nothing but the call is objected to."""
-        agreement = self.confirmations.approved(self.sheets, self.call) if self.call else None
+        agreement = self.confirmations.find_approval(self.sheets, self.call) if self.call else None
         judged = judge(dataclasses.replace(seen, is_call_agreed=True), terms)
         if agreement is None or not judged.may_go:
             return None
@@ -227,7 +227,8 @@ class Reporting:
             params["params"] = dict(self.bound.arguments)
         reasons = (judged.factor, *self.reading.factors)
         if self.bound.operation and not self.bound.is_exact:
-            reasons = (*reasons, f"It does not name the parameters of {self.bound.operation}: the call is asked about")
+            name = self.bound.operation
+            reasons = (*reasons, f"The step names no parameters of {name}: the call needs its own approval")
         wanted = self.confirmations.wanted(
             self.caller,
             "step",

@@ -499,6 +499,7 @@ def _desk() -> dict[str, Described]:
     """What waits for a person. A code is said nowhere else."""
     token = parameter("token", "path", {**TEXT, "minLength": 1}, required=True)
     after = parameter("after", "query", {"type": "integer", "minimum": 0, "description": "The last line that is known"})
+    cursor = parameter("cursor", "query", {**TEXT, "description": "Where the page before ended"})
     limit = parameter("limit", "query", {"type": "integer", "minimum": 0, "maximum": MAX_LINES})
     few = parameter("limit", "query", {"type": "integer", "minimum": 0, "maximum": MAX_TASKS})
     closed = {status: reference("responses", f"Refusal{status}") for status in (400, 401, 403, 429, 503)}
@@ -506,7 +507,7 @@ def _desk() -> dict[str, Described]:
     code, verify = f"{DESK_API}/challenges/{{id}}/code", f"{DESK_API}/challenges/{{id}}/verify"
     return {
         DESK_PATH: {"get": step("get_desk", "Desk", "The desk, for people", page)},
-        f"{DESK_API}/pending": {"get": _at_desk("get_pending", "What waits", PendingNamed)},
+        f"{DESK_API}/pending": {"get": _at_desk("get_pending", "What waits", PendingNamed, parameters=[cursor])},
         f"{DESK_API}/audit": {"get": _at_desk("get_audit", "The audit trail", Trail, parameters=[after, limit])},
         f"{DESK_API}/audit/check": {"get": _at_desk("get_audit_check", "What is wrong with the trail", Checked)},
         f"{DESK_API}/executions": {"get": _at_desk("get_executions", "Agents at work", Executions)},

@@ -17,6 +17,8 @@ export function waiting(api, changed) {
       text: "What agents may not do alone appears here: calls that destroy something, and steps that are risky. The title of this tab says how many there are.",
     }),
   );
+  const more = el("p", { class: "faint", hidden: true });
+  confirmations.element.append(more);
   const lists = [
     [
       confirmations,
@@ -43,6 +45,8 @@ export function waiting(api, changed) {
       part.element.hidden = kept.isEmpty;
       part.count.textContent = String(pending[name].length);
     }
+    more.hidden = !pending.more;
+    more.textContent = `${pending.more} more are listed once these are decided.`;
     nothing.hidden = lists.some(([, , kept]) => !kept.isEmpty);
   };
   return {
@@ -61,6 +65,7 @@ export function waitingCount(pending) {
   const own = new Set(pending.challenges.map((each) => each.id));
   return (
     pending.confirmations.length +
+    pending.more +
     pending.challenges.length +
     pending.blocks.filter((each) => !own.has(each.verification_id)).length
   );
