@@ -87,8 +87,8 @@ BASES: Final = 64  # addresses that the site was called by
 READ: Final = 512  # short bodies of which is kept what they are
 NUMBERS: Final = ("x-nwp-budget", "x-nwp-depth")
 # Many clients take the bytes of one read for one frame. So that these mostly are one, a frame of a stream is no larger
-# than a TCP segment where its records allow it, and a pause after it leaves time to read it before the next one. A pause
-# after each frame would bound the throughput: only clients that are known to need it, nps-lib, get more than a few.
+# than a TCP segment where its records allow it, and a pause after it leaves time to read it before the next one.
+# A pause after each frame would bound the throughput: only clients that are known to need it, nps-lib, get many.
 SEGMENT_RECORDS: Final = 1000  # bytes of records in a frame of 1,400 bytes, its chunk included
 PACE_SECONDS: Final = 0.002
 PACED_FRAMES: Final = 32
