@@ -745,8 +745,8 @@ def _unread(asked: Request | SiteError, unread: int) -> SiteError:
             f"The action was done, but its result was dropped: {message}",
             limit=MAX_HELD,
             completed=True,
-            hint="Read answers before you send more requests. If the action has an idempotency_key, repeat it with that "
-            "key to get its result.",
+            hint="Read answers before you send more requests. If the action has an `idempotency_key`, repeat it with "
+            "that key to get its result.",
         )
     return RateLimited(message, retry_after=1, hint="Read answers before you send more requests.")
 
