@@ -5,8 +5,8 @@ import math
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
 from typing import Any, TypeAlias, TypeGuard
@@ -146,6 +146,9 @@ class Trimmed:
         return not (self.dropped_fields or self.summarized_fields or self.dropped_records)
 
 
+Measure: TypeAlias = Callable[[Trimmed], Cost | None]  # what trimmed records cost; None if that is too much
+
+
 def trim(
     records: Sequence[Mapping[str, Any]],
     budget: int,
@@ -165,8 +168,12 @@ def trim(
     counter = counter if min(len(encoded), budget * BYTES_PER_TOKEN) <= MAX_COUNTED else None
     if spent := _cost_within(encoded, budget, counter):
         return Trimmed(whole, spent)
-    plan = _plan(whole, keep, last)
-    trimmed = _first_that_fits(plan, plan.place_of(_room(encoded, budget, counter), len(encoded)), budget, counter)
+    plan = _plan(whole, {*keep, *identifying_fields(whole)}, last)
+    trimmed = _first_that_fits(
+        plan,
+        plan.place_of(_room(encoded, budget, counter), len(encoded)),
+        lambda trimmed: _cost_within(_encoder.encode(trimmed.records), budget, counter),
+    )
     if trimmed is None:
         needed = cost(_encoder.encode(plan.shaped(plan.forms[-1])), counter).tokens
         raise BudgetExceeded(
@@ -176,6 +183,24 @@ def trim(
             hint=f"Ask for fewer fields, or allow {needed} tokens.",
         )
     return trimmed
+
+
+def trim_to(
+    records: Sequence[Mapping[str, Any]], measure: Measure, room: int, keep: Collection[str], last: Collection[str]
+) -> Trimmed | None:
+    """Trim records to about `room` bytes, in the order of `trim`, until the measure accepts them.
+
+    Only the fields to `keep` are safe, whether or not they identify a record. Return None if that is still too much.
+    """
+    whole = [dict(record) for record in records]
+    plan = _plan(whole, keep, last)
+    guess = plan.place_of(room, len(_encoder.encode(whole)))
+    return plan.attempt(plan.forms[0], measure) or _first_that_fits(plan, guess, measure)
+
+
+def identifying_fields(records: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    """Return the id and the title of records; the first field of one that has neither, as a row of numbers may."""
+    return frozenset(field for record in records for field in _known_by(record))
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,16 +230,15 @@ class _Plan:
         shown = [{field: value for field, value in record.items() if field not in gone} for record in kept]
         return [_summarized(record, short) for record in shown] if short else shown
 
-    def attempt(self, form: _Form, budget: int, counter: Tokenizer | None) -> Trimmed | None:
+    def attempt(self, form: _Form, measure: Measure) -> Trimmed | None:
         """The records in this form, if that fits."""
         shown = self.shaped(form)
-        spent = _cost_within(_encoder.encode(shown), budget, counter)
-        if spent is None:
-            return None
         gone, kept = self.spare[: form.fields], self.records[: len(shown)]
         short = (field for field in self.texts[: form.texts] if field not in gone)
         summarized = tuple(field for field in short if any(is_long(record.get(field)) for record in kept))
-        return Trimmed(shown, spent, gone, summarized, form.records)
+        trimmed = Trimmed(shown, Cost(0), gone, summarized, form.records)
+        spent = measure(trimmed)
+        return None if spent is None else replace(trimmed, cost=spent)
 
     def place_of(self, room: float, size: int) -> int:
         """About where the forms begin that take so many bytes. `size` is that of the first."""
@@ -228,15 +252,15 @@ class _Plan:
         return bisect_left(self.forms, size - room, key=saving)
 
 
-def _first_that_fits(plan: _Plan, guess: int, budget: int, counter: Tokenizer | None) -> Trimmed | None:
+def _first_that_fits(plan: _Plan, guess: int, measure: Measure) -> Trimmed | None:
     """The first form that fits where the one before it does not, looked for in growing strides around a guess."""
     too_large, fits = 0, len(plan.forms) - 1
-    best = plan.attempt(plan.forms[fits], budget, counter)
+    best = plan.attempt(plan.forms[fits], measure)
     probe, stride = min(max(guess, 1), fits - 1), 1
     while best and fits - too_large > 1:
         if not too_large < probe < fits:
             probe = (too_large + fits) // 2
-        if found := plan.attempt(plan.forms[probe], budget, counter):
+        if found := plan.attempt(plan.forms[probe], measure):
             best, fits, probe = found, probe, probe - stride
         else:
             too_large, probe = probe, probe + stride
@@ -252,8 +276,7 @@ def _room(encoded: bytes, budget: int, counter: Tokenizer | None) -> float:
     return budget * len(sample) / max(1, counter.rate * counter.count(sample.decode(errors="ignore")))
 
 
-def _plan(records: list[Record], keep: Collection[str], last: Collection[str]) -> _Plan:
-    known = {*keep, *(field for record in records for field in _known_by(record))}
+def _plan(records: list[Record], known: Collection[str], last: Collection[str]) -> _Plan:
     long = dict.fromkeys(field for record in records for field, value in record.items() if is_long(value))
     weights = _weights(records)
     short = _weights([_summarized(record, long) for record in records])
@@ -286,8 +309,7 @@ def _weights(records: Sequence[Record]) -> Counter[str]:
     return weights
 
 
-def _known_by(record: Record) -> list[str]:
-    """The id and the title; what has neither, as a row of numbers may, is known by its first field."""
+def _known_by(record: Mapping[str, Any]) -> list[str]:
     title = next((field for field in TITLES if isinstance(said := record.get(field), str) and said.strip()), "")
     return [field for field in (_IDENTITY, title) if field in record] or list(record)[:1]
 

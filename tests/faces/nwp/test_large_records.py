@@ -24,6 +24,7 @@ from portico.faces.nwp.frames import (
     QueryFrame,
     StreamFrame,
     SubscribeFrame,
+    encode,
 )
 from portico.store import Put, Remove
 
@@ -240,6 +241,31 @@ async def test_an_agent_that_asks_for_much_and_reads_nothing_is_told_so_and_hold
     assert {answer.error for answer in refused} <= {"NWP-RATE-LIMIT-EXCEEDED"}
     assert len({answer.request_id for answer in answers}) == 12
     assert whole
+
+
+@requirement("nwp:native:action")
+async def test_an_action_that_was_done_is_never_told_to_be_sent_again(served: Open) -> None:
+    def update(number: int) -> ActionFrame:
+        key = f"update-{number}"
+        params = {"id": "r09", "input": {"n": number}}
+        return ActionFrame(action_id="things.update", params=params, request_id=key, idempotency_key=key)
+
+    async with await Native.open(served.ports.native, **EXTENDED) as agent:
+        await anchor_of(agent)
+        before = await served.parts.store.head()
+        await agent.send_raw(b"".join(encode(update(number), agent.tier) for number in range(12)))
+        async with asyncio.timeout(30):
+            while await served.parts.store.head() < before + 12:
+                await asyncio.sleep(0.01)
+        answers = [await agent.receive() for _ in range(12)]
+        refused = [answer for answer in answers if isinstance(answer, ErrorFrame)]
+        numbers = [int(str(answer.request_id).removeprefix("update-")) for answer in refused]
+        again = [await agent.ask(update(number)) for number in numbers]
+    await restore(served)
+
+    assert {answer.error for answer in refused} == {"NCP-FRAME-PAYLOAD-TOO-LARGE"}
+    assert all(answer.details["completed"] for answer in refused)
+    assert [answer.data[0]["n"] for answer in again if isinstance(answer, CapsFrame)] == numbers
 
 
 @requirement("nwp:native:too-large", "nwp:native:action")

@@ -203,6 +203,38 @@ async def test_frames_of_small_records_fit_a_segment_and_one_that_does_not_holds
     assert len(large) == 1
 
 
+@requirement("nwp:stream:segments")
+@pytest.mark.parametrize(
+    ("headers", "grows"),
+    [({}, False), ({"prefer": "large-frames"}, False), ({"accept": "application/x-nps-frame"}, True)],
+    ids=["any", "large-frames", "nps-lib"],
+)
+async def test_only_a_client_that_needs_it_waits_longer_for_more_frames(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, headers: dict[str, str], grows: bool
+) -> None:
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def record_pause(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(0)
+
+    async def seconds_paused(limit: int) -> tuple[int, float]:
+        pauses.clear()
+        question = encode(QueryFrame(limit=100, filter={"n": {"$lt": limit}}), Tier.JSON)
+        with monkeypatch.context() as patched:
+            patched.setattr("portico.faces.nwp.overlay.asyncio.sleep", record_pause)
+            _, frames = await chunks(port, question, **headers)
+        return len(frames), sum(pauses)
+
+    things = {f"t{n:03}": {"n": n, "text": "word " * 180} for n in range(120)}
+    async with shop(tmp_path_factory.mktemp("paces"), things) as parts, listening(parts) as port:
+        some, more = await seconds_paused(60), await seconds_paused(120)
+
+    assert some[0] < more[0]
+    assert (some[1] < more[1]) is grows
+
+
 @requirement("nwp:budget:streams")
 async def test_a_subscription_has_no_budget(tmp_path_factory: pytest.TempPathFactory) -> None:
     headers = {"accept": "text/event-stream", "x-nwp-budget": "1"}

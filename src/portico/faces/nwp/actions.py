@@ -19,10 +19,11 @@ from portico.errors import (
     SiteError,
     TaskFinished,
     TimedOut,
+    TooLarge,
     Unauthenticated,
     UnknownTask,
 )
-from portico.faces.nwp.exchange import BUDGET_REASON, Answer, Asking, Exchange, left_out
+from portico.faces.nwp.exchange import BUDGET_REASON, Answer, Asking, Exchange
 from portico.faces.nwp.failures import (
     StepTimedOut,
     TaskAlreadyCancelled,
@@ -35,7 +36,7 @@ from portico.faces.nwp.failures import (
     code_of,
 )
 from portico.faces.nwp.feeds import moment
-from portico.faces.nwp.fitting import FRAME_SIZE, fit_records, joined
+from portico.faces.nwp.fitting import FRAME_SIZE, combine, describe_trimming, fit_records
 from portico.faces.nwp.frames import AcceptedFrame, ActionFrame, CapsFrame, TaskFrame, Tier, encode_value
 from portico.faces.nwp.gateway import one_step, traced, workflow_of
 from portico.faces.nwp.nodes import GATEWAY, INVOKE, TASK_CANCEL, TASK_STATUS, WORKFLOW, Action
@@ -46,12 +47,14 @@ from portico.tasks import error_of
 
 TASK_REF: Final = "nps:system:task:status"
 CANCEL_REF: Final = "nps:system:task:cancel"
+VALUE: Final = "value"  # the only field of a record that is made of a bare value
 TASK_KEPT: Final = ("task_id", "status")  # what no budget takes from the status of a task
 ESTIMATE_MS: Final = 1000  # of a task of which nobody knows how long it takes
 _PRIORITIES: Final[Mapping[str, Priority]] = {"low": "low", "normal": "normal", "high": "high"}
 _ID = re.compile(r"[\w-]+(\.[\w-]+)+\Z")
 
 Delegated: TypeAlias = Callable[[TaskFrame, Task], None]
+TrimToFit: TypeAlias = Callable[[list[dict[str, Any]], Collection[str]], Trimmed]  # of records and the fields to keep
 
 
 class Checks(Protocol):
@@ -84,7 +87,7 @@ class Actions:
         match frame.action_id:
             case "system.task.status":
                 await self._admit(asking, TASK_STATUS)
-                found = await _bounded([shown(await self._task(_task_id(frame), asking))], asking, TASK_KEPT)
+                found = await _trim_result([shown(await self._task(_task_id(frame), asking))], asking, TASK_KEPT)
                 return Answer(found.frame(TASK_REF, asking), found.cost)
             case "system.task.cancel":
                 await self._admit(asking, TASK_CANCEL)
@@ -97,7 +100,7 @@ class Actions:
     async def status(self, id: str, asking: Asking) -> dict[str, Any]:
         """How a task is getting on. Whoever calls this has paid for it."""
         self._exchange.warrants.check(asking, INVOKE)
-        found = await _bounded([shown(await self._task(id, asking))], asking, TASK_KEPT)
+        found = await _trim_result([shown(await self._task(id, asking))], asking, TASK_KEPT)
         return {**found.records[0], "trimmed": found.trimmed} if found.trimmed else found.records[0]
 
     async def _task(self, id: str, asking: Asking) -> Task:
@@ -278,8 +281,8 @@ class Actions:
         if task.state != TaskState.COMPLETED:
             return AcceptedFrame(anchor_ref=TASK_REF, count=1, data=[said], **said)
         try:
-            found = await _bounded([{**said, "result": _result_of(task)}], asking, said)
-        except BudgetExceeded:  # the acknowledgement itself is told in any case: the task is there
+            found = await _trim_result([{**said, "result": _result_of(task)}], asking, said)
+        except (BudgetExceeded, TooLarge):  # the acknowledgement itself is told in any case: the task is there
             return AcceptedFrame(anchor_ref=TASK_REF, count=1, data=[said], **said)
         return AcceptedFrame(anchor_ref=TASK_REF, count=1, data=found.records, trimmed=found.trimmed, **said)
 
@@ -329,7 +332,7 @@ def _result_of(task: Task) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounded:
+class TrimmedResult:
     """What the budget of a certificate and the frames of a caller leave of a result."""
 
     records: list[Any]
@@ -350,7 +353,7 @@ class Bounded:
 
 async def _answered(result: Any, action: Action, asking: Asking) -> Answer:
     try:
-        found = await _bounded(_records(result), asking)
+        found = await _trim_result(_records(result), asking)
     except BudgetExceeded as error:
         raise BudgetExceeded(
             f"{action.id} was done, but the smallest form of its result takes {error.details['needed']} tokens; "
@@ -358,28 +361,42 @@ async def _answered(result: Any, action: Action, asking: Asking) -> Answer:
             action_id=action.id,
             **error.details,
         ) from error
+    except TooLarge as error:
+        raise TooLarge(
+            f"{action.id} was done, but the smallest form of its result fits no frame of {asking.max_payload} bytes",
+            action_id=action.id,
+            completed=True,
+            hint=error.hint,
+            **error.details,
+        ) from error
     return Answer(found.frame(action.result.id, asking), found.cost)
 
 
-async def _bounded(data: list[Any], asking: Asking, keep: Collection[str] = ()) -> Bounded:
+async def _trim_result(data: list[Any], asking: Asking, keep: Collection[str] = ()) -> TrimmedResult:
     """Trim a result to its caller's certificate, and to its frames. An ActionFrame has no budget of its own (9.3)."""
     warrant, reason = asking.caller.warrant, BUDGET_REASON
     counter = tokenizer(*asking.tokenizers, warrant.tokenizer if warrant else "")
     trimmed = Trimmed(data, Cost(0))
-    if warrant and warrant.budget:
-        trimmed = await asyncio.to_thread(_trimmed, data, warrant.budget, counter, keep)
+    if warrant and (budget := warrant.budget):
+        trimmed = await asyncio.to_thread(
+            _trim_records, data, lambda made, kept: trim(made, budget, counter, kept), keep
+        )
     room = None if asking.max_payload is None else asking.max_payload - asking.envelope
     if room is not None and len(encode_value(trimmed.records, asking.tier)) > room:
-        reason, trimmed = FRAME_SIZE, joined(trimmed, fit_records(trimmed.records, room, asking.tier))
+        fitted = await asyncio.to_thread(
+            _trim_records, trimmed.records, lambda made, kept: fit_records(made, room, asking.tier, kept), keep
+        )
+        reason, trimmed = FRAME_SIZE, combine(trimmed, fitted)
     spent = asking.counted(await _cost(trimmed.records, counter))
-    return Bounded(trimmed.records, spent, None if trimmed.is_whole else left_out(trimmed, reason))
+    described = None if trimmed.is_whole else describe_trimming(trimmed, reason)
+    return TrimmedResult(trimmed.records, spent, described)
 
 
-def _trimmed(data: list[Any], budget: int, counter: Tokenizer | None, keep: Collection[str]) -> Trimmed:
+def _trim_records(data: list[Any], trim_to_fit: TrimToFit, keep: Collection[str]) -> Trimmed:
     if all(isinstance(record, dict) for record in data):
-        return trim(data, budget, counter, keep)
-    found = trim([{"value": value} for value in data], budget, counter)
-    return replace(found, records=[record["value"] for record in found.records])
+        return trim_to_fit(data, keep)
+    trimmed = trim_to_fit([{VALUE: value} for value in data], (VALUE,))
+    return replace(trimmed, records=[record[VALUE] for record in trimmed.records])
 
 
 def _records(result: Any) -> list[Any]:
@@ -391,7 +408,7 @@ def _records(result: Any) -> list[Any]:
         case dict():
             return [result]
         case _:
-            return [{"value": result}]
+            return [{VALUE: result}]
 
 
 async def _cost(data: list[Any], counter: Tokenizer | None) -> Cost:

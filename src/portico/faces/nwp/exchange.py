@@ -22,7 +22,16 @@ from portico.config import Config
 from portico.errors import InvalidCursor, SiteError, TooLarge, Unavailable
 from portico.faces.nwp.anchors import Anchors, Meant
 from portico.faces.nwp.failures import DepthExceeded, StreamLimit, StreamUnsupported, UnknownNode, code_of
-from portico.faces.nwp.fitting import ENVELOPE, FRAME_SIZE, MAX_NAME, MAX_NAMED, fit_records, joined, name_fields
+from portico.faces.nwp.fitting import (
+    ENVELOPE,
+    FRAME_SIZE,
+    MAX_NAME,
+    MAX_NAMED,
+    combine,
+    describe_trimming,
+    fit_records,
+    name_fields,
+)
 from portico.faces.nwp.frames import CapsFrame, QueryFrame, StreamFrame, Tier, encode_value
 from portico.faces.nwp.graph import Graph, Reached
 from portico.faces.nwp.nodes import MAX_DEPTH, QUERY, STREAM, Node, Nodes
@@ -371,7 +380,7 @@ class Exchange:
     async def _fitting(self, query: Query, page: Page, asking: Asking, carried: int) -> tuple[Page, Written, bool]:
         """As much of a page as the caller can take. A shorter page has a cursor that leads to the rest."""
         counter = tokenizer(*asking.tokenizers)
-        space = asking.largest - asking.envelope - carried - _listed(asking) if asking.largest else None
+        space = asking.largest - asking.envelope - carried - _names_room(asking) if asking.largest else None
         asked, is_cut = page.length, False
         for _ in range(TRIES):
             room = None if space is None else space - _excess(page.cursor)
@@ -382,7 +391,7 @@ class Exchange:
                 most = _frame_room(asking, carried + _excess(page.cursor))
                 if most is not None and len(written.data) > most:
                     _check_cursor(page.cursor, asking)
-                    written = _shortened(written, records(page, query), asking.tier, most)
+                    written = await _shorten_record(written, records(page, query), asking.tier, most, query)
                 return page, written, is_cached
             is_cut = is_cut or written.count < page.length
             page = await self.site.beside(query, kept)
@@ -524,7 +533,7 @@ async def _portions(
         else:
             written = _write(portion, asking.tier, None, None, None, query)
         if most is not None and len(written.data) > most:
-            written = _shortened(written, portion, asking.tier, most)
+            written = await _shorten_record(written, portion, asking.tier, most, query)
         begin += written.count
         is_end = begin >= len(made)
         yield _with_loss(written, 0), is_end  # what was left out of this one comes with the next
@@ -551,11 +560,11 @@ def _with_loss(written: Written, records: int) -> Written:
     return replace(written, trimmed=None if trimmed.is_whole else trimmed)
 
 
-def _shortened(written: Written, made: Shown, tier: Tier, room: int) -> Written:
+async def _shorten_record(written: Written, made: Shown, tier: Tier, room: int, query: Query) -> Written:
     """Shorten the only record of an answer, which is larger than the caller's frames."""
     before = written.trimmed or Trimmed([*map(dict, made)], written.cost)
-    fitted = fit_records(before.records, room, tier)
-    return Written(encode_value(fitted.records, tier), 1, fitted.cost, joined(before, fitted), reason=FRAME_SIZE)
+    fitted = await asyncio.to_thread(fit_records, before.records, room, tier, _groups(query), _asked_for(query))
+    return Written(encode_value(fitted.records, tier), 1, fitted.cost, combine(before, fitted), reason=FRAME_SIZE)
 
 
 def _without_large_schema(understood: Understood, asking: Asking) -> Understood:
@@ -566,7 +575,7 @@ def _without_large_schema(understood: Understood, asking: Asking) -> Understood:
     return replace(understood, meant=replace(meant, inline=None))
 
 
-def _listed(asking: Asking) -> int:
+def _names_room(asking: Asking) -> int:
     """Return the bytes to leave for the names of fields that a budget may cost an answer."""
     return min(NAMES_BYTES, (asking.largest or 0) // 8) if asking.budget else 0
 
@@ -626,17 +635,7 @@ def _told(written: Written, reached: Reached | None = None) -> dict[str, Any] | 
     lost = name_fields("dropped_nodes", reached.dropped) if reached and reached.dropped else {}
     if written.trimmed is None and not lost:
         return None
-    return {**left_out(written.trimmed or Trimmed([], written.cost), written.reason), **lost}
-
-
-def left_out(trimmed: Trimmed, reason: str) -> dict[str, Any]:
-    """Return what an answer says of what it lacks: nothing is cut in silence (13.3)."""
-    return {
-        "reason": reason,
-        **name_fields("dropped_fields", trimmed.dropped_fields),
-        **name_fields("summarized_fields", trimmed.summarized_fields),
-        "dropped_records": trimmed.dropped_records,
-    }
+    return {**describe_trimming(written.trimmed or Trimmed([], written.cost), written.reason), **lost}
 
 
 def _total(page: Page) -> int:

@@ -1,13 +1,12 @@
 """Fits records and changes into frames of a bounded size. Lists everything it leaves out; asks nobody."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from typing import Any, Final, cast
 
 import msgspec
 
-from portico.budget import Trimmed, estimate, is_long, summary
+from portico.budget import Cost, Trimmed, estimate, identifying_fields, is_long, summary, trim_to
 from portico.catalog import ID
 from portico.errors import TooLarge
 from portico.faces.nwp.frames import DiffFrame, Tier, encode_value
@@ -20,26 +19,39 @@ ENVELOPE: Final = 1024  # bytes of a frame besides its records, at most, but for
 Record = Mapping[str, Any]
 
 
-def fit_records(records: Sequence[Any], room: int, tier: Tier) -> Trimmed:
-    """Keep the first records that take at most `room` bytes. One that is too large by itself is shortened.
+def fit_records(
+    records: Sequence[Record], room: int, tier: Tier, keep: Collection[str] = (), last: Collection[str] = ()
+) -> Trimmed:
+    """Trim records to `room` bytes, with the names of what they lack, in the order in which a budget trims them.
 
-    Long texts become summaries and other values go, the largest first; the id stays.
+    Long titles and fields to `keep` become summaries before a field that was asked for goes; after that the title may
+    go. The id and the fields to `keep` never do.
     """
-    ends = accumulate(len(encode_value(record, tier)) + 1 for record in records)
-    count = sum(end < room for end in ends)
-    if count or not records:
-        kept = list(records[:count])
-        return _trimmed(kept, dropped_records=len(records) - count)
-    shortened, dropped, summarized = _shorten(records[0], room - 2, tier)
-    return _trimmed([shortened], dropped, summarized, len(records) - 1)
+    fixed = frozenset((ID, *keep))
+    identifying = fixed | identifying_fields(records)
+    values = ((field, value) for record in records for field, value in record.items())
+    long = tuple(dict.fromkeys(field for field, value in values if field in identifying - {ID} and is_long(value)))
+    summaries = [{field: _summarize(field, value, long) for field, value in record.items()} for record in records]
+    trimmed = _fit(records, room, tier, identifying, last)
+    if trimmed and not set(trimmed.dropped_fields) & set(last):
+        return trimmed
+    trimmed = _fit(summaries, room, tier, identifying, last, long) or _fit(summaries, room, tier, fixed, last, long)
+    if trimmed is None:
+        raise TooLarge(
+            f"A frame has {max(room, 0)} bytes for records, too few for the id and the required fields of this one",
+            limit=max(room, 0),
+            hint="Send a larger `max_frame_payload` in the HelloFrame.",
+        )
+    return trimmed
 
 
-def joined(before: Trimmed, after: Trimmed) -> Trimmed:
-    """Return records that were trimmed twice, with what they lack since either time."""
+def combine(before: Trimmed, after: Trimmed) -> Trimmed:
+    """Return records that were trimmed twice, with all that they lack."""
+    summarized = (*before.summarized_fields, *after.summarized_fields)
     return replace(
         after,
         dropped_fields=before.dropped_fields + after.dropped_fields,
-        summarized_fields=before.summarized_fields + after.summarized_fields,
+        summarized_fields=tuple(field for field in summarized if field not in after.dropped_fields),
         dropped_records=before.dropped_records + after.dropped_records,
     )
 
@@ -52,11 +64,12 @@ def fit_change(frame: DiffFrame, largest: int, tier: Tier) -> DiffFrame:
     room = largest - ENVELOPE
     match frame.patch:
         case [{"op": "add", "path": "", "value": dict()}]:
-            kept, dropped = _without_largest(cast("Record", frame.patch[0]["value"]), room, tier)
+            record = cast("Record", frame.patch[0]["value"])
+            kept, dropped = _drop_largest(record, room, tier, identifying_fields([record]))
             patch = [{"op": "add", "path": "", "value": kept}]
         case _:
             steps = {step["path"]: step for step in frame.patch}
-            kept, lost = _without_largest(steps, room, tier)
+            kept, lost = _drop_largest(steps, room, tier)
             patch, dropped = list(kept.values()), [_field_of(path) for path in lost]
     trimmed = {"reason": FRAME_SIZE, **name_fields("dropped_fields", list(dict.fromkeys(dropped)))}
     return msgspec.structs.replace(frame, patch=patch, trimmed=trimmed)
@@ -68,58 +81,67 @@ def name_fields(member: str, names: Sequence[str]) -> dict[str, Any]:
     return named if len(names) <= MAX_NAMED else {**named, f"{member}_total": len(names)}
 
 
-def _trimmed(
-    records: list[Any], dropped: Sequence[str] = (), summarized: Sequence[str] = (), dropped_records: int = 0
-) -> Trimmed:
-    cost = estimate(len(encode_value(records, Tier.JSON)))
-    return Trimmed(records, cost, tuple(dropped), tuple(summarized), dropped_records)
+def describe_trimming(trimmed: Trimmed, reason: str) -> dict[str, Any]:
+    """Return the member `trimmed` of an answer: nothing is cut in silence (13.3)."""
+    return {
+        "reason": reason,
+        **name_fields("dropped_fields", trimmed.dropped_fields),
+        **name_fields("summarized_fields", trimmed.summarized_fields),
+        "dropped_records": trimmed.dropped_records,
+    }
 
 
-def _shorten(record: Any, room: int, tier: Tier) -> tuple[Record, list[str], list[str]]:
-    """Return a record that takes at most `room` bytes, the fields it lacks and those that are summaries."""
-    if not isinstance(record, Mapping):
-        raise _too_large(room)
-    whole = cast("Record", record)
-    summaries = {field: summary(value) for field, value in whole.items() if field != ID and is_long(value)}
-    sizes = _sizes(whole, tier)
-    room -= len(encode_value(name_fields("summarized_fields", list(summaries)), tier))
-    excess, used = sum(sizes.values()) - room, dict[str, str]()
-    for field in sorted(summaries, key=lambda field: -sizes[field]):
-        if excess > 0:
-            used[field] = summaries[field]
-            excess -= sizes[field] - len(encode_value({field: used[field]}, tier))
-    kept, dropped = _without_largest({**whole, **used}, room, tier)
-    return kept, dropped, [field for field in used if field in kept]
+def _fit(
+    records: Sequence[Record],
+    room: int,
+    tier: Tier,
+    keep: Collection[str],
+    last: Collection[str],
+    summarized: tuple[str, ...] = (),
+) -> Trimmed | None:
+    """Trim records of which some fields may be summaries already; None if that does not make them fit."""
+
+    def measure(trimmed: Trimmed) -> Cost | None:
+        described = describe_trimming(_add_summaries(trimmed, summarized), FRAME_SIZE)
+        if len(encode_value(trimmed.records, tier)) + len(encode_value(described, tier)) > room:
+            return None
+        return estimate(len(encode_value(trimmed.records, Tier.JSON)))
+
+    trimmed = trim_to(records, measure, room, keep, last)
+    return trimmed and _add_summaries(trimmed, summarized)
 
 
-def _without_largest(members: Record, room: int, tier: Tier) -> tuple[dict[str, Any], list[str]]:
-    """Leave members out until the rest takes at most `room` bytes, the largest first. The id stays."""
-    sizes = _sizes(members, tier)
-    largest = sorted(sizes, key=lambda name: -sizes[name])
-    named = len(encode_value(name_fields("dropped_fields", largest), tier))
-    excess, dropped = sum(sizes.values()) + named - room, list[str]()
-    for name in largest:
-        if excess > 0 and name != ID:
-            dropped.append(name)
-            excess -= sizes[name]
-    if excess > 0:
-        raise _too_large(room)
-    return {name: value for name, value in members.items() if name not in dropped}, dropped
+def _add_summaries(trimmed: Trimmed, fields: Sequence[str]) -> Trimmed:
+    present = tuple(field for field in fields if field not in trimmed.dropped_fields)
+    return replace(trimmed, summarized_fields=trimmed.summarized_fields + present)
 
 
-def _sizes(members: Record, tier: Tier) -> dict[str, int]:
-    """Return the bytes that each member takes, those around it included."""
-    return {name: len(encode_value({name: value}, tier)) for name, value in members.items()}
+def _summarize(field: str, value: Any, fields: Collection[str]) -> Any:
+    return summary(value) if field in fields and is_long(value) else value
+
+
+def _drop_largest(
+    members: Record, room: int, tier: Tier, identifying: Collection[str] = ()
+) -> tuple[dict[str, Any], list[str]]:
+    """Keep the id, the fields that identify a record, and of the rest the smallest, in `room` bytes."""
+    sizes = {name: len(encode_value({name: value}, tier)) for name, value in members.items()}
+    largest = sorted(sizes, key=lambda name: (name == ID, name in identifying, -sizes[name]))
+    left = room - len(encode_value(name_fields("dropped_fields", largest), tier))
+    kept = set[str]()
+    for name in reversed(largest):
+        if sizes[name] <= left:
+            kept.add(name)
+            left -= sizes[name]
+    if ID in members and ID not in kept:
+        raise TooLarge(
+            f"A frame has {max(room, 0)} bytes for a change, too few for the id of its record",
+            limit=max(room, 0),
+            hint="Send a larger `max_frame_payload` in the HelloFrame.",
+        )
+    dropped = [name for name in largest if name not in kept]
+    return {name: value for name, value in members.items() if name in kept}, dropped
 
 
 def _field_of(path: str) -> str:
     """Return the field that a JSON Pointer leads into."""
     return path.removeprefix("/").partition("/")[0].replace("~1", "/").replace("~0", "~")
-
-
-def _too_large(room: int) -> TooLarge:
-    return TooLarge(
-        f"Not even the id of the record fits the {max(room, 0)} bytes that a frame has for it",
-        limit=max(room, 0),
-        hint="Say a larger max_frame_payload in the HelloFrame.",
-    )

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from math import ceil
+from math import ceil, inf
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -86,10 +86,13 @@ MARKS: Final = ("application/nwp-", "application/x-nps-")
 BASES: Final = 64  # addresses that the site was called by
 READ: Final = 512  # short bodies of which is kept what they are
 NUMBERS: Final = ("x-nwp-budget", "x-nwp-depth")
-# Many clients take whatever they have read for one frame. So that this is mostly true, frames of a stream are no larger
-# than what arrives at once, where records allow it, and there is time to read one before the next.
+# Many clients take the bytes of one read for one frame. So that these mostly are one, a frame of a stream is no larger
+# than a TCP segment where its records allow it, and a pause after it leaves time to read it before the next one.
+# A pause after each frame would bound the throughput: only clients that are known to need it, nps-lib, get many.
 SEGMENT_RECORDS: Final = 1000  # bytes of records in a frame of 1,400 bytes, its chunk included
 PACE_SECONDS: Final = 0.002
+PACED_FRAMES: Final = 32
+PACED_KIND: Final = "application/x-nps-frame"  # in Accept, of clients that need the pause after every frame
 LARGE_FRAMES: Final = "large-frames"  # in Prefer, of clients that find frames by their headers
 QUOTE: Final = '"'
 MAX_HEADER: Final = 8192  # characters of a header that is read
@@ -426,20 +429,18 @@ class Overlay:
         if not form.is_framed:
             # Lines are JSON, whatever the question was written in.
             asking, form = msgspec.structs.replace(asking, tier=Tier.JSON), BARE
-        is_paced = form.is_framed and LARGE_FRAMES not in arrived.headers.get("prefer", "")
-        if is_paced:
+        paced = _paced_frames(arrived.headers) if form.is_framed else 0
+        if paced:
             asking = msgspec.structs.replace(asking, portion=SEGMENT_RECORDS)
         begun = await begin(self._feeds.stopping(self._exchange.stream(frame, asking), asking, frame.request_id))
         headers = self._said(asking.node, asking.caller, asking.id)
         if begun.first and begun.first.anchor_ref:
             headers["x-nwp-schema"] = begun.first.anchor_ref
 
-        pause = PACE_SECONDS if is_paced else 0.0
-
         async def parts() -> AsyncGenerator[bytes]:
             async for part in begun:
                 yield _part(part, form)
-                await asyncio.sleep(pause)
+                await asyncio.sleep(PACE_SECONDS if part.seq < paced else 0)
 
         kind = form.media_type if form.is_framed else LINES
         stream = EventStream(parts(), work=begun, heartbeat=None, media_type=kind, headers=headers)
@@ -765,6 +766,13 @@ def _event(frame: Frame, tier: Tier) -> bytes:
     seq: int | None = getattr(frame, "seq", None)
     id = f"id: {seq}\n".encode() if seq is not None else b""
     return id + b"data: " + base64.b64encode(encode(frame, tier)) + b"\n\n"
+
+
+def _paced_frames(headers: Headers) -> float:
+    """Return how many frames of a stream, from the first on, are followed by a pause."""
+    if LARGE_FRAMES in headers.get("prefer", ""):
+        return 0
+    return inf if PACED_KIND in headers.get("accept", "") else PACED_FRAMES
 
 
 def _takes_events(headers: Headers) -> bool:

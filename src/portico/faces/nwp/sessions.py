@@ -19,7 +19,7 @@ from portico.addresses import network_of
 from portico.admission import AddressLimit
 from portico.calls import Caller
 from portico.connections import Turn
-from portico.errors import RateLimited, SiteError, Unavailable
+from portico.errors import RateLimited, SiteError, TooLarge, Unavailable
 from portico.faces.nwp.actions import Actions
 from portico.faces.nwp.anchors import check_anchor
 from portico.faces.nwp.exchange import Answer, Asking, Exchange
@@ -67,7 +67,7 @@ from portico.observe import Broke, Observe
 from portico.recent import Recent
 
 HEADER_BYTES: Final = 8  # at most
-MAX_HELD: Final = 16 << 20  # bytes of answers that wait to be written, though one alone may have more
+MAX_HELD: Final = 16 << 20  # bytes of large answers that wait to be written, though one alone may have more
 RUNNING: Final = 32  # requests of one session at once, besides its streams
 FRAMES_AT_ONCE: Final = 64  # of one session, before others have their turn
 FLUSH_SECONDS: Final = 1.0  # for the last words to an agent
@@ -481,12 +481,14 @@ class Session(asyncio.Protocol):
             await self._answer(asked, tag)
 
     async def _answer(self, asked: Request | SiteError, tag: Tag) -> None:
+        if self._held:  # no more work for an agent that does not read the answers it has
+            await self._until_writable()
         try:
             written = self._written(await self._answered(asked, tag))
+            if self._held and len(written) > LARGEST and self._held + len(written) > MAX_HELD:
+                raise _unread(asked, self._held)
         except SiteError as error:
             written = _refusal(error, tag, self._tier)
-        if self._held and self._held + len(written) > MAX_HELD:
-            written = _refusal(RateLimited("Too much of what was sent is unread", retry_after=1), tag, self._tier)
         self._held += len(written)
         try:
             await self._send(written)
@@ -730,6 +732,23 @@ def _refusal(error: SiteError, tag: Tag, tier: Tier) -> bytes:
         return encode(msgspec.structs.replace(told, details={**told.details, **tag}), tier)
     except OverflowError:  # a number that an agent wrote in JSON, and that MessagePack has no room for
         return encode(msgspec.structs.replace(told, details={**tag}), tier)
+
+
+def _unread(asked: Request | SiteError, unread: int) -> SiteError:
+    """Return the error that takes the place of an answer while too many bytes of other answers are unread.
+
+    It asks for a repetition only if nothing was done.
+    """
+    message = f"{unread} bytes of answers on this connection are unread; {MAX_HELD} are allowed"
+    if isinstance(asked, ActionFrame | TaskFrame):
+        return TooLarge(
+            f"The action was done, but its result was dropped: {message}",
+            limit=MAX_HELD,
+            completed=True,
+            hint="Read answers before you send more requests. If the action has an `idempotency_key`, repeat it with "
+            "that key to get its result.",
+        )
+    return RateLimited(message, retry_after=1, hint="Read answers before you send more requests.")
 
 
 def _broken(id: str, flow: Flow, error: SiteError) -> StreamFrame:
