@@ -145,7 +145,7 @@ def _redact_entry(entry: Entry, redactor: Redactor) -> Entry:
         entry,
         data=redactor.redact_data(entry.data),
         where=redactor.redact(entry.where),
-        id=entry.id and redactor.redact(entry.id),
+        id=entry.id and redactor.redact_data(entry.id),
     )
 
 
