@@ -16,6 +16,14 @@ def read(tmp_path: Path, text: str) -> Config:
     return read_config(path)
 
 
+def test_sources_that_differ_in_an_ordinary_parameter_are_two_sources() -> None:
+    urls = ["https://host.example/export?key=recipes", "https://host.example/export?key=wines"]
+
+    config = parse_config({"source": [{"url": url} for url in urls]})
+
+    assert [source.url for source in config.source] == urls
+
+
 def test_an_empty_file_is_a_working_site(tmp_path: Path) -> None:
     config = read(tmp_path, "")
 

@@ -20,6 +20,7 @@ class Listed:
 
     entries: list[Entry]
     url: str = "somewhere"
+    former_urls: tuple[str, ...] = ()
     pause_after: int | None = None
     paused: threading.Event = field(default_factory=threading.Event)
     go_on: threading.Event = field(default_factory=threading.Event)

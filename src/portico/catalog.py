@@ -64,6 +64,7 @@ _WRITTEN: Mapping[FieldType, type] = {
     FieldType.ARRAY: list,
     FieldType.VECTOR: list,
 }
+_LISTS = frozenset({FieldType.ARRAY, FieldType.VECTOR})
 _NWP_TYPES = {
     FieldType.STRING: "string",
     FieldType.INTEGER: "int64",
@@ -131,8 +132,12 @@ class Field:
         """Whether a caller may write this value, other than null.
 
         A declared type holds as it is. One that was found in the data holds for the kind of JSON value: texts and
-        numbers may still widen it. Numbers may be written as strings, so that exact and large ones can be.
+        numbers may still widen it, and so may a list of such values. Numbers may be written as strings, so that exact
+        and large ones can be.
         """
+        if isinstance(value, list) and not self.declared and self.type not in _LISTS:
+            elements = cast("list[Any]", value)
+            return all(not isinstance(element, list) and self.accepts(element) for element in elements)
         if self.type in NUMERIC:
             number = _number(value)
             is_whole = self.type is FieldType.NUMBER or not self.declared or isinstance(number, int)

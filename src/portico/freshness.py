@@ -29,6 +29,7 @@ class Freshness(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     share: float | None = None  # of it that has been read, where that is known
     error: str = ""
+    source: str = ""  # its name in the store, once it was loaded to its end under that name
 
 
 async def remember(store: Store, said: SourceSettings, fresh: Freshness) -> None:

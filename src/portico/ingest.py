@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,16 +12,17 @@ import msgspec
 
 from portico.catalog import Collection
 from portico.config import Config, SourceSettings, located
-from portico.freshness import Freshness, State, remember
+from portico.freshness import Freshness, State, freshness, remember
 from portico.items import content_hash, problem_with
 from portico.observe import Loaded, Observe
 from portico.redaction import redact_url
-from portico.sources import BadRecord, Entry, Record, Source, SourceOptions, open_source
+from portico.sources import BadRecord, Entry, Record, Source, SourceOptions, is_database, open_source, source_place
 from portico.store import Load, Put, Store
 
 BATCH_RECORDS = 500
 BATCH_BYTES = 4_000_000
 SHOWN_FAILURES = 100
+DISTINCTIVE = ("collection", "format", "id_field", "type")  # options of sources that read the same table or file
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Report:
     has_gap: bool = False  # part of the source could not be looked at, so nothing was forgotten
     seconds: float = 0.0
     share: float | None = None  # of the source that has been read, where that is known
+    stored_as: str = ""  # the name of the source in the store, once all of it was read
 
     @property
     def read(self) -> int:
@@ -54,22 +56,34 @@ async def ingest(
     *,
     declared: Callable[[str], Collection] = Collection,
     told: Told = lambda _: None,
+    may_adopt: Callable[[str], bool] = lambda _: True,
 ) -> Report:
-    """Bring a collection up to date with a source. Killed halfway, a repeat ends with exactly the right items."""
+    """Bring a collection up to date with a source. Killed halfway, a repeat ends with exactly the right items.
+
+    Items that the store has under a former name of the source become its own, in the collections that it writes to
+    and that `may_adopt` allows.
+    """
     load = await store.begin_load(source.url)
+
+    async def prepare(name: str) -> None:
+        await store.declare(declared(name))
+        for former in source.former_urls if may_adopt(name) else ():
+            await store.adopt(load, name, former)
+
     report, started = Report(source.url), time.monotonic()
     touched: set[str] = set()
     entries = source.records()
     while batch := await asyncio.to_thread(_next_batch, entries):
-        report = await _take(store, load, batch, collection, declared, touched, report)
+        report = await _take(store, load, batch, collection, prepare, touched, report)
         report = replace(report, seconds=time.monotonic() - started, share=source.share())
         told(report)
     if not touched:
-        await store.declare(declared(collection))
+        await prepare(collection)
     removed = 0 if report.has_gap else await store.finish_load(load)
     for name in touched:
         await store.optimise(name)
-    report = replace(report, removed=removed, seconds=time.monotonic() - started)
+    stored_as = "" if report.has_gap else source.url
+    report = replace(report, removed=removed, seconds=time.monotonic() - started, stored_as=stored_as)
     told(report)
     return report
 
@@ -98,7 +112,7 @@ async def _take(
     load: Load,
     batch: Sequence[Entry],
     collection: str,
-    declared: Callable[[str], Collection],
+    prepare: Callable[[str], Awaitable[None]],
     touched: set[str],
     report: Report,
 ) -> Report:
@@ -117,7 +131,7 @@ async def _take(
     for name, puts in grouped.items():
         if name not in touched:
             touched.add(name)
-            await store.declare(declared(name))
+            await prepare(name)
         written = await store.load(load, name, [put for put, _ in puts])
         repeated = set(written.repeated)
         bad.extend(_repeats(puts, repeated))
@@ -151,7 +165,15 @@ def collection_for(url: str) -> str:
 
 def described_source(said: SourceSettings, config: Config) -> Source:
     """A [[source]] of the site file."""
-    options = SourceOptions(
+    return open_source(_location(said, config), _options(said, config, _distinction(said, config)))
+
+
+def _location(said: SourceSettings, config: Config) -> str:
+    return located(said.url, config.folder)
+
+
+def _options(said: SourceSettings, config: Config, distinction: tuple[str, ...] = ()) -> SourceOptions:
+    return SourceOptions(
         format=said.format,
         id_field=said.id_field,
         table=said.table,
@@ -159,8 +181,45 @@ def described_source(said: SourceSettings, config: Config) -> Source:
         max_pages=said.max_pages,
         delay=said.delay,
         allow_hosts=tuple(config.allow_hosts),
+        distinction=distinction,
     )
-    return open_source(located(said.url, config.folder), options)
+
+
+def _place(said: SourceSettings, config: Config) -> str:
+    return source_place(_location(said, config), _options(said, config))
+
+
+def _of_one_place(said: SourceSettings, config: Config) -> list[SourceSettings]:
+    """Return the sources of the site file that read the same file or URL as this one, itself among them."""
+    if len(config.source) < 2:
+        return list(config.source)
+    return [source for source in config.source if _place(source, config) == _place(said, config)]
+
+
+def _distinction(said: SourceSettings, config: Config) -> tuple[str, ...]:
+    """Return the options by which this source differs from others of the same URL and the same table."""
+    alike = [source for source in _of_one_place(said, config) if source.table == said.table]
+    names = [name for name in DISTINCTIVE if len({getattr(source, name) for source in alike}) > 1]
+    return tuple(f"{name}={getattr(said, name) or ''}" for name in names)
+
+
+async def _adoption_rule(said: SourceSettings, config: Config, store: Store) -> Callable[[str], bool]:
+    """Return a test for collections: whether what they hold under a former name of this source can only be its own.
+
+    A former name may be common to all sources of a URL. Each of them first takes over the items that it reads; the
+    last one to be loaded under its present name also takes over the rest.
+    """
+    pending: list[SourceSettings] = []
+    for source in _of_one_place(said, config):
+        fresh = await freshness(store, source)
+        if source != said and not (fresh and fresh.source == described_source(source, config).url):
+            pending.append(source)
+    if any(
+        source.table is None and is_database(_location(source, config), _options(source, config)) for source in pending
+    ):
+        return lambda _: False  # all tables: this source may have items in every collection
+    shared = {source.collection or collection_for(source.url) for source in pending}
+    return lambda collection: collection not in shared
 
 
 async def load_sources(
@@ -177,7 +236,8 @@ async def load_sources(
 async def load_source(said: SourceSettings, config: Config, store: Store, observe: Observe, told: Told) -> Report:
     """Bring the store up to date with one [[source]]."""
     source, name = described_source(said, config), said.collection or collection_for(said.url)
-    report = await ingest(store, source, name, declared=config.collection, told=told)
+    may_adopt = await _adoption_rule(said, config, store)
+    report = await ingest(store, source, name, declared=config.collection, told=told, may_adopt=may_adopt)
     observe(Loaded(redact_url(said.url), name, report.added, report.changed, report.removed, report.failed))
     return replace(report, source=redact_url(said.url))
 
@@ -194,4 +254,5 @@ def freshness_of(report: Report, state: State = "loaded") -> Freshness:
         failed=report.failed,
         seconds=round(report.seconds, 3),
         share=report.share,
+        source=report.stored_as,
     )

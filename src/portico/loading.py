@@ -102,7 +102,11 @@ class Sources:
     async def _shown(self, number: int, said: SourceSettings) -> SourceShown:
         about = SourceShown(number=number, url=redact_url(said.url), collection=said.collection)
         fresh = await freshness(self._store, said)
-        return replace(about, **asdict(_current(fresh))) if fresh else about
+        if fresh is None:
+            return about
+        shown = asdict(_current(fresh))
+        del shown["source"]
+        return replace(about, **shown)
 
 
 def _current(fresh: Freshness) -> Freshness:

@@ -7,14 +7,24 @@ from urllib.parse import unquote_plus
 
 HIDDEN = "***"
 
-_URL = re.compile(r"""[A-Za-z][A-Za-z0-9+.-]*://[^\s"'<>`]+""")
+_SCHEME = r"[A-Za-z][A-Za-z0-9+.-]{0,30}://"
+_URL = re.compile(_SCHEME + r"""[^\s"'<>`]+""")
+# A password may hold the characters that end a URL in a sentence. `host:5432 … @` is no password but a port.
+_URL_WITH_PASSWORD = re.compile(
+    _SCHEME + r"""[^\s/@:]*:(?!\d+(?:[\s/?#"'<>`,;)]|$))(?:(?!://)[^@\n]){0,200}@[^\s"'<>`]*"""
+)
 _WEB = re.compile(r"(?:.*\+)?(?:https?|wss?|ftps?)", re.IGNORECASE)
 _WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+")
 _SECRET_WORDS = frozenset(
     {"accesskey", "apikey", "auth", "authorization", "bearer", "credential", "credentials", "jwt", "passphrase"}
     | {"passwd", "password", "pwd", "secret", "sig", "signature", "token"}
 )
-_SECRET_ENDINGS = ("apikey", "accesskey", "password", "secret", "token")
+_SECRET_ENDINGS = ("apikey", "accesskey", "privatekey", "secretkey", "password", "secret", "token")
+MIN_KEY = 16  # characters of a `key` that is a secret: shorter ones name a field or a list
+MIN_IN_ITEMS = 8  # characters of a secret that is looked for in items: shorter ones may be ordinary words
+# What may stand before and behind a secret in a text that is not its own.
+_BEFORE = r"(?<![\w%.~-])"
+_BEHIND = r"""(?=[.,;:!?)\]}]*(?:[&#\s"'<>`\\]|$))"""
 # A whole connection string inside one parameter, as in odbc_connect=…;PWD=….
 _CONNECTION_STRING = re.compile(r"(?:^|;)\s*(?:pwd|password)\s*=", re.IGNORECASE)
 
@@ -34,7 +44,11 @@ def redact_url(url: str) -> str:
 
 def redact_text(text: str) -> str:
     """Return a text with every URL in it redacted."""
-    return _URL.sub(lambda found: redact_url(found[0]), text) if "://" in text else text
+    if "://" not in text:
+        return text
+    for pattern in (_URL_WITH_PASSWORD, _URL):
+        text = pattern.sub(lambda match: redact_url(match[0]), text)
+    return text
 
 
 def _without_password(scheme: str, rest: str) -> tuple[str, str]:
@@ -63,14 +77,20 @@ def _redact_params(place: str) -> str:
 
 def _redact_param(found: re.Match[str]) -> str:
     name, value = found[1], unquote_plus(found[2])
-    is_hidden = _is_secret(unquote_plus(name)) or _CONNECTION_STRING.search(value) or redact_text(value) != value
+    is_hidden = _is_secret(unquote_plus(name), value) or _CONNECTION_STRING.search(value) or redact_text(value) != value
     return f"{name}={HIDDEN}" if is_hidden and value else found[0]
 
 
-def _is_secret(name: str) -> bool:
+def _is_secret(name: str, value: str) -> bool:
     words = [word.lower() for word in _WORD.findall(name)]
-    joined = "".join(words)
-    return not _SECRET_WORDS.isdisjoint(words) or words[-1:] == ["key"] or joined.endswith(_SECRET_ENDINGS)
+    if not _SECRET_WORDS.isdisjoint(words) or "".join(words).endswith(_SECRET_ENDINGS):
+        return True
+    return words[-1:] == ["key"] and _looks_random(value)
+
+
+def _looks_random(value: str) -> bool:
+    """Whether a value is a generated key rather than a word such as `recipes`."""
+    return len(value) >= MIN_KEY and any(map(str.isalpha, value)) and any(map(str.isdigit, value))
 
 
 class Redactor:
@@ -78,22 +98,31 @@ class Redactor:
 
     def __init__(self, url: str) -> None:
         shown = redact_url(url)
-        self._replaced = dict(_replacements(url, shown)) if shown != url else {}
+        secrets = list(_find_secrets(url, shown)) if shown != url else []
+        self._in_messages = {secret: shown for secret, shown, _ in secrets}
+        self._in_items = [
+            (re.compile(f"{_BEFORE if secret[:1].isalnum() else ''}{re.escape(secret)}{behind}"), shown)
+            for secret, shown, behind in secrets
+            if behind is not None
+        ]
 
     def __bool__(self) -> bool:
         """Whether the URL holds any secret."""
-        return bool(self._replaced)
+        return bool(self._in_messages)
 
     def redact(self, text: str) -> str:
-        for secret, shown in self._replaced.items():
+        """Redact a message, wherever it repeats a secret."""
+        for secret, shown in self._in_messages.items():
             text = text.replace(secret, shown)
         return text
 
     def redact_data(self, value: Any) -> Any:
-        """Redact every text of a JSON value."""
+        """Redact every text of an item. Words that only begin like a secret, and short secrets, stay as they are."""
         match value:
             case str():
-                return self.redact(value)
+                for pattern, shown in self._in_items:
+                    value = pattern.sub(lambda _, shown=shown: shown, value)
+                return value
             case Mapping():
                 pairs = cast("Mapping[str, Any]", value).items()
                 return {name: self.redact_data(inner) for name, inner in pairs}
@@ -103,14 +132,22 @@ class Redactor:
                 return value
 
 
-def _replacements(url: str, shown: str) -> Iterator[tuple[str, str]]:
-    """The secret parts of a URL as others may write them, the longest first."""
-    yield url, shown
+def _find_secrets(url: str, shown: str) -> Iterator[tuple[str, str, str | None]]:
+    """Find the secret parts of a URL as others may write them, the longest first.
+
+    Each comes with its redacted form, and the pattern of what follows it in an item; None if it is too short for items.
+    """
+    yield url, shown, _BEHIND
     scheme, _, rest = url.partition("://")
+    if "+" in scheme and _WEB.fullmatch(scheme):  # feed+https://…, to which the links say https://…
+        yield url.partition("+")[2], shown.partition("+")[2], _BEHIND
     user = rest[: _end_of_user(scheme, rest)]
     if user:
-        yield user, f"{HIDDEN}@"
-    for found in re.finditer(r"(?<=[?&#;])([^?&#;=]*)=([^&#]*)", rest):
-        if _redact_param(found) != found[0]:
-            yield found[0], f"{found[1]}={HIDDEN}"
-            yield f"{unquote_plus(found[1])}={unquote_plus(found[2])}", f"{found[1]}={HIDDEN}"
+        yield f"://{user}", f"://{HIDDEN}@", ""
+        yield user, f"{HIDDEN}@", "" if len(user) > MIN_IN_ITEMS else None
+    for match in re.finditer(r"(?<=[?&#;])([^?&#;=]*)=([^&#]*)", rest):
+        name, value = match[1], match[2]
+        if _redact_param(match) != match[0]:
+            behind = _BEHIND if len(value) >= MIN_IN_ITEMS else None
+            yield match[0], f"{name}={HIDDEN}", behind
+            yield f"{unquote_plus(name)}={unquote_plus(value)}", f"{name}={HIDDEN}", behind

@@ -75,6 +75,8 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
 TAKEN: list[dict[str, Any]] = [
     {"beds": 2.5},  # of a type that was found in the data, numbers and texts may still widen it
     {"beds": "9007199254740993"},
+    {"beds": [2, 3], "name": ["Garden", "Giardino"]},  # and so may lists of them
+    {"name": "Garden"},
     {"price": 70},
     {"tags": []},
     {"view": {"sea": None}},

@@ -33,7 +33,17 @@ from portico.sources.records import (
     too_large,
 )
 
-__all__ = ["FORMATS", "BadRecord", "Entry", "Record", "Source", "SourceOptions", "open_source"]
+__all__ = [
+    "FORMATS",
+    "BadRecord",
+    "Entry",
+    "Record",
+    "Source",
+    "SourceOptions",
+    "is_database",
+    "open_source",
+    "source_place",
+]
 
 Reader: TypeAlias = Callable[[Document, SourceOptions, Fetcher], Iterator[Entry]]
 
@@ -63,9 +73,36 @@ def open_source(url: str, options: SourceOptions, *, fetcher: Fetcher | None = N
     kind, place = _kind_and_place(url, options)
     web = fetcher or Fetcher(allow_hosts=options.allow_hosts, max_bytes=options.max_bytes, timeout=options.timeout)
     meter = Meter()
-    # One file is one source, however it is written and from wherever; so is one URL, whatever its password.
-    name = redact_url(url) if "://" in place or _DATABASE.match(place) else os.path.abspath(place)
-    return _Reading(name, options, _plan(kind, place, options, web, meter), meter, Redactor(url))
+    names = _store_names(url, options)
+    plan = _plan(kind, place, options, web, meter)
+    return _Reading(names[-1], names[:-1], options, plan, meter, Redactor(url))
+
+
+def source_place(url: str, options: SourceOptions) -> str:
+    """Return the absolute path or the URL without secrets: the same for every spelling and every password."""
+    _, place = _kind_and_place(url, options)
+    return redact_url(url) if "://" in place or _DATABASE.match(place) else os.path.abspath(place)
+
+
+def is_database(url: str, options: SourceOptions) -> bool:
+    """Whether `table` applies to a source: its URL or its file is an SQL database."""
+    kind, place = _kind_and_place(url, options)
+    path = Path(place)
+    return kind == "sql" or (kind is None and path.is_file() and _kind_of_file(path) == "sql")
+
+
+def _store_names(url: str, options: SourceOptions) -> tuple[str, ...]:
+    """Return the names of a source in stores, the present one last.
+
+    A name that is less exact comes from an earlier version, or from a time when no other source had the same URL.
+    """
+    names = [source_place(url, options)]
+    if is_database(url, options):
+        # Also without `table`: so a plain URL always comes from an earlier version.
+        names.append(f"{names[-1]} ({f'table={options.table}' if options.table else 'all tables'})")
+    if options.distinction:
+        names.append(f"{names[-1]} ({', '.join(options.distinction)})")
+    return tuple(names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +110,7 @@ class _Reading:
     """A source that knows how to start. Gives each record the id and the type that the site file asks for."""
 
     url: str
+    former_urls: tuple[str, ...]
     options: SourceOptions
     start: Callable[[], Iterator[Entry]]
     meter: Meter
@@ -107,7 +145,7 @@ def _redact_entry(entry: Entry, redactor: Redactor) -> Entry:
         entry,
         data=redactor.redact_data(entry.data),
         where=redactor.redact(entry.where),
-        id=entry.id and redactor.redact(entry.id),
+        id=entry.id and redactor.redact_data(entry.id),
     )
 
 

@@ -38,7 +38,14 @@ class Source(Protocol):
     """Reads lazily: memory does not grow with the source. Iteration blocks, so it runs in a thread."""
 
     @property
-    def url(self) -> str: ...
+    def url(self) -> str:
+        """The name under which a store keeps the items of this source."""
+        ...
+
+    @property
+    def former_urls(self) -> tuple[str, ...]:
+        """The names under which a store may still keep them, from an earlier version or another site file."""
+        ...
 
     def records(self) -> Iterator[Entry]: ...
 
@@ -75,6 +82,7 @@ class SourceOptions:
     max_bytes: int = 1 << 30  # of one downloaded file; a page or a record is held to 16 MB whatever this says
     timeout: float = 30.0  # seconds to wait for the next bytes of an answer
     allow_hosts: tuple[str, ...] = field(default=())  # hosts that may resolve to private addresses
+    distinction: tuple[str, ...] = field(default=())  # name=value of options in which sources of one URL differ
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,6 +253,10 @@ class Store(Protocol):
 
     async def begin_load(self, source: str) -> Load: ...
 
+    async def adopt(self, load: Load, collection: str, source: str) -> None:
+        """Make the items of a collection that another source has loaded items of this load's source."""
+        ...
+
     async def load(self, load: Load, collection: str, puts: Sequence[Put]) -> Written: ...
 
     async def finish_load(self, load: Load) -> int:

@@ -19,6 +19,7 @@ INDEXED_FROM = 1000  # items, before columns are worth an index
 INDEXED_COLUMNS = 16  # of a collection
 INDEXED_LENGTH = 80  # characters: longer texts are looked for by words, not by their order
 SCAN_BATCH = 1000
+ADOPTED_AT_ONCE = 5000  # items that change their source in one transaction
 ABOUT = ("title", "description", "type", "singular", "language", "weights", "private", "details")
 
 T = TypeVar("T")

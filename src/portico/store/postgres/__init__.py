@@ -43,6 +43,7 @@ from portico.store.postgres.tables import insert, make_index, read_schema, resha
 from portico.store.postgres.vectors import candidates, graph_for, put_field_vectors, put_vectors, tag
 from portico.store.sql import MAX_GROUPS, Statement, ordering, shown_row, too_many_groups
 from portico.store.tables import (
+    ADOPTED_AT_ONCE,
     INDEXED_FROM,
     SCAN_BATCH,
     Row,
@@ -506,6 +507,21 @@ class PostgresStore(PostgresLedger):
             await db.execute("DELETE FROM seen WHERE run IN (SELECT run FROM runs WHERE source = $1)", source)
             await db.execute("DELETE FROM runs WHERE source = $1", source)
             return Load(await db.fetchval("INSERT INTO runs (source) VALUES ($1) RETURNING run", source), source)
+
+    async def adopt(self, load: Load, collection: str, source: str) -> None:
+        async def work(db: Connection, table: Table) -> int:
+            await _check_not_overtaken(db, load)
+            chosen = await db.fetch(
+                f"SELECT id FROM {table.name} WHERE source = $1 ORDER BY id LIMIT $2 FOR UPDATE",
+                source,
+                ADOPTED_AT_ONCE,
+            )
+            ids = [id for (id,) in chosen]
+            await db.execute(f"UPDATE {table.name} SET source = $1 WHERE id = ANY($2::text[])", load.source, ids)
+            return len(ids)
+
+        while await self._writing(collection, work) == ADOPTED_AT_ONCE:
+            pass
 
     async def load(self, load: Load, collection: str, puts: Sequence[Put]) -> Written:
         if collection not in await self.refresh():

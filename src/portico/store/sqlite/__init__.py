@@ -37,6 +37,7 @@ from portico.store.sqlite.dialect import DIALECT
 from portico.store.sqlite.engine import READERS, TABLES, Database, Engine
 from portico.store.sqlite.ledger import SqliteLedger, record_settlement
 from portico.store.tables import (
+    ADOPTED_AT_ONCE,
     INDEXED_COLUMNS,
     INDEXED_FROM,
     INDEXED_LENGTH,
@@ -399,6 +400,20 @@ class SqliteStore(SqliteLedger):
             return Load(db.last_insert_rowid(), source)
 
         return await self._write(work)
+
+    async def adopt(self, load: Load, collection: str, source: str) -> None:
+        def work(db: Database) -> int:
+            _check_not_overtaken(db, load)
+            table = self._table(db, collection)
+            db.execute(
+                f"UPDATE {table.name} SET source = ?"
+                f" WHERE id IN (SELECT id FROM {table.name} WHERE source = ? LIMIT ?)",
+                (load.source, source, ADOPTED_AT_ONCE),
+            )
+            return db.changes()
+
+        while await self._write(work) == ADOPTED_AT_ONCE:
+            pass
 
     async def load(self, load: Load, collection: str, puts: Sequence[Put]) -> Written:
         def work(db: Database) -> tuple[Written, list[Change]]:
