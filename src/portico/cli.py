@@ -446,7 +446,7 @@ def query(
 async def _query(config: Config, asked: "Query", api_key: str | None) -> "Page":
     from portico.server import opened_site, opened_store_only
 
-    opened = opened_site(config, background=False) if asked.text else opened_store_only(config)
+    opened = opened_site(config, background=False, serves=False) if asked.text else opened_store_only(config)
     async with opened as parts:
         return await parts.site.query(asked, await caller_of(parts, api_key))
 
@@ -565,7 +565,7 @@ async def _mcp(config: Config, api_key: str | None) -> None:
     from portico.server import opened_site
 
     log = Log(level=config.server.log_level)
-    async with opened_site(config, observe=log) as parts:
+    async with opened_site(config, observe=log, restarts=False) as parts:
         await parts.index.start()
         caller = await parts.site.identity.caller(Credentials(api_key or ""))
         await run_server(parts.site, config, parts.observe, caller)

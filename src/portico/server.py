@@ -59,11 +59,17 @@ def _manners(config: Config) -> Manners:
 
 @asynccontextmanager
 async def opened_site(
-    config: Config, *, observe: Observe = nowhere, background: bool = True, serves: bool = True
+    config: Config,
+    *,
+    observe: Observe = nowhere,
+    background: bool = True,
+    serves: bool = True,
+    restarts: bool = True,
 ) -> AsyncGenerator[Parts]:
     """A site with its parts running. In the background it follows the feed and runs tasks.
 
-    One that serves also makes vectors and takes up tasks that others left; one that does not runs only its own.
+    One that serves also makes vectors and takes up tasks that others left; one that does not runs only its own. One
+    that restarts the site lets steps that wait for a code be looked at anew: agents must not be able to start it.
     """
     metrics, traffic = Metrics(), Traffic()
     observe = both(metrics, traffic, observe)
@@ -86,8 +92,9 @@ async def opened_site(
         finder = Finder(store, index, embedder, config.limits.page_bytes)
         site = await _site(config, finder, observe, model, channels.show)
         closing.push_async_callback(site.close_subscriptions)
-        if serves:
+        if restarts and serves:
             await site.guard.begin()
+            closing.push_async_callback(site.guard.close)
         if background:
             site.tasks.open(only_own=not serves)
             closing.push_async_callback(site.tasks.close)

@@ -339,6 +339,16 @@ async def test_who_is_blocked_agrees_to_nothing_of_others(eager: Parts) -> None:
 # Pauses
 
 
+async def test_a_verification_outlives_another_process_that_opens_the_store(kitchen: Open, url: str) -> None:
+    async with kitchen(url, safety=ALLOWED) as parts:
+        bot = await person(parts)
+        await bot.starts()
+        await bot.steps(**RISKY)
+        async with kitchen(url, safety=ALLOWED):
+            assert (await bot.steps())["continue"] is False
+        assert (await bot.steps())["continue"] is False
+
+
 @requirement(
     "aql:stage:verify",
     "aql:block:verify-pending",

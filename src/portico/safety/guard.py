@@ -3,6 +3,9 @@
 The gate has said who may do what at all. The guard says whether it may be done now, whichever protocol it came through.
 """
 
+import asyncio
+import contextlib
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -52,6 +55,8 @@ SPARED = LOOP - {policy.START}  # what these do they check by themselves
 STOPS = frozenset({"cancel_task", "cancel_execution"})  # nobody has to be asked to do less
 UNNAMED = "The agreed step did not name its parameters"
 MAX_TRAIL = 1000
+SERVING = "serving"  # the role of the process that serves a site, or of the first of several
+SERVING_SECONDS = 30.0
 MAX_LINE = 2**53
 
 
@@ -94,6 +99,8 @@ class Guard:
         self._confirmations = Confirmations(office)
         self._challenges = Challenges(office)
         self.loop = Loop(office, self._confirmations, self._challenges, operations)
+        self._owner = secrets.token_hex(8)
+        self._serving: asyncio.Task[None] | None = None
         self._sessions: dict[str, set[str]] = {}  # which callers began something in which session
 
     # Before a call
@@ -364,8 +371,23 @@ class Guard:
         await self._confirmations.revoke(session, principals)
 
     async def begin(self) -> None:
-        """What is forgotten when a server starts."""
-        await self.loop.forget_pauses()
+        """Look at paused steps anew after a restart (8.8.3). A second process on the same store is not a restart."""
+        if await self._store.lead(SERVING, self._owner, SERVING_SECONDS):
+            await self.loop.forget_pauses()
+        self._serving = asyncio.create_task(self._keep_serving())
+
+    async def _keep_serving(self) -> None:
+        while True:
+            await asyncio.sleep(SERVING_SECONDS / 3)
+            with contextlib.suppress(SiteError):  # a store that is away is asked again
+                await self._store.lead(SERVING, self._owner, SERVING_SECONDS)
+
+    async def close(self) -> None:
+        """Let the next process that begins count as a restart."""
+        if self._serving:
+            self._serving.cancel()
+            with contextlib.suppress(SiteError):
+                await self._store.lead(SERVING, self._owner, 0)
 
 
 def _is_open(operation: Operation) -> bool:
