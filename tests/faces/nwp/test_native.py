@@ -713,6 +713,18 @@ async def test_nobody_is_waited_for_without_end(tmp_path: Path) -> None:
     ] * len(begun)
 
 
+async def test_a_frame_that_is_never_whole_ends_its_connection(tmp_path: Path) -> None:
+    async with opened_inn(tmp_path) as parts, serving(parts, Patience(frame=0.1)) as ports:
+        slow, quiet = await Native.open(ports.native), await Native.open(ports.native)
+        slow.writer.write(encode(QueryFrame(limit=1), Tier.JSON)[:-1])
+        assert await slow.last_words() == b""
+        answer = await quiet.ask(QueryFrame(limit=1))
+        for agent in (slow, quiet):
+            await agent.close()
+
+    assert isinstance(answer, CapsFrame)
+
+
 async def test_who_follows_is_told_that_there_is_nothing_or_is_left(tmp_path: Path) -> None:
     async with opened_inn(tmp_path) as parts, serving(parts, Patience(idle=1)) as ports:
         reading, paused = await Native.open(ports.native), await Native.open(ports.native)

@@ -88,6 +88,7 @@ class Patience:
     hello: float = 5.0
     preamble: float = 10.0  # of one that has begun
     reading: float = 30.0  # to read what was sent to them
+    frame: float = 20.0  # to send the rest of a frame that has begun
     idle: float = 600.0  # to say something
     drain: float = 5.0  # to get their answers when the server stops
 
@@ -271,6 +272,7 @@ class Session(asyncio.Protocol):
         self._lost = asyncio.Event()
         self._heard = self._loop.time()
         self._looking: asyncio.TimerHandle | None = None
+        self._frame_deadline: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport
 
     # The connection
@@ -287,7 +289,7 @@ class Session(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost.set()
         self._port.left(self)
-        for timer in (self._looking, self._turn):
+        for timer in (self._looking, self._turn, self._frame_deadline):
             if timer:
                 timer.cancel()
         self._waiting.clear()
@@ -360,6 +362,7 @@ class Session(asyncio.Protocol):
                 end = header.size + header.length
                 raw = bytes(self._read[:end])
                 del self._read[:end]
+                self._clear_frame_deadline()
                 self._take(header, raw)
             else:
                 self._turn = self._loop.call_soon(self._advance)
@@ -367,6 +370,20 @@ class Session(asyncio.Protocol):
             self._write(_refusal(unreadable(error), {}, self._tier))
             self._transport.close()
         self._listen(not self._is_busy and self._turn is None)
+        self._limit_frame()
+
+    def _clear_frame_deadline(self) -> None:
+        if self._frame_deadline:
+            self._frame_deadline.cancel()
+            self._frame_deadline = None
+
+    def _limit_frame(self) -> None:
+        """Give a frame that has begun a deadline, unless it is this side that does not read."""
+        is_partial = bool(self._read) and self._is_listening
+        if is_partial and self._frame_deadline is None:
+            self._frame_deadline = self._loop.call_later(self._patience.frame, self._transport.abort)
+        elif not is_partial:
+            self._clear_frame_deadline()
 
     def _listen(self, is_listening: bool) -> None:
         if is_listening == self._is_listening or self._transport.is_closing():
