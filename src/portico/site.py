@@ -571,7 +571,8 @@ class Site:
     async def _once(self, permit: Permit, call: Call, operation: Operation, given: Any) -> Outcome | Task:
         """Run a call, or give back what its idempotency key already stands for."""
         context = self._context(permit)
-        if not call.key:
+        if not call.key or (operation.kind is Kind.READ and not _is_task(call, operation)):
+            # What only reads may be read again; kept results would let readers fill the store.
             return await self._begin(permit, operation, given, Attempt(call, context))
         store = self.finder.store
         key = Reservation(_key_scope(operation.name, call.key, permit.caller), secrets.token_hex(8))

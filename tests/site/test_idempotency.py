@@ -266,6 +266,17 @@ async def test_an_operation_that_refused_may_be_tried_again_with_its_key(shop: P
     assert tries == [Conflict, Conflict]
 
 
+async def test_a_key_of_an_operation_that_only_reads_stores_nothing(shop: Parts) -> None:
+    call = Call("list_stock", {}, key="k")
+    await shop.site.call(call, OPERATOR)
+    await Calling(shop.site)("create_stock", id="a", input={"left": 1})
+
+    again = await shop.site.call(call, OPERATOR)
+
+    assert isinstance(again, Outcome)
+    assert (again.repeated, [item["id"] for item in again.result["items"]]) == (False, ["a"])
+
+
 async def test_a_repeat_of_an_unknown_outcome_says_what_is_known_and_how_to_find_out(shop: Parts) -> None:
     await attempt(shop, "sell_anywhere", "k", 0.2, id="a", ending="wait")
 
