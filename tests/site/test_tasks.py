@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from portico.errors import (
     InvalidParams,
     KeyInUse,
     OperationFailed,
+    OutcomeUnknown,
     RateLimited,
     TaskFinished,
     TimedOut,
@@ -552,12 +553,14 @@ async def test_a_key_whose_call_is_running_is_refused(inn: Parts) -> None:
     assert await inn.site.call(Call("held", key="k"), OPERATOR) == Outcome("held", "held", repeated=True)
 
 
-async def test_a_failure_releases_its_key(inn: Parts) -> None:
+async def test_a_failure_keeps_its_key_until_somebody_has_looked(inn: Parts) -> None:
     call = Call("quick", {"fail": True}, key="k")
     with pytest.raises(OperationFailed):
         await inn.site.call(call, OPERATOR)
 
-    assert await inn.site.call(call, OPERATOR) == Outcome("quick", "quick 2")
+    with pytest.raises(OutcomeUnknown):
+        await inn.site.call(call, OPERATOR)
+    assert await inn.site.call(replace(call, key="l"), OPERATOR) == Outcome("quick", "quick 2")
 
 
 async def test_a_key_of_a_task_stands_for_the_task(inn: Parts) -> None:
