@@ -357,13 +357,16 @@ class Site:
         call = Call(REMEMBER, {"preferences": list(ask.memory)})
         try:
             taken = await self.guard.clear(call, self.catalog.operations[REMEMBER], caller)
-        except Denied as error:
+        except (Denied, RateLimited) as error:
             self._observe(Refused("memory", caller.id, type(error).__name__))
             return False
-        await self.memories.keep(caller, "preference", ask.memory)
-        await self.memories.keep(caller, "question", [ask.text])
-        if taken:
-            await self.guard.settle(taken, caller, failed=False)
+        try:
+            await self.memories.keep(caller, "preference", ask.memory)
+            await self.memories.keep(caller, "question", [ask.text])
+        except (SiteError, asyncio.CancelledError):
+            await asyncio.shield(self._settle(taken, caller, failed=True))
+            raise
+        await self._settle(taken, caller, failed=False)
         return True
 
     async def _remembered(self, ask: Ask, caller: Caller) -> Ask:
@@ -649,9 +652,9 @@ class Site:
         try:
             result = await self._run_now(cleared, operation, given, attempt)
         except (SiteError, asyncio.CancelledError):
-            await asyncio.shield(self._settle(cleared, failed=True))
+            await asyncio.shield(self._settle(cleared.taken, permit.caller, failed=True))
             raise
-        await self._settle(cleared, failed=False)
+        await self._settle(cleared.taken, permit.caller, failed=False)
         return Outcome(operation.name, result)
 
     async def _run_now(self, permit: Permit, operation: Operation, given: Any, attempt: Attempt) -> Any:
@@ -705,10 +708,10 @@ class Site:
             taken = Taken.named(task.call.step)
             await self.guard.settle(taken, task.caller, failed=task.state != TaskState.COMPLETED)
 
-    async def _settle(self, permit: Permit, *, failed: bool) -> None:
-        if permit.taken:
+    async def _settle(self, taken: Taken | None, caller: Caller, *, failed: bool) -> None:
+        if taken:
             with contextlib.suppress(SiteError):  # what was done is done: it stays unknown how it went
-                await self.guard.settle(permit.taken, permit.caller, failed=failed)
+                await self.guard.settle(taken, caller, failed=failed)
 
     def _context(self, permit: Permit, handle: Handle | None = None) -> Context:
         session = permit.request.session if isinstance(permit.request, Call) else ""
