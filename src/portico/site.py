@@ -26,6 +26,7 @@ from portico.config import Safety
 from portico.errors import (
     BadRequest,
     Denied,
+    InvalidParams,
     KeyInUse,
     OutcomeUnknown,
     RateLimited,
@@ -811,6 +812,18 @@ class AskParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     may_act: bool = False
     retrieval: Retrieval = "hybrid"
     user: str = ""  # of the caller's: its memories count, and no others
+    remember: Annotated[bool, Meta(description="Must be false: create_memories stores preferences")] = False
+
+
+def _check_question(params: AskParams) -> None:
+    """Refuse to remember anything: `ask` reads. Tasks of earlier versions and some callers send `remember: false`."""
+    if params.remember:
+        raise InvalidParams(
+            "`remember` must be false: `ask` stores nothing",
+            operation="ask",
+            param="remember",
+            hint="Call `create_memories` with the preferences to store.",
+        )
 
 
 class UserParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -860,7 +873,14 @@ def _own_operations(site: Site) -> list[Operation]:
     shape = dict[str, Any]
     return [
         Operation(
-            "ask", Kind.READ, "Answer a question, as a record of what happened.", AskParams, shape, ask, open=True
+            "ask",
+            Kind.READ,
+            "Answer a question, as a record of what happened.",
+            AskParams,
+            shape,
+            ask,
+            open=True,
+            check=_check_question,
         ),
         Operation("get_task", Kind.READ, "How a task is getting on.", TaskParams, shape, get_task, open=True),
         Operation("cancel_task", Kind.EXECUTE, "Stop a task of your own.", TaskParams, shape, cancel_task, open=True),
