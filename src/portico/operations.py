@@ -101,7 +101,7 @@ class Context:
         check_text(query.text, self.limits)
         with self._watching():
             if self.unit.is_touched(query.collection):
-                return await self.unit.find(query)
+                return await self.unit.find(self.finder.bound(query))
             return await self.finder.find(query, self.seen)
 
     async def put(self, collection: str, id: str, data: Mapping[str, Any], expect: str | None = None) -> Item:

@@ -89,11 +89,11 @@ class Finder:
 
     def at_once(self, query: Query) -> Page | None:
         """The page of a query without text, if nobody has to be waited for to tell it as it is now."""
-        return None if query.text or query.near else self._pages.at_once(self._bounded(query))
+        return None if query.text or query.near else self._pages.at_once(self.bound(query))
 
     def state_of(self, query: Query, page: Page) -> int | None:
         """The state of the store that a page shows. As long as `is_in` says that it is in it, the page is the same."""
-        return self._pages.state_of(self._bounded(query), page)
+        return self._pages.state_of(self.bound(query), page)
 
     def is_in(self, state: int) -> bool:
         """Whether the store is still in a state that a page showed."""
@@ -101,7 +101,7 @@ class Finder:
 
     async def find(self, query: Query, seen: int = 0) -> Page:
         """A page of items. `seen` is a change the caller knows of and must find reflected."""
-        query = self._bounded(query)
+        query = self.bound(query)
         if not query.text and query.near is None:
             return await self._pages.find(query)
         asked = await self._checked(query)
@@ -111,7 +111,7 @@ class Finder:
         page = await self._ordered(asked, rank) if asked.order else await self._ranked(asked, rank)
         return replace(page, notes=notes)
 
-    def _bounded(self, query: Query) -> Query:
+    def bound(self, query: Query) -> Query:
         """The query with the bound of the site, unless it has a smaller one."""
         return query if 0 < query.max_bytes <= self.page_bytes else replace(query, max_bytes=self.page_bytes)
 

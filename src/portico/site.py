@@ -26,6 +26,7 @@ from portico.config import Safety
 from portico.errors import (
     BadRequest,
     Denied,
+    InvalidParams,
     KeyInUse,
     OutcomeUnknown,
     RateLimited,
@@ -357,13 +358,16 @@ class Site:
         call = Call(REMEMBER, {"preferences": list(ask.memory)})
         try:
             taken = await self.guard.clear(call, self.catalog.operations[REMEMBER], caller)
-        except Denied as error:
+        except (Denied, RateLimited) as error:
             self._observe(Refused("memory", caller.id, type(error).__name__))
             return False
-        await self.memories.keep(caller, "preference", ask.memory)
-        await self.memories.keep(caller, "question", [ask.text])
-        if taken:
-            await self.guard.settle(taken, caller, failed=False)
+        try:
+            await self.memories.keep(caller, "preference", ask.memory)
+            await self.memories.keep(caller, "question", [ask.text])
+        except (SiteError, asyncio.CancelledError):
+            await asyncio.shield(self._settle(taken, caller, failed=True))
+            raise
+        await self._settle(taken, caller, failed=False)
         return True
 
     async def _remembered(self, ask: Ask, caller: Caller) -> Ask:
@@ -650,9 +654,9 @@ class Site:
         try:
             result = await self._run_now(cleared, operation, given, attempt)
         except (SiteError, asyncio.CancelledError):
-            await asyncio.shield(self._settle(cleared, failed=True))
+            await asyncio.shield(self._settle(cleared.taken, permit.caller, failed=True))
             raise
-        await self._settle(cleared, failed=False)
+        await self._settle(cleared.taken, permit.caller, failed=False)
         return Outcome(operation.name, result)
 
     async def _run_now(self, permit: Permit, operation: Operation, given: Any, attempt: Attempt) -> Any:
@@ -706,10 +710,10 @@ class Site:
             taken = Taken.named(task.call.step)
             await self.guard.settle(taken, task.caller, failed=task.state != TaskState.COMPLETED)
 
-    async def _settle(self, permit: Permit, *, failed: bool) -> None:
-        if permit.taken:
+    async def _settle(self, taken: Taken | None, caller: Caller, *, failed: bool) -> None:
+        if taken:
             with contextlib.suppress(SiteError):  # what was done is done: it stays unknown how it went
-                await self.guard.settle(permit.taken, permit.caller, failed=failed)
+                await self.guard.settle(taken, caller, failed=failed)
 
     def _context(self, permit: Permit, handle: Handle | None = None) -> Context:
         session = permit.request.session if isinstance(permit.request, Call) else ""
@@ -809,6 +813,18 @@ class AskParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     may_act: bool = False
     retrieval: Retrieval = "hybrid"
     user: str = ""  # of the caller's: its memories count, and no others
+    remember: Annotated[bool, Meta(description="Must be false: create_memories stores preferences")] = False
+
+
+def _check_question(params: AskParams) -> None:
+    """Refuse to remember anything: `ask` reads. Tasks of earlier versions and some callers send `remember: false`."""
+    if params.remember:
+        raise InvalidParams(
+            "`remember` must be false: `ask` stores nothing",
+            operation="ask",
+            param="remember",
+            hint="Call `create_memories` with the preferences to store.",
+        )
 
 
 class UserParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -858,7 +874,14 @@ def _own_operations(site: Site) -> list[Operation]:
     shape = dict[str, Any]
     return [
         Operation(
-            "ask", Kind.READ, "Answer a question, as a record of what happened.", AskParams, shape, ask, open=True
+            "ask",
+            Kind.READ,
+            "Answer a question, as a record of what happened.",
+            AskParams,
+            shape,
+            ask,
+            open=True,
+            check=_check_question,
         ),
         Operation("get_task", Kind.READ, "How a task is getting on.", TaskParams, shape, get_task, open=True),
         Operation("cancel_task", Kind.EXECUTE, "Stop a task of your own.", TaskParams, shape, cancel_task, open=True),

@@ -1,6 +1,6 @@
 """The writes of one operation, held back until they are committed together. Commits nothing itself."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -8,7 +8,7 @@ from portico.catalog import ID, Collection
 from portico.errors import OutcomeUnknown, UnknownCollection, Unsupported
 from portico.items import Item, parts_of
 from portico.pages import in_order
-from portico.query import MAX_LIMIT, Page, Query, checked, matcher, project
+from portico.query import MAX_LIMIT, Page, Query, checked, count_within, item_bytes, json_size, matcher, project
 from portico.store import Store, Write
 from portico.store.planning import check_ids, plan_writes
 from portico.store.tables import Row, text
@@ -74,13 +74,15 @@ class UnitOfWork:
             )
         before, after = self._of(self._before, query.collection), self._of(self._after, query.collection)
         page = await self._store.find(replace(query, limit=min(query.limit + len(after), MAX_LIMIT)))
-        stored = await self._store.get_many(query.collection, [item.id for item in page.items])
+        stored = {item.id: item for item in page.items}
+        if query.fields:  # the fields to sort by may not be among them
+            stored = await self._store.get_many(query.collection, list(stored))
         is_match = matcher(query.where, shape)
         own = [item for item in after.values() if item and is_match(item)]
         others = [item for id, item in stored.items() if id not in after]
         ends = in_order(stored.values(), query.order, shape)[:: max(len(stored) - 1, 1)]
         items = in_order([*others, *self._in_range(own, query, page, ends, shape)], query.order, shape)
-        shown = items[: query.limit]
+        shown = items[: min(query.limit, count_within(_sizes(items, query, shape), query.max_bytes))]
         cursor = page.cursor
         if shown and (page.cursor or len(items) > len(shown)):
             cursor = self._store.cursor(query, shown[-1])
@@ -114,6 +116,12 @@ class UnitOfWork:
         if shape is None:
             raise UnknownCollection(f"There is no collection {collection!r}", collection=collection)
         return shape
+
+
+def _sizes(items: Iterable[Item], query: Query, shape: Collection) -> Iterator[int]:
+    """Yield how many bytes of a page each item takes."""
+    for item in items:
+        yield item_bytes(project(item, query.fields, shape), json_size(item.data), query)
 
 
 def _has_position(shape: Collection, field: str) -> bool:

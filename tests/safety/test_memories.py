@@ -1,14 +1,16 @@
 """What is stored beside a question passes the guard like any other write: who may write nothing stores nothing."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
 from tests.faces.conftest import asking
 from tests.safety.conftest import Open, Person, blocked, person
 
-from portico.errors import AgentBlocked, Forbidden, StepNeeded, Unauthenticated
+from portico.errors import AgentBlocked, Forbidden, RateLimited, StepNeeded, Unauthenticated, Unavailable
 from portico.memories import COLLECTION
+from portico.safety import confirmations
 from portico.server import Parts
 
 QUESTION = {
@@ -83,3 +85,41 @@ async def test_preferences_are_stored_by_an_operation_of_their_own_for_callers_w
     assert sorted(each["text"] for each in kept) == ["no nuts", "vegetarian"]
     assert {each["kind"] for each in kept} == {"preference"}
     assert isinstance(await nobody.refused("create_memories", preferences=["vegan"]), Unauthenticated)
+
+
+async def test_a_question_is_answered_when_too_much_waits_to_be_confirmed(
+    kitchen: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confirmations, "MAX_WAITING", 0)
+    policy = {"operation": "create_memories", "decision": "confirm", "reason": "Somebody looks first"}
+    async with kitchen(safety={"policy": [policy]}) as parts, asking(parts) as client:
+        bot = await person(parts)
+
+        assert isinstance(await bot.refused("create_memories", preferences=["vegetarian"]), RateLimited)
+        answer = await ask(client, bot)
+
+    assert "Soup" in answer
+    assert "meta.remember" in answer
+
+
+async def test_a_step_that_could_not_store_its_memory_has_failed(
+    eager: Parts, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bot = await person(eager)
+    await bot.starts()
+    await bot.steps("calling create_memories to note a diet", next_operation="create_memories")
+    settle, failures = eager.site.guard.settle, []
+
+    async def record(*args: Any, failed: bool) -> None:
+        failures.append(failed)
+        await settle(*args, failed=failed)
+
+    async def fail(*_: Any) -> None:
+        raise Unavailable("The disk is full")
+
+    monkeypatch.setattr(eager.site.guard, "settle", record)
+    monkeypatch.setattr(eager.site.memories, "keep", fail)
+    response = await client.post("/ask", json=QUESTION, headers={"x-api-key": bot.key})
+
+    assert response.json()["_meta"]["response_type"] == "failure"
+    assert failures == [True]

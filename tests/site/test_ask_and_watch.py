@@ -8,7 +8,7 @@ from tests.site.conftest import OPERATOR, Calling, Open
 
 from portico.ask.events import Finished, Found, Understood
 from portico.calls import Ask, Caller, Watch
-from portico.errors import FeedExpired, Unauthenticated, UnknownCollection, UnknownField
+from portico.errors import FeedExpired, InvalidParams, Unauthenticated, UnknownCollection, UnknownField
 from portico.items import Change
 from portico.query import parse_filter
 from portico.server import Parts
@@ -148,3 +148,13 @@ async def test_a_watch_that_makes_no_sense_is_refused(site: Site) -> None:
         await anext(site.watch(Watch("stables"), OPERATOR))
     with pytest.raises(UnknownField):
         await anext(site.watch(Watch("rooms", parse_filter({"stars": 5})), OPERATOR))
+
+
+async def test_ask_as_an_operation_may_be_told_to_remember_nothing(call: Calling) -> None:
+    """Tasks that an earlier version stored have this parameter."""
+    task = await call.task("ask", text="garden", remember=False)
+    with pytest.raises(InvalidParams) as refusal:
+        await call("ask", text="garden", remember=True)
+
+    assert (await call.finished(task.id)).state == "completed"
+    assert "create_memories" in str(refusal.value.hint)

@@ -25,6 +25,7 @@ from portico.errors import (
 from portico.query import EVERYTHING
 from portico.server import Parts
 from portico.site import STOPPED
+from portico.store import Put
 
 OWN = '''
 import asyncio
@@ -136,6 +137,19 @@ async def look(context: Context) -> dict:
     }
 
 @operation(kind="execute", danger="safe")
+async def page_through(context: Context, fields: list[str]) -> list[list[str]]:
+    """Writes to a collection, then reads it page by page."""
+    await context.put("stock", "b", {"name": "x" * 100})
+    await context.put("stock", "d", {"name": "x" * 100})
+    pages, query = [], Query("stock", fields=tuple(fields), limit=1000)
+    while True:
+        page = await context.find(query)
+        pages.append([item.id for item in page.items])
+        if not page.cursor:
+            return pages
+        query = Query("stock", fields=query.fields, limit=1000, cursor=page.cursor)
+
+@operation(kind="execute", danger="safe")
 async def search_written(context: Context, commit: bool) -> list[str]:
     await context.put("stock", "new", {"name": "blue kettle"})
     if commit:
@@ -216,6 +230,15 @@ async def test_an_operation_sees_what_it_has_written(shop: Parts) -> None:
         "few": ["a", "d", "e"],
         "one": 5,
     }
+
+
+@pytest.mark.parametrize("fields", [[], ["name"]])
+async def test_a_page_with_what_was_written_has_a_bound_in_bytes(opened: Open, fields: list[str]) -> None:
+    async with opened(OWN, limits={"page_bytes": 250}) as parts:
+        await parts.store.declare(parts.config.collection("stock"))
+        await parts.store.write("stock", [Put(id, {"name": "x" * 100}) for id in "acef"])
+
+        assert await Calling(parts.site)("page_through", fields=fields) == [["a", "b"], ["c", "d"], ["e", "f"]]
 
 
 async def test_a_search_by_words_needs_what_was_written_to_be_committed(shop: Parts) -> None:

