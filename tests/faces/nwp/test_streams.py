@@ -18,6 +18,7 @@ from tests.faces.conftest import asking, key_of, listening
 from tests.faces.nwp.shop import refused, shop
 
 from portico.faces.nwp.frames import DiffFrame, OrderKey, QueryFrame, StreamFrame, Tier, decode, encode, read_header
+from portico.faces.nwp.overlay import PACE_SECONDS
 from portico.http import application
 from portico.server import Parts
 from portico.store import Put
@@ -212,24 +213,26 @@ async def test_frames_of_small_records_fit_a_segment_and_one_that_does_not_holds
 async def test_only_a_client_that_needs_it_waits_longer_for_more_frames(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, headers: dict[str, str], grows: bool
 ) -> None:
-    pauses: list[float] = []
     sleep = asyncio.sleep
+    pauses: list[float] = []
 
     async def record_pause(seconds: float) -> None:
-        pauses.append(seconds)
-        await sleep(0)
+        if seconds == PACE_SECONDS:
+            pauses.append(seconds)
+        await sleep(seconds)
 
-    async def seconds_paused(limit: int) -> tuple[int, float]:
+    async def stream(limit: int) -> tuple[int, int]:
+        """Return the number of frames, and of pauses between them."""
         pauses.clear()
         question = encode(QueryFrame(limit=100, filter={"n": {"$lt": limit}}), Tier.JSON)
         with monkeypatch.context() as patched:
-            patched.setattr("portico.faces.nwp.overlay.asyncio.sleep", record_pause)
+            patched.setattr(asyncio, "sleep", record_pause)
             _, frames = await chunks(port, question, **headers)
-        return len(frames), sum(pauses)
+        return len(frames), len(pauses)
 
     things = {f"t{n:03}": {"n": n, "text": "word " * 180} for n in range(120)}
     async with shop(tmp_path_factory.mktemp("paces"), things) as parts, listening(parts) as port:
-        some, more = await seconds_paused(60), await seconds_paused(120)
+        some, more = await stream(60), await stream(120)
 
     assert some[0] < more[0]
     assert (some[1] < more[1]) is grows

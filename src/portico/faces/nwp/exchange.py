@@ -33,7 +33,7 @@ from portico.faces.nwp.fitting import (
     name_fields,
 )
 from portico.faces.nwp.frames import CapsFrame, QueryFrame, StreamFrame, Tier, encode_value
-from portico.faces.nwp.graph import Graph, Reached
+from portico.faces.nwp.graph import Graph, GraphResult
 from portico.faces.nwp.nodes import MAX_DEPTH, QUERY, STREAM, Node, Nodes
 from portico.faces.nwp.queries import AGGREGATE_REF, Reading, record, records
 from portico.faces.nwp.warrants import Warrants
@@ -273,7 +273,7 @@ class Exchange:
         written: Written,
         *,
         is_cached: bool,
-        reached: Reached | None = None,
+        reached: GraphResult | None = None,
     ) -> Answer:
         meant = understood.meant
         together = total(written.cost, reached.cost) if reached and reached.entries else written.cost
@@ -631,7 +631,7 @@ def _excess(cursor: str) -> int:
     return max(0, 2 * (len(cursor) - CURSOR_BYTES))
 
 
-def _told(written: Written, reached: Reached | None = None) -> dict[str, Any] | None:
+def _told(written: Written, reached: GraphResult | None = None) -> dict[str, Any] | None:
     lost = name_fields("dropped_nodes", reached.dropped) if reached and reached.dropped else {}
     if written.trimmed is None and not lost:
         return None

@@ -38,8 +38,8 @@ MAX_TRACE: Final = 32  # ids and marks that are passed on
 MAX_TRACE_CHARACTERS: Final = 4096
 ENTRY_TOKENS: Final = 80  # of an entry besides the records in it: addresses, a schema's id, counts
 WHERE: Final = "nwp graph"
-UNREACHED_SECONDS: Final = 60.0  # until the same reason is told again
-MAX_UNREACHED: Final = 256  # nodes and reasons of which is known when they were told
+FAULT_SECONDS: Final = 60.0  # until the same fault of a node is recorded again
+MAX_FAULTS: Final = 256  # nodes and reasons whose last record is remembered
 MAX_NESTED: Final = 16  # answers in one another
 MAX_CODE, MAX_MESSAGE = 64, 300  # characters of what a node elsewhere says went wrong
 DEFAULT_PORT: Final = Server().nwp_port
@@ -73,7 +73,7 @@ class Graph:
     def __init__(self, exchange: "Exchange", callbacks: Callbacks, observe: Observe) -> None:
         self._exchange = exchange
         self._callbacks = callbacks
-        self._unreached = Unreached(observe)
+        self._faults = NodeFaults(observe)
 
     def check(self, asking: "Asking") -> None:
         """Refuse a question that has been here before."""
@@ -102,7 +102,7 @@ class Graph:
         question = msgspec.structs.replace(
             frame, anchor_ref=None, cursor=None, stream=None, depth=None, token_budget=None, request_id=None
         )
-        return Walk(self._exchange, self._callbacks, question, passed, tuple(self._children(asking)), self._unreached)
+        return Walk(self._exchange, self._callbacks, question, passed, tuple(self._children(asking)), self._faults)
 
     def _id(self, asking: "Asking") -> str:
         return self._exchange.nodes.id(asking.node.name, asking.base)
@@ -118,24 +118,24 @@ class Graph:
         yield from (Child(each.rel, each.url) for each in nwp.node)
 
 
-class Unreached:
-    """Tells the operator why nodes elsewhere were not reached: of each reason now and then, however often it occurs."""
+class NodeFaults:
+    """Records why remote nodes could not be reached, at most once a minute for each node and reason."""
 
     def __init__(self, observe: Observe) -> None:
         self._observe = observe
-        self._told: Recent[float] = Recent(MAX_UNREACHED)
+        self._recorded: Recent[float] = Recent(MAX_FAULTS)
 
     def record(self, child: Child, reason: str) -> None:
         key, now = (child.url, reason), time.monotonic()
-        told = self._told.get(key)
-        if reason and (told is None or now - told >= UNREACHED_SECONDS):
-            self._told.put(key, now)
+        recorded = self._recorded.get(key)
+        if reason and (recorded is None or now - recorded >= FAULT_SECONDS):
+            self._recorded.put(key, now)
             self._observe(Broke(WHERE, f"{urlsplit(child.url).hostname} was not reached: {reason}"))
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
-    """What the nodes said that a question reached."""
+class GraphResult:
+    """The entries of the nodes that a query was passed to, and what they cost."""
 
     entries: list[Entry]
     cost: Cost
@@ -151,19 +151,19 @@ class Walk:
     question: QueryFrame
     asking: "Asking"  # as it is passed on
     children: tuple[Child, ...]
-    unreached: "Unreached"
+    faults: "NodeFaults"
 
     @property
     def least(self) -> int:
         """Bytes that entries take at least: those that only say that there was no room."""
         return sum(self._size(_without_room(child)) for child in self.children)
 
-    async def entries(self, spare: int | None, spent: int) -> "Reached":
+    async def entries(self, spare: int | None, spent: int) -> "GraphResult":
         """What every node said, in order; all are asked at once. `spare` is how many bytes beyond the least there are
         for it, and `spent` what of the budget is gone.
         """
         if not self.children:
-            return Reached([], Cost(0))
+            return GraphResult([], Cost(0))
         left = None if self.asking.budget is None else max(self.asking.budget - spent, 0)
         tokens = None if left is None else left // len(self.children)
         share = Share(
@@ -172,10 +172,10 @@ class Walk:
         )
         found = await asyncio.gather(*(self._entry(child, share) for child in self.children))
         fitting = found if spare is None else self._fitting(found, spare)
-        return await asyncio.to_thread(self._counted, fitting, left)
+        return await asyncio.to_thread(self._count_entries, fitting, left)
 
-    def _counted(self, entries: list[Entry], left: int | None) -> "Reached":
-        """Count what is sent of each node. What the budget has no tokens for is told in few words, or named alone."""
+    def _count_entries(self, entries: list[Entry], left: int | None) -> "GraphResult":
+        """Count the tokens of each entry. One that exceeds the budget becomes an error, or only a name in `dropped`."""
         counter = tokenizer(*self.asking.tokenizers)
         kept, encoded, dropped = list[Entry](), list[bytes](), list[str]()
         for child, entry in zip(self.children, entries, strict=True):
@@ -187,7 +187,7 @@ class Walk:
                     break
             else:
                 dropped.append(child.rel)
-        return Reached(kept, cost(_list_of(encoded), counter), tuple(dropped))
+        return GraphResult(kept, cost(_list_of(encoded), counter), tuple(dropped))
 
     def _json(self, entry: Entry) -> bytes:
         """Return an entry as compact JSON, which is what tokens are counted in whatever the tier."""
@@ -238,7 +238,7 @@ class Walk:
         except BadRequest as error:
             raise Forbidden("The address of this node is not allowed", hint=error.hint) from error
         except Unavailable as error:
-            self.unreached.record(child, str(error.details.get("reason", "")))
+            self.faults.record(child, str(error.details.get("reason", "")))
             raise
         try:
             return encode_value(_capsule(status, said), self.asking.tier)
