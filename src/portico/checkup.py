@@ -156,7 +156,7 @@ async def _store(config: Config) -> AsyncIterator[Finding]:
         yield _disk(path)
     is_missing = path is not None and not path.exists()
     if is_missing:
-        yield Finding("store", False, f"There is no store at {path}; run portico load")
+        yield Finding("store", True, f"There is no store at {path} yet; portico load makes it")
     try:
         # What does not depend on the store is looked at with an empty one. None is made in its place.
         store = await open_store(IN_MEMORY if is_missing else config.store_url, **config.store.opening())
@@ -171,8 +171,9 @@ async def _store(config: Config) -> AsyncIterator[Finding]:
         yield await _trail(config, store)
         if config.nwp.issuers:
             yield _tried("nwp.issuers", "are addresses; they are asked when needed", lambda: Verifier(config, store))
-        async for finding in _collections(config, store):
-            yield finding
+        if not is_missing:
+            async for finding in _collections(config, store):
+                yield finding
     except SiteError as error:
         yield Finding("store", False, str(error))
     finally:

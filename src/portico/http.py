@@ -322,10 +322,23 @@ def _serve(
     config: Config, listeners: Listeners, observer: Callable[[], Observe], started: Callable[[Opened], None]
 ) -> None:
     """One process that serves."""
-    connections = fit_connections(config.limits.connections, config.store.pool)
-    config = msgspec.structs.replace(config, limits=msgspec.structs.replace(config.limits, connections=connections))
+    observe = observer()
+    config = _limit_connections(config, observe)
     with asyncio.Runner(loop_factory=_new_loop) as runner:
-        runner.run(_serve_until_told(config, listeners, observer(), started))
+        runner.run(_serve_until_told(config, listeners, observe, started))
+
+
+def _limit_connections(config: Config, observe: Observe) -> Config:
+    """Lower `limits.connections` to what the open files of this process leave room for, and record that."""
+    limits = config.limits
+    connections = fit_connections(limits.connections, config.store.pool)
+    if connections < limits.connections:
+        message = (
+            f"limits.connections is {limits.connections}, but the limit of open files leaves room for {connections}."
+            " Raise the hard limit (ulimit -Hn)."
+        )
+        observe(Broke("admission", message))
+    return msgspec.structs.replace(config, limits=msgspec.structs.replace(limits, connections=connections))
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

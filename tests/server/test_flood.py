@@ -305,3 +305,18 @@ def test_a_check_tells_of_too_few_open_files(tmp_path: Path) -> None:
 
     assert ended.returncode == 1
     assert "open files: leave room for 739 connections; limits.connections is 2000" in " ".join(ended.stdout.split())
+
+
+def test_a_server_that_takes_fewer_connections_than_configured_records_it(serve: Serve, tmp_path: Path) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        pytest.skip("open files have no limit here")
+    settings = f'[search]\nembedder = "none:"\n[limits]\nconnections = {hard}\n'
+    (tmp_path / "portico.toml").write_text(settings)
+
+    _, log = serve().stop(signal.SIGTERM)
+
+    events = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    [lowered] = [event for event in events if event["event"] == "Broke"]
+    assert lowered["where"] == "admission"
+    assert f"limits.connections is {hard}, but the limit of open files leaves room for" in lowered["error"]

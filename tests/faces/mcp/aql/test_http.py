@@ -205,6 +205,19 @@ async def test_words_of_the_site_that_look_like_a_trace_are_told_unchanged_in_th
     ]
 
 
+@requirement("aql:error:leaks", "aql:error:readable")
+async def test_words_of_the_caller_that_look_like_a_trace_are_told_whole_in_the_details(visit: Visit) -> None:
+    async with visit() as guest:
+        plain = await guest.error({"operation": "fly"})
+        unknown = await guest.error({"operation": "book chat room"})
+        param = await guest.error({"operation": "list_rooms", "params": {"chat room": 1}})
+
+    assert plain["message"].startswith("Unknown operation: 'fly'")
+    assert "'book chat room'" in unknown["details"]["explanation"]
+    assert "'chat room'" in param["details"]["explanation"]
+    assert not any(LEAK.search(error["message"]) or "…" in error["message"] for error in (plain, unknown, param))
+
+
 @requirement("aql:error:readable")
 def test_portico_itself_writes_no_message_that_looks_like_a_trace() -> None:
     """So that its own messages reach every reader of MCP-AQL as they were written."""

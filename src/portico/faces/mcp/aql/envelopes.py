@@ -307,11 +307,9 @@ def too_large(limit_type: LimitType, limit: int, actual: int, *, completed: bool
 
 
 def quoted(text: str) -> str:
-    """Return a value of the caller's for a message: on one line, and cut where checkers would take it for a trace."""
+    """Return a value of the caller's for a message, on one line."""
     shown = "".join(each if each.isprintable() or each.isspace() else "?" for each in text[:MAX_NAME])
-    line = _SPACES.sub(" ", shown)
-    found = _AT_A_PLACE.search(line)
-    return f"'{line[: found.end(1)]}…'" if found else f"'{line}'"
+    return f"'{_SPACES.sub(' ', shown)}'"
 
 
 def listed(names: Iterable[str]) -> str:
@@ -576,8 +574,8 @@ def _readable(text: str, code: str, details: Mapping[str, Any]) -> str:
     """Return the text, or what its code means where the text would be taken for a stack trace."""
     if not is_suspect(text):
         return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}…"
-    named = code == INVALID_TYPE and details.get("param_name")
-    return f"Parameter {quoted(str(named))} has an invalid value" if named else SUMMARIES[code]
+    named = str(details.get("param_name", "")) if code == INVALID_TYPE else ""
+    return f"Parameter {quoted(named)} has an invalid value" if named and not is_suspect(named) else SUMMARIES[code]
 
 
 def _timed(value: Any) -> Any:
