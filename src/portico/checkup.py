@@ -23,6 +23,7 @@ from portico.redaction import redact_url
 from portico.safety.guard import Guard
 from portico.server import open_answering_model, open_models, site_operations
 from portico.store import Store, open_store
+from portico.store.sqlite.engine import check_log
 
 MIN_FREE_BYTES = 64 << 20  # below which a write may soon fail
 PAGE = 4096
@@ -154,17 +155,17 @@ async def _store(config: Config) -> AsyncIterator[Finding]:
     path = database_file(config.store_url)
     if path:
         yield _disk(path)
-    is_missing = path is not None and not path.exists()
-    if is_missing:
-        yield Finding("store", False, f"There is no store at {path}; run portico load")
+    problem = _unusable_file(path) if path else ""
+    if problem:
+        yield Finding("store", False, problem)
     try:
         # What does not depend on the store is looked at with an empty one. None is made in its place.
-        store = await open_store(IN_MEMORY if is_missing else config.store_url, **config.store.opening())
+        store = await open_store(IN_MEMORY if problem else config.store_url, **config.store.opening())
     except SiteError as error:
         yield Finding("store", False, str(error))
         return
     try:
-        if not is_missing:
+        if not problem:
             problems = await store.check()
             yield Finding("store", not problems, "; ".join(problems) or f"{store.url} is sound")
         yield await _operations(config, store)
@@ -177,6 +178,18 @@ async def _store(config: Config) -> AsyncIterator[Finding]:
         yield Finding("store", False, str(error))
     finally:
         await store.close()
+
+
+def _unusable_file(path: Path) -> str:
+    """Why there is no store in a file, if it is missing or empty. To open it would make one."""
+    try:
+        check_log(str(path))
+    except SiteError as error:
+        return str(error)
+    if not path.exists():
+        return f"There is no store at {path}; run portico load"
+    is_empty = path.is_file() and not path.stat().st_size
+    return f"{path} is empty: it holds no store. Restore it from a backup, or run portico load" if is_empty else ""
 
 
 def _disk(file: Path) -> Finding:
