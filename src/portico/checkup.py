@@ -23,6 +23,7 @@ from portico.redaction import redact_url
 from portico.safety.guard import Guard
 from portico.server import open_answering_model, open_models, site_operations
 from portico.store import Store, open_store
+from portico.store.sqlite.engine import check_log
 
 MIN_FREE_BYTES = 64 << 20  # below which a write may soon fail
 PAGE = 4096
@@ -154,30 +155,43 @@ async def _store(config: Config) -> AsyncIterator[Finding]:
     path = database_file(config.store_url)
     if path:
         yield _disk(path)
-    is_missing = path is not None and not path.exists()
-    if is_missing:
-        yield Finding("store", True, f"There is no store at {path} yet; portico load makes it")
+    finding = _without_store(path) if path else None
+    if finding:
+        yield finding
     try:
         # What does not depend on the store is looked at with an empty one. None is made in its place.
-        store = await open_store(IN_MEMORY if is_missing else config.store_url, **config.store.opening())
+        store = await open_store(IN_MEMORY if finding else config.store_url, **config.store.opening())
     except SiteError as error:
         yield Finding("store", False, str(error))
         return
     try:
-        if not is_missing:
+        if not finding:
             problems = await store.check()
             yield Finding("store", not problems, "; ".join(problems) or f"{store.url} is sound")
         yield await _operations(config, store)
         yield await _trail(config, store)
         if config.nwp.issuers:
             yield _tried("nwp.issuers", "are addresses; they are asked when needed", lambda: Verifier(config, store))
-        if not is_missing:
-            async for finding in _collections(config, store):
-                yield finding
+        async for result in _collections(config, store):
+            yield result
     except SiteError as error:
         yield Finding("store", False, str(error))
     finally:
         await store.close()
+
+
+def _without_store(path: Path) -> Finding | None:
+    """Return what there is to say of a file without a store in it. To open it would make one."""
+    try:
+        check_log(str(path))
+    except SiteError as error:
+        return Finding("store", False, str(error))
+    if not path.exists():
+        return Finding("store", True, f"There is no store at {path} yet; portico load makes it")
+    if path.is_file() and not path.stat().st_size:
+        says = f"{path} is empty: it holds no store. Restore it from a backup, or run portico load"
+        return Finding("store", False, says)
+    return None
 
 
 def _disk(file: Path) -> Finding:

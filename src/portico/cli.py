@@ -28,6 +28,7 @@ from portico.errors import (
     Denied,
     InvalidQuery,
     NotFound,
+    OperationFailed,
     RateLimited,
     SiteError,
     SourceError,
@@ -46,7 +47,7 @@ from portico.options import (
     opened_store,
     port_option,
 )
-from portico.redaction import redact_url
+from portico.redaction import redact_text, redact_url
 from portico.terminal import Bar, err, out, plain, print_json, show_page, show_rows, show_table
 
 if TYPE_CHECKING:
@@ -586,6 +587,7 @@ def call(
     store: StoreOption = None,
     api_key: KeyOption = None,
     as_json: JsonOption = False,
+    log_level: LogLevelOption = None,
 ) -> None:
     """Run an operation of the site.
 
@@ -594,13 +596,22 @@ def call(
     portico call book_table '{"restaurant": "restaurants/kelp", "people": 2, "time": "2026-12-05T19:00"}'
     """
     from portico.calls import Call
+    from portico.operations import LOG_HINT
 
     config = _config(site, store)
     if operation is None:
         _run(_list_operations(config, as_json))
         return
     wanted = Call(operation, run="later" if later else "auto", key=key)
-    outcome: Outcome | Task = _run(_call(config, wanted, params or [], api_key, quiet=as_json))
+    level = log_level or config.server.log_level
+    try:
+        outcome: Outcome | Task = _run(
+            _call(config, wanted, params or [], api_key, _failure_printer(level), quiet=as_json)
+        )
+    except OperationFailed as error:
+        if error.hint == LOG_HINT:  # a command has no log
+            error.hint = None if level == "debug" else "Add --log-level debug to see the traceback."
+        raise
     _show_outcome(outcome)
 
 
@@ -646,14 +657,33 @@ def _value(raw: str, name: str, operation: "Operation") -> Any:
         return raw
 
 
-async def _call(config: Config, wanted: "Call", params: list[str], api_key: str | None, *, quiet: bool) -> Any:
+def _failure_printer(level: "LogLevel") -> "Observe":
+    """Return an observer that prints unexpected failures: a command has no log that would show them."""
+    import traceback
+
+    from portico.observe import Broke, Observation
+
+    def show(event: Observation) -> None:
+        if not isinstance(event, Broke):
+            return
+        err.print(f"[bold red]{plain(event.where)}:[/] {plain(redact_text(event.error))}", highlight=False)
+        if event.cause and level == "debug":
+            shown = redact_text("".join(traceback.format_exception(event.cause)))
+            err.print(plain(shown), highlight=False, soft_wrap=True)
+
+    return show
+
+
+async def _call(
+    config: Config, wanted: "Call", params: list[str], api_key: str | None, observe: "Observe", *, quiet: bool
+) -> Any:
     from dataclasses import replace
 
     from portico.calls import Task
     from portico.server import opened_site
 
     wait = wanted.run != "later"
-    async with opened_site(config, background=wait, serves=False) as parts:
+    async with opened_site(config, observe=observe, background=wait, serves=False) as parts:
         caller = await caller_of(parts, api_key)
         given = _params(params, parts.site.catalog.operation(wanted.operation))
         outcome = await parts.site.call(replace(wanted, params=given), caller)

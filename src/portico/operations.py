@@ -60,6 +60,7 @@ from portico.store import Committed, Merge, Put, Remove, Settlement, Write
 from portico.tasks import Completed, Handle, Writes
 from portico.unit_of_work import UnitOfWork
 
+LOG_HINT = "The operator's log says why."
 T = TypeVar("T")
 ANYTHING = (Any, object)
 MARK = "__portico_operation__"
@@ -584,9 +585,7 @@ async def run(permit: Permit, given: Any, context: Context, observe: Observe) ->
     except Exception as error:
         observe(Broke(operation.name, repr(error), error))
         context.has_crashed = True
-        raise OperationFailed(
-            f"{operation.name} failed", operation=operation.name, hint="The operator's log says why."
-        ) from error
+        raise OperationFailed(f"{operation.name} failed", operation=operation.name, hint=LOG_HINT) from error
     if isinstance(result, LastWrite):
         last = result
         writes = (*context.unit.writes, (last.collection, last.write))

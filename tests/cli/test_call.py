@@ -37,6 +37,11 @@ async def burn(context: Context) -> str:
     """Fails."""
     raise RuntimeError("smoke")
 
+@operation(kind="execute", danger="safe")
+async def drop(context: Context) -> str:
+    """Fails at once, with a password in its message."""
+    raise RuntimeError("no answer from https://me:hunter2@kitchen.example/")
+
 @operation(kind="execute", danger="forbidden")
 async def close_down(context: Context) -> str:
     """Nobody may."""
@@ -126,6 +131,28 @@ def test_long_work_that_fails_shows_the_task_and_fails_the_command(portico: Port
     assert (task["operation"], task["state"]) == ("burn", "failed")
     assert task["error"]["message"] == "burn failed"
     assert "smoke" not in done.out
+    assert "RuntimeError('smoke')" in done.err
+
+
+@pytest.mark.parametrize("operation", ["burn", "drop"])
+def test_a_failing_operation_shows_its_exception_and_at_debug_level_its_traceback(
+    portico: Portico, operation: str
+) -> None:
+    plain = portico("call", operation)
+    debug = portico("call", operation, "--log-level", "debug", may_trace=True)
+
+    assert (plain.code, debug.code) == (1, 1)
+    assert f"{operation}: RuntimeError(" in plain.err
+    assert "The operator's log" not in plain.err + debug.err
+    assert "hunter2" not in plain.err + debug.err
+    assert "own.py" in debug.err
+    assert "Traceback" in debug.err
+
+
+def test_the_site_file_can_ask_for_tracebacks(portico: Portico, tmp_path: Path) -> None:
+    (tmp_path / "portico.toml").write_text(SITE + '[server]\nlog_level = "debug"\n')
+
+    assert "Traceback" in portico("call", "drop", may_trace=True).err
 
 
 def test_later_leaves_a_pending_task_for_a_server(portico: Portico) -> None:
@@ -183,7 +210,18 @@ def test_without_a_name_all_operations_are_listed(portico: Portico) -> None:
     names = [each["operation"] for each in listed]
     assert names == sorted(names)
     assert set(names) == {
-        *("ask", "bake", "burn", "cancel_task", "close_down", "forget_memories", "get_task", "greet", "list_memories"),
+        *(
+            "ask",
+            "bake",
+            "burn",
+            "cancel_task",
+            "close_down",
+            "drop",
+            "forget_memories",
+            "get_task",
+            "greet",
+            "list_memories",
+        ),
         *("create_memories", "run_workflow"),
         *("execute_agent", "record_execution_step", "complete_execution", "abort_execution"),
         *("get_execution_status", "cancel_execution", "retry_execution", "confirm_operation", "verify_challenge"),

@@ -339,6 +339,39 @@ def test_a_missing_store_is_noted_passes_and_is_not_made(portico: Portico, tmp_p
     assert not (tmp_path / "site.db").exists()
 
 
+def test_an_empty_store_file_fails_the_check_and_stays_empty(portico: Portico, tmp_path: Path) -> None:
+    (tmp_path / "s.db").touch()
+
+    done = portico("check", "--store", "sqlite:///s.db")
+
+    assert done.code == 1
+    assert "✗ store: s.db is empty" in done.out
+    assert {path.name: path.stat().st_size for path in tmp_path.glob("s.db*")} == {"s.db": 0}
+
+
+@pytest.mark.parametrize("is_empty", [False, True], ids=["gone", "empty"])
+def test_a_write_ahead_log_without_its_database_is_refused_and_kept(
+    portico: Portico, tmp_path: Path, is_empty: bool
+) -> None:
+    database, log = tmp_path / "s.db", tmp_path / "s.db-wal"
+    (tmp_path / "fruits.jsonl").write_text('{"id": "fig"}\n')
+    log.write_bytes(b"acknowledged writes")
+    if is_empty:
+        database.touch()
+
+    checked = portico("check", "--store", "sqlite:///s.db")
+    loaded = portico("load", "fruits.jsonl", "--store", "sqlite:///s.db")
+    served = portico("serve", "--store", "sqlite:///s.db", "--port", "0", "--nwp-port", "0")
+
+    assert (checked.code, loaded.code, served.code) == (1, 6, 6)
+    for output in (checked.out, loaded.err, served.err):
+        text = " ".join(output.split())
+        assert "but its write-ahead log s.db-wal is there" in text
+        assert "Restore the database file first" in text
+    assert log.read_bytes() == b"acknowledged writes"
+    assert database.exists() == is_empty
+
+
 def test_a_folder_that_cannot_be_written_to_is_found(portico: Portico) -> None:
     done = portico("check", "--store", "sqlite:////proc/site.db")
 

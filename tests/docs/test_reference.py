@@ -1,12 +1,13 @@
 """The reference pages are complete and true: nothing that exists is left out, nothing that is gone is kept."""
 
+import dataclasses
 import inspect
 import json
 import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -18,9 +19,13 @@ from portico.catalog import Operation
 from portico.cli import EXIT_CODES, app, demo_config, exit_code
 from portico.config import StoreSettings, settings
 from portico.errors import SiteError
+from portico.models import service
+from portico.observe import Observation
 from portico.query import FUNCTIONS, OPERATORS
 from portico.server import opened_store_only
 from portico.sources import FORMATS
+from portico.store import health
+from portico.store.postgres import faults
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -112,7 +117,27 @@ def test_the_formats_of_sources_are_documented() -> None:
 
 # Errors
 
-ERRORS = {name: kind for name, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, SiteError)}
+# Those of a protocol are documented on its page.
+ERRORS = {
+    name: kind
+    for module in (errors, health, faults, service)
+    for name, kind in inspect.getmembers(module, inspect.isclass)
+    if issubclass(kind, SiteError)
+}
+
+
+def test_every_event_of_the_log_is_documented_with_its_fields() -> None:
+    table = sections(read("how-to/operate.md"))["Log"]
+    documented = {code(row[0])[0]: set(code(row[1])) for row in named(table)}
+
+    assert documented == {kind.__name__: set(_logged_fields(kind)) for kind in get_args(Observation)}
+
+
+def _logged_fields(kind: type[Any]) -> list[str]:
+    if not dataclasses.is_dataclass(kind):
+        return [field.name for field in msgspec.structs.fields(kind)]
+    names = {field.name: field.name for field in dataclasses.fields(kind)} | {"cause": "traceback"}
+    return list(names.values())
 
 
 def test_every_error_is_documented_with_its_exit_code() -> None:

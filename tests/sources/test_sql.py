@@ -136,6 +136,14 @@ def test_a_server_that_is_not_there_is_an_error_without_the_password(read):
     assert "hunter2" not in str(failure.value)
 
 
+def test_a_malformed_port_is_an_error_that_names_the_source_without_its_password(read):
+    with pytest.raises(SourceError) as failure:
+        read("postgresql://me:hunter2@127.0.0.1:bad/x")
+
+    assert "postgresql://me@127.0.0.1:bad/x" in str(failure.value)
+    assert "hunter2" not in str(failure.value)
+
+
 def test_a_dialect_or_driver_that_is_not_installed_is_an_error(read):
     for url in ("mysql+nosuchdriver://x/y", "oracle://x/y"):
         with pytest.raises(SourceError):

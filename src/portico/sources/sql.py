@@ -56,8 +56,8 @@ def _engine(url: str) -> sqlalchemy.Engine:
         if address.drivername in ("postgresql", "postgres"):
             address = address.set(drivername="postgresql+psycopg")
         engine = sqlalchemy.create_engine(address)
-    except (ArgumentError, NoSuchModuleError) as problem:
-        raise SourceError(f"The database URL is not understood: {_first_line(problem)}") from problem
+    except (ArgumentError, NoSuchModuleError, ValueError) as problem:
+        raise SourceError(f"The database URL {url} is not understood: {_first_line(problem)}") from problem
     except ModuleNotFoundError as problem:
         hint = "Install it beside Portico."
         raise SourceError(f"The database driver {problem.name} is not installed.", hint=hint) from problem

@@ -189,7 +189,7 @@ class Engine:
             raise Unavailable(
                 f"{self.path} cannot be used: {error.strerror}", path=self.path, hint="Check path and permissions."
             ) from error
-        except ConfigError:
+        except (ConfigError, StoreFault):
             self._shut()
             raise
 
@@ -311,6 +311,7 @@ class Engine:
 
     def _migrate(self) -> None:
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+        check_log(self.path)
         _make_private(self.path)  # it holds the secret that signs cursors
         connection = self._connection(read_only=False)
         connection.execute("PRAGMA journal_mode=WAL")
@@ -411,6 +412,26 @@ def _make_private(path: str) -> None:
     # Opening one that is there, and closing it, would let go of this process's locks on it.
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+def check_log(path: str) -> None:
+    """Refuse a write-ahead log without its database: SQLite would discard the log, and acknowledged writes with it."""
+    log = f"{path}-wal"
+    # The log first: whoever makes a store writes to its database before its log.
+    if _size(log) and not _size(path):
+        raise StoreFault(
+            f"The database file {path} is {'empty' if os.path.exists(path) else 'gone'}, but its write-ahead log {log} "
+            "is there",
+            hint="Restore the database file first: opening a new one would discard the writes in the log.",
+        )
+
+
+def _size(path: str) -> int:
+    """The bytes of a file; 0 if there is none."""
+    try:
+        return os.stat(path).st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
 
 
 def _identity(path: str) -> tuple[int, int]:
