@@ -26,6 +26,7 @@ from portico.config import Safety
 from portico.errors import (
     BadRequest,
     Denied,
+    InvalidParams,
     KeyInUse,
     OutcomeUnknown,
     RateLimited,
@@ -39,7 +40,7 @@ from portico.errors import (
     UnknownItem,
 )
 from portico.feedback import Feedback
-from portico.identity import Credentials, Identity, for_user
+from portico.identity import Credentials, Identity, for_user, names_user
 from portico.items import Change, Item, content_hash, text_problem
 from portico.limits import Limits, Rates
 from portico.memories import CHARACTERS, MOST, Memories, Memory
@@ -787,6 +788,16 @@ def shown_task(task: Task) -> dict[str, Any]:
     }
 
 
+# As NLWeb's `meta.user`: any JSON value. One type is published, since not every MCP client reads lists of types.
+User = Annotated[
+    Any,
+    Meta(
+        description="One of your users: a string, or an object with an identifier. Left out: you yourself",
+        extra_json_schema={"type": "string"},
+    ),
+]
+
+
 class AskParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     text: str
     collections: tuple[str, ...] = ()
@@ -805,11 +816,11 @@ class AskParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     may_clarify: bool = False
     may_act: bool = False
     retrieval: Retrieval = "hybrid"
-    user: str = ""  # of the caller's: its memories count, and no others
+    user: User = ""  # the memories of this user count, and no others
 
 
 class UserParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    user: str = ""  # of the caller's; empty for what is remembered of the caller itself
+    user: User = ""
 
 
 class RememberParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -817,12 +828,13 @@ class RememberParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tuple[Annotated[str, Meta(min_length=1, max_length=CHARACTERS)], ...],
         Meta(min_length=1, max_length=MOST, description="What counts in your later questions, as in vegetarian"),
     ]
-    user: str = ""
+    user: User = ""
 
 
 class ForgetParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str = ""
-    user: str = ""
+    user: User = ""
+    all_users: Annotated[bool, Meta(description="Forget everything of all your users, but not what is yours")] = False
 
 
 def _own_operations(site: Site) -> list[Operation]:
@@ -850,7 +862,16 @@ def _own_operations(site: Site) -> list[Operation]:
         return await site.memories.of(for_user(context.caller, given.user))
 
     async def forget_memories(context: Context, given: ForgetParams) -> Counted:
-        return Counted(await site.memories.forget(for_user(context.caller, given.user), given.id))
+        if not given.all_users:
+            return Counted(await site.memories.forget(for_user(context.caller, given.user), given.id))
+        if given.id or names_user(given.user):
+            raise InvalidParams(
+                "forget_memories: `all_users` cannot be combined with `id` or `user`",
+                operation="forget_memories",
+                param="all_users",
+                hint="Leave out `all_users`, or `id` and `user`.",
+            )
+        return Counted(await site.memories.forget_users(context.caller))
 
     shape = dict[str, Any]
     return [
@@ -881,7 +902,7 @@ def _own_operations(site: Site) -> list[Operation]:
         Operation(
             "forget_memories",
             Kind.EXECUTE,
-            "Forget one thing that is remembered of you, or of one of your users, or all of it.",
+            "Forget one thing that is remembered of you or of a user of yours, all of it, or all of all your users.",
             ForgetParams,
             Counted,
             forget_memories,
