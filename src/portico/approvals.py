@@ -41,7 +41,11 @@ Entry: TypeAlias = Waiting | Challenged | Blocked
 def approve(
     context: typer.Context,
     token: Annotated[
-        str | None, typer.Argument(help="Agree to what waits under this token.", show_default=False)
+        str | None,
+        typer.Argument(
+            help="Agree to what waits under this token; on a terminal the call is shown and asked about first.",
+            show_default=False,
+        ),
     ] = None,
     reject: Annotated[
         str | None, typer.Option(metavar="TOKEN", help="Refuse what waits under this token.", show_default=False)
@@ -78,7 +82,8 @@ def approve(
 
     Works on the store of a site, also while a server runs on it. The beginning of a token or of the id of a challenge
     is enough: 8 characters or more, `conf_` not counted. On a terminal the whole call is shown again and asked about,
-    unless its digest is given.
+    unless `--digest` or `--yes` is given. In a script, where there is no terminal, naming the token approves the call; name
+    its digest too to be sure which call that is.
 
         portico approve
 

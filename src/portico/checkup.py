@@ -172,8 +172,9 @@ async def _store(config: Config) -> AsyncIterator[Finding]:
         yield await _trail(config, store)
         if config.nwp.issuers:
             yield _tried("nwp.issuers", "are addresses; they are asked when needed", lambda: Verifier(config, store))
-        async for result in _collections(config, store):
-            yield result
+        if not finding:
+            async for result in _collections(config, store):
+                yield result
     except SiteError as error:
         yield Finding("store", False, str(error))
     finally:

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from portico.calls import Caller, Warrant
 from portico.catalog import Danger, Kind, Trust
@@ -207,13 +207,27 @@ class Identity:
 def for_user(caller: Caller, user: Any) -> Caller:
     """Return the caller as it asks for one of its users: the same rights, but memories and conversations apart.
 
-    A user is any JSON that a caller with a name calls so, at any length; only a digest is kept. Anonymous callers have
-    no users: anybody could name one, so the caller is returned as it is.
+    A user is any JSON that a caller with a name calls so, at any length; only a digest is kept. Of an object its
+    identifier counts. Anonymous callers have no users: anybody could name one, so the caller is returned as it is.
     """
-    if caller.is_anonymous or user is None or user in ({}, []) or (isinstance(user, str) and not user.strip()):
+    if caller.is_anonymous or not names_user(user):
         return caller
     # As JSON, no text is the same as an object.
-    return replace(caller, user=_digest(json.dumps(user, sort_keys=True))[:32])
+    return replace(caller, user=_digest(json.dumps(_user_identifier(user), sort_keys=True))[:32])
+
+
+def names_user(user: Any) -> bool:
+    """Return whether a value names a user; null, blank texts and empty objects do not."""
+    return bool(user.strip()) if isinstance(user, str) else user is not None and user not in ({}, [])
+
+
+def _user_identifier(user: Any) -> Any:
+    """Return the identifier of a user, or the whole value where it has none: two people may have one name."""
+    if isinstance(user, dict):
+        members = cast("dict[str, Any]", user)
+        identifiers = (members.get(name) for name in ("identifier", "@id", "id"))
+        user = next((value for value in identifiers if isinstance(value, str | int) and value != ""), members)
+    return str(user) if type(user) is int else user
 
 
 def local_operator(name: str = "operator") -> Caller:

@@ -68,20 +68,35 @@ class Memories:
             await self._store.write(COLLECTION, [Remove(each.id) for each in known])
         return len(known)
 
+    async def forget_users(self, caller: Caller) -> int:
+        """Forget everything of all users of a caller, and return how much it was. What is the caller's own stays."""
+        if caller.is_anonymous or COLLECTION not in self._store.schema:
+            return 0
+        total = await self._store.count(COLLECTION, _of_users(caller))
+        for start in range(0, total, MAX_LIMIT):  # bounded, also while others go on remembering
+            await self._remove_oldest(caller, min(total - start, MAX_LIMIT))
+        return total
+
     async def _forget_oldest(self, caller: Caller) -> None:
         """Keep the users of a caller within their bound: anything can be called a user."""
-        users = Condition("account", "eq", caller.id)
-        excess = await self._store.count(COLLECTION, users) - MOST_OF_USERS
+        excess = await self._store.count(COLLECTION, _of_users(caller)) - MOST_OF_USERS
         if excess > 0:
-            oldest = Query(COLLECTION, where=users, order=(Order("at"),), fields=("id",), limit=min(excess, MAX_LIMIT))
-            page = await self._store.find(oldest)
-            await self._store.write(COLLECTION, [Remove(item.id) for item in page.items])
+            await self._remove_oldest(caller, min(excess, MAX_LIMIT))
+
+    async def _remove_oldest(self, caller: Caller, count: int) -> None:
+        where = _of_users(caller)
+        page = await self._store.find(Query(COLLECTION, where=where, order=(Order("at"),), fields=("id",), limit=count))
+        await self._store.write(COLLECTION, [Remove(item.id) for item in page.items])
 
     async def _declared(self) -> None:
         known = self._store.schema.get(COLLECTION)
         if known is None or not known.fields.keys() >= set(_FIELDS):
             fields = {name: Field(name, FieldType.STRING, declared=True) for name in _FIELDS}
             await self._store.declare(Collection(COLLECTION, fields, private=True))
+
+
+def _of_users(caller: Caller) -> Condition:
+    return Condition("account", "eq", caller.id)
 
 
 def _memory(item: Item) -> Memory:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import httpx
 
-from portico.carriers.nwp import Answer, NativeNwpClient, Node, NwpClient, NwpError, Wishes, certificate_of
+from portico.carriers.nwp import NativeNwpClient, Node, NwpClient, NwpError, Wishes, certificate_of
 from portico.client import ClientError, NotReached
 from portico.errors import (
     BadRequest,
@@ -87,15 +87,28 @@ class Found:
 
 
 async def found_there(asked: Query, server: Server) -> Found:
-    """One page of a collection on a server, and how many there are in all, if it counts."""
+    """Return as many rows as the query asks for, in as many pages as the server needs, and the total if it counts."""
     if asked.text:
         raise ConfigError("NWP has no search for words", hint="Leave out --text, or ask with `portico ask --url`.")
     try:
         async with _opened(asked.collection, server) as node:
-            answer = await node.query(**_wishes(asked))
-            return Found(answer.records, await _total(node, asked, answer), answer.next_cursor)
+            rows, cursor = await _rows(node, asked)
+            return Found(rows, await _total(node, asked, len(rows), cursor), cursor)
     except ClientError as error:
         raise _told(error, server) from error
+
+
+async def _rows(node: Node, asked: Query) -> tuple[tuple[Mapping[str, Any], ...], str]:
+    """Return rows up to the limit, and the cursor to the rest. A server may end a page before its limit."""
+    rows: list[Mapping[str, Any]] = []
+    wishes = _wishes(asked)
+    while True:
+        answer = await node.query(**wishes)
+        rows += answer.records
+        missing = asked.limit - len(rows)
+        if missing <= 0 or not answer.next_cursor or not answer.records:
+            return tuple(rows), answer.next_cursor
+        wishes["cursor"], wishes["limit"] = answer.next_cursor, missing
 
 
 @asynccontextmanager
@@ -181,10 +194,10 @@ def _spelled_aggregate(aggregate: Aggregate) -> dict[str, Any]:
     return {"operations": operations, "group_by": list(aggregate.group_by), **having}
 
 
-async def _total(node: Node, asked: Query, answer: Answer) -> int | None:
-    """How many there are in all: an answer does not say, but to count is a query too."""
-    if not asked.cursor and not answer.next_cursor:
-        return len(answer.records)
+async def _total(node: Node, asked: Query, count: int, cursor: str) -> int | None:
+    """Return how many rows there are in all: an answer does not say, but to count is a query too."""
+    if not asked.cursor and not cursor:
+        return count
     if asked.aggregate:
         return None
     counted: Wishes = {"aggregate": {"operations": [{"func": "COUNT", "alias": "n"}]}, "depth": 0}

@@ -40,7 +40,7 @@ from portico.errors import (
     UnknownItem,
 )
 from portico.feedback import Feedback
-from portico.identity import Credentials, Identity, for_user
+from portico.identity import Credentials, Identity, for_user, names_user
 from portico.items import Change, Item, content_hash, text_problem
 from portico.limits import Limits, Rates
 from portico.memories import CHARACTERS, MOST, Memories, Memory
@@ -794,6 +794,16 @@ def shown_task(task: Task) -> dict[str, Any]:
     }
 
 
+# As NLWeb's `meta.user`: any JSON value. One type is published, since not every MCP client reads lists of types.
+User = Annotated[
+    Any,
+    Meta(
+        description="One of your users: a string, or an object with an identifier. Left out: you yourself",
+        extra_json_schema={"type": "string"},
+    ),
+]
+
+
 class AskParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     text: str
     collections: tuple[str, ...] = ()
@@ -812,7 +822,7 @@ class AskParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     may_clarify: bool = False
     may_act: bool = False
     retrieval: Retrieval = "hybrid"
-    user: str = ""  # of the caller's: its memories count, and no others
+    user: User = ""  # the memories of this user count, and no others
     remember: Annotated[bool, Meta(description="Must be false: create_memories stores preferences")] = False
 
 
@@ -828,7 +838,7 @@ def _check_question(params: AskParams) -> None:
 
 
 class UserParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    user: str = ""  # of the caller's; empty for what is remembered of the caller itself
+    user: User = ""
 
 
 class RememberParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -836,12 +846,13 @@ class RememberParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tuple[Annotated[str, Meta(min_length=1, max_length=CHARACTERS)], ...],
         Meta(min_length=1, max_length=MOST, description="What counts in your later questions, as in vegetarian"),
     ]
-    user: str = ""
+    user: User = ""
 
 
 class ForgetParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str = ""
-    user: str = ""
+    user: User = ""
+    all_users: Annotated[bool, Meta(description="Forget everything of all your users, but not what is yours")] = False
 
 
 def _own_operations(site: Site) -> list[Operation]:
@@ -869,7 +880,16 @@ def _own_operations(site: Site) -> list[Operation]:
         return await site.memories.of(for_user(context.caller, given.user))
 
     async def forget_memories(context: Context, given: ForgetParams) -> Counted:
-        return Counted(await site.memories.forget(for_user(context.caller, given.user), given.id))
+        if not given.all_users:
+            return Counted(await site.memories.forget(for_user(context.caller, given.user), given.id))
+        if given.id or names_user(given.user):
+            raise InvalidParams(
+                "forget_memories: `all_users` cannot be combined with `id` or `user`",
+                operation="forget_memories",
+                param="all_users",
+                hint="Leave out `all_users`, or `id` and `user`.",
+            )
+        return Counted(await site.memories.forget_users(context.caller))
 
     shape = dict[str, Any]
     return [
@@ -907,7 +927,7 @@ def _own_operations(site: Site) -> list[Operation]:
         Operation(
             "forget_memories",
             Kind.EXECUTE,
-            "Forget one thing that is remembered of you, or of one of your users, or all of it.",
+            "Forget one thing that is remembered of you or of a user of yours, all of it, or all of all your users.",
             ForgetParams,
             Counted,
             forget_memories,

@@ -122,7 +122,9 @@ def test_a_good_site_is_well(portico: Portico, tmp_path: Path) -> None:
 
 
 def test_people_see_what_is_well_and_what_is_not(portico: Portico, tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("id,name\na,Anjou\n")
     site(tmp_path, '[[source]]\nurl = "gone.csv"\n[collections.fruits]\ntitle = "Fruit"\n')
+    portico("load", "p.csv", "--collection", "pears")
 
     done = portico("check")
 

@@ -12,6 +12,8 @@ from tests.conformance.requirements import requirement
 from tests.faces.nwp.conftest import opened_inn, serving
 from tests.faces.nwp.conftest import tls_files as certificate
 
+from portico.store import Put
+
 CHEAP = ("--where", '{"$or": [{"beds": 6}, {"price": {"$between": [40, 50]}}]}', "--order", "-price")
 QUERIES = (
     ("--limit", "2", "--fields", "price"),
@@ -59,6 +61,29 @@ async def test_a_server_answers_a_query_as_its_store_does(portico: Portico, tmp_
     assert (issued.code, may_not.code) == (0, 4)
     assert "The certificate of 'urn:nps:agent:localhost:ann' has no scope read:rooms" in may_not.err
     assert "portico keys" not in may_not.err  # a refusal does not say how to get more rights
+
+
+async def test_a_limit_is_reached_over_as_many_pages_as_the_server_needs(portico: Portico, tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/inn.db"
+    beds = [Put(f"bed-{number:02}", {"name": "x" * 400, "beds": number}) for number in range(20)]
+    limits = {"page_bytes": 2000}
+    async with opened_inn(tmp_path, store={"url": store}, limits=limits) as parts:
+        await parts.store.write("rooms", beds)
+        async with serving(parts) as ports:
+            run = partial(asyncio.to_thread, portico, "query", "rooms", "--order", "name", "--json")
+            ways = (
+                ("--over", "nwp", "--url", f"http://127.0.0.1:{ports.http}"),
+                ("--over", "nwp-native", "--url", f"nwp://127.0.0.1:{ports.native}"),
+            )
+            queries = (("--limit", "15"), ("--limit", "100"), ("--limit", "100", "--group-by", "beds,name"))
+            for asked in queries:
+                here = same(await run(*asked, "--store", store))
+                assert [same(await run(*asked, *way)) for way in ways] == [here, here], asked
+            first = (await run("--limit", "15", *ways[0])).json
+            rest = (await run("--limit", "15", "--cursor", first["cursor"], *ways[0])).json
+
+    assert len({row["id"] for row in (*first["items"], *rest["items"])}) == 23
+    assert (len(first["items"]), len(rest["items"]), rest["cursor"]) == (15, 8, None)
 
 
 async def test_who_has_to_show_a_certificate_is_told_how(portico: Portico, tmp_path: Path) -> None:

@@ -143,6 +143,7 @@ async def test_a_user_is_the_same_in_every_form(parts: Parts, forms: list[Any]) 
 
         for form in forms:
             assert ids(await ask(client, user=form)) == {"leek"}, form
+            assert await memories(client, user=form) == {"vegan", "pie"}, form
 
 
 HOSTILE = [
@@ -166,7 +167,7 @@ async def test_no_name_of_a_user_leads_to_another(parts: Parts) -> None:
             expected = {f"likes {each}"[:900] for each in names if same.get(each, each) == same.get(name, name)}
             if user is None:
                 assert await memories(client) == {*expected, "pie"}
-            elif isinstance(user, str) and "\0" not in user:  # which no operation takes
+            elif "\0" not in str(user):  # which no operation takes
                 assert await memories(client, user=user) == {*expected, "pie"}, name
         await remember(client, memory="likes nobody")
         for user in NOBODY:
@@ -183,6 +184,51 @@ async def test_users_are_listed_and_forgotten_one_by_one(parts: Parts) -> None:
         assert forgotten.json()["result"]["count"] == 2
         assert await memories(client, user="ann") == set()
         assert await memories(client, user="ben") == await memories(client) == {"vegan", "pie"}
+
+
+@pytest.mark.parametrize("user", [{"id": "ann"}, {"name": "Ann", "email": "a@x.example"}])
+async def test_operations_take_a_user_as_an_object(parts: Parts, user: dict[str, str]) -> None:
+    async with await keyed(parts) as client:
+        created = await client.post("/operations/create_memories", json={"preferences": ["vegan"], "user": user})
+        answer = await client.post("/operations/ask", json={"text": "pie", "user": user})
+        kept = await memories(client, user=user)
+        forgotten = await client.post("/operations/forget_memories", json={"user": user})
+
+        assert [each["text"] for each in created.json()["result"]] == ["vegan"]
+        assert "Beef" not in answer.text
+        assert (kept, await memories(client)) == ({"vegan"}, set())
+        assert (forgotten.json()["result"], await memories(client, user=user)) == ({"count": 1}, set())
+
+
+async def test_the_memories_of_all_users_are_forgotten_at_once(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("portico.memories.MAX_LIMIT", 3)  # several pages
+    async with await keyed(parts) as client, await keyed(parts) as other:
+        users = ("ann", {"id": "ben"}, {"name": "Cleo"})
+        for user in (*users, None):
+            await remember(client, user)
+        await remember(other, "ann")
+
+        async def forget(**params: Any) -> httpx.Response:
+            return await client.post("/operations/forget_memories", json=params)
+
+        mixed = [await forget(all_users=True, **more) for more in ({"user": "ann"}, {"id": "x"})]
+        untouched = await memories(client, user="ann")
+        forgotten = [(await forget(all_users=True)).json()["result"]["count"] for _ in range(2)]
+
+        assert [answer.status_code for answer in mixed] == [422, 422]
+        assert (untouched, forgotten) == ({"vegan", "pie"}, [6, 0])
+        assert [await memories(client, user=user) for user in users] == [set()] * 3
+        assert await memories(client) == await memories(other, user="ann") == {"vegan", "pie"}
+        assert (await forget()).json()["result"]["count"] == 2
+
+
+async def test_without_a_key_nobody_forgets_the_memories_of_users(parts: Parts) -> None:
+    async with await keyed(parts) as client, asking(parts) as anonymous:
+        await remember(client, "ann")
+        answer = await anonymous.post("/operations/forget_memories", json={"all_users": True})
+
+        assert answer.json()["result"]["count"] == 0
+        assert await memories(client, user="ann") == {"vegan", "pie"}
 
 
 async def test_the_users_of_a_key_cannot_fill_the_store(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:

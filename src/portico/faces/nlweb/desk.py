@@ -20,7 +20,7 @@ from portico.faces.nlweb.render import Frame, Hear, Manner, Rendering, folded, r
 from portico.faces.nlweb.sessions import Conversation, conversation
 from portico.faces.nlweb.shapes import Premises
 from portico.faces.wire import Begun, base_of, begin
-from portico.identity import for_user
+from portico.identity import for_user, names_user
 from portico.site import Site
 
 
@@ -156,7 +156,11 @@ class Desk:
             session,
             wish.format,
             ask.modes,
-            (*wish.ignored, *talk.ignored, *(("meta.user",) if wish.user and got.caller.is_anonymous else ())),
+            (
+                *wish.ignored,
+                *talk.ignored,
+                *(("meta.user",) if got.caller.is_anonymous and names_user(wish.user) else ()),
+            ),
             "" if got.caller.is_anonymous else wish.remembers,
             self.config.nlweb.dual_frames,
             wish.growing,

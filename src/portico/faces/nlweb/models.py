@@ -183,18 +183,9 @@ def read_await(raw: Any, voice: Voice) -> Checkin:
         _format(prefer, voice),
         meta.session_context or Session(),
         bool(prefer.growing),
-        read_user(meta.user),
+        meta.user,
         _action_forms(prefer, []),
     )
-
-
-def read_user(value: Any) -> Any:
-    """The identifier of a user, or the whole value where it has none: the names of two people may be the same."""
-    if isinstance(value, dict):
-        user = cast("dict[str, Any]", value)
-        known = (user.get(name) for name in ("identifier", "@id", "id"))
-        value = next((each for each in known if isinstance(each, str | int) and each != ""), user)
-    return str(value) if type(value) is int else value
 
 
 def read_ask(raw: Any, voice: Voice, settings: Asking, language: str = "") -> Wish:
@@ -244,7 +235,7 @@ class _Reading:
             remembers,
             tuple(self._ignored),
             bool(self._prefer.growing),
-            read_user(self._meta.user),
+            self._meta.user,
             action_forms,
         )
 
