@@ -18,9 +18,9 @@ from tests.site.conftest import OPERATOR, Calling, Open, config, key_holder
 from portico.calls import Call, Outcome, Task
 from portico.catalog import Danger
 from portico.errors import (
+    Conflict,
     InvalidParams,
     KeyInUse,
-    OperationFailed,
     RateLimited,
     TaskFinished,
     TimedOut,
@@ -36,7 +36,7 @@ from portico.store import Store, open_store
 
 OWN = '''
 import asyncio
-from portico.errors import Unavailable
+from portico.errors import Conflict, Unavailable
 from portico.operations import Context, operation
 
 started = asyncio.Event()
@@ -96,7 +96,7 @@ async def tell(context: Context, fail: bool = False) -> list:
 async def quick(context: Context, fail: bool = False) -> str:
     seen.append("quick")
     if fail and len(seen) == 1:
-        raise RuntimeError("first time")
+        raise Conflict("first time")
     started.set()
     if context.caller.name == "operator":
         await asyncio.sleep(0)
@@ -552,9 +552,9 @@ async def test_a_key_whose_call_is_running_is_refused(inn: Parts) -> None:
     assert await inn.site.call(Call("held", key="k"), OPERATOR) == Outcome("held", "held", repeated=True)
 
 
-async def test_a_failure_releases_its_key(inn: Parts) -> None:
+async def test_a_refusal_releases_its_key(inn: Parts) -> None:
     call = Call("quick", {"fail": True}, key="k")
-    with pytest.raises(OperationFailed):
+    with pytest.raises(Conflict):
         await inn.site.call(call, OPERATOR)
 
     assert await inn.site.call(call, OPERATOR) == Outcome("quick", "quick 2")
