@@ -84,7 +84,7 @@ class Context:
     interim: Settlement = field(default_factory=Settlement)  # recorded with what is committed before the end
     commits: int = 0  # before the end
     is_cut_off: bool = False  # the store did not answer
-    has_crashed: bool = False  # the operation raised what it did not mean to raise, or broke its own promise
+    has_crashed: bool = False  # the operation raised an unexpected exception, or returned a result of another type
     unit: UnitOfWork = field(init=False)
     _writing: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)  # a write does not meet a commit
 
@@ -136,7 +136,7 @@ class Context:
         If it raises Unavailable, nothing was committed, and the writes are kept for the next commit. After
         OutcomeUnknown, every later write and commit of this call raises it again. Other errors drop the writes.
         """
-        if await uninterrupted(self._commit(self._commit_writes)) is None:
+        if await finish_despite_cancel(self._commit(self._commit_writes)) is None:
             raise Interrupted("Another process has taken over this call", hint="Call again to get the result.")
 
     async def _commit_writes(self, writes: Writes) -> Committed | None:
@@ -184,7 +184,7 @@ class Context:
 
     async def _save(self, handle: Handle, share: float, message: str, save: Any) -> None:
         with suppress(Unavailable):  # the writes are committed with what is saved next, or when the operation has ended
-            await uninterrupted(self._commit(partial(handle.save, share, message, save)))
+            await finish_despite_cancel(self._commit(partial(handle.save, share, message, save)))
 
     @property
     def saved(self) -> Any:
@@ -598,7 +598,7 @@ async def run(permit: Permit, given: Any, context: Context, observe: Observe) ->
     return Completed(context.unit.writes, lambda _: plain)
 
 
-async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
+async def finish_despite_cancel(work: Coroutine[Any, Any, T]) -> T:
     """Finish work also if the caller is cancelled meanwhile: the cancellation is raised when it has ended."""
     task = asyncio.ensure_future(work)
     try:

@@ -52,8 +52,8 @@ from portico.operations import (
     check_published,
     checked_params,
     collection_operations,
+    finish_despite_cancel,
     run,
-    uninterrupted,
 )
 from portico.oversight import Challenged, Code
 from portico.query import EVERYTHING, Page, Query, Test, checked, json_size, matcher, parse_filter
@@ -594,7 +594,7 @@ class Site:
         )
         renewing = asyncio.create_task(self._renew(key))
         try:
-            kept = await uninterrupted(reserve)
+            kept = await finish_despite_cancel(reserve)
             if kept is None:
                 return await self._begin(permit, operation, given, attempt)
         except BaseException as error:
@@ -665,7 +665,7 @@ class Site:
         completed = await self._in_time(permit, operation, given, attempt)
         attempt.has_ended = True
         self._acknowledged = max(self._acknowledged, attempt.context.seen)
-        return await uninterrupted(self._commit(completed, attempt.key))
+        return await finish_despite_cancel(self._commit(completed, attempt.key))
 
     async def _commit(self, completed: Completed, key: Reservation | None) -> Any:
         results: list[Any] = []

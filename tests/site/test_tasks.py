@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,9 @@ from tests.site.conftest import OPERATOR, Calling, Open, config, key_holder
 from portico.calls import Call, Outcome, Task
 from portico.catalog import Danger
 from portico.errors import (
+    Conflict,
     InvalidParams,
     KeyInUse,
-    OperationFailed,
-    OutcomeUnknown,
     RateLimited,
     TaskFinished,
     TimedOut,
@@ -37,7 +36,7 @@ from portico.store import Store, open_store
 
 OWN = '''
 import asyncio
-from portico.errors import Unavailable
+from portico.errors import Conflict, Unavailable
 from portico.operations import Context, operation
 
 started = asyncio.Event()
@@ -97,7 +96,7 @@ async def tell(context: Context, fail: bool = False) -> list:
 async def quick(context: Context, fail: bool = False) -> str:
     seen.append("quick")
     if fail and len(seen) == 1:
-        raise RuntimeError("first time")
+        raise Conflict("first time")
     started.set()
     if context.caller.name == "operator":
         await asyncio.sleep(0)
@@ -553,14 +552,12 @@ async def test_a_key_whose_call_is_running_is_refused(inn: Parts) -> None:
     assert await inn.site.call(Call("held", key="k"), OPERATOR) == Outcome("held", "held", repeated=True)
 
 
-async def test_a_failure_keeps_its_key_until_somebody_has_looked(inn: Parts) -> None:
+async def test_a_refusal_releases_its_key(inn: Parts) -> None:
     call = Call("quick", {"fail": True}, key="k")
-    with pytest.raises(OperationFailed):
+    with pytest.raises(Conflict):
         await inn.site.call(call, OPERATOR)
 
-    with pytest.raises(OutcomeUnknown):
-        await inn.site.call(call, OPERATOR)
-    assert await inn.site.call(replace(call, key="l"), OPERATOR) == Outcome("quick", "quick 2")
+    assert await inn.site.call(call, OPERATOR) == Outcome("quick", "quick 2")
 
 
 async def test_a_key_of_a_task_stands_for_the_task(inn: Parts) -> None:
