@@ -14,8 +14,9 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from portico.addresses import TrustedNetworks, network_of
-from portico.errors import RateLimited, SiteError, Unavailable
+from portico.errors import RateLimited, ShuttingDown, SiteError, Unavailable
 from portico.limits import Limits
+from portico.observe import Cancelled, Observe
 from portico.proxies import FORWARDED
 
 if sys.platform != "win32":
@@ -150,6 +151,42 @@ class HealthOnly:
 
         app = self._app if is_health else self._refuse(scope, self._refusal)
         await app(scope, receive, send_and_close)
+
+
+class CancelledRequests:
+    """Refuses requests that the server cancels because it stops; the responses that have begun are broken off.
+
+    Nothing else cancels the task of a request.
+    """
+
+    def __init__(self, app: ASGIApp, refuse: Refuse, observe: Observe) -> None:
+        self._app = app
+        self._refuse = refuse
+        self._observe = observe
+        self._count = 0
+
+    def report(self) -> None:
+        """Observe how many there were, if any."""
+        if self._count:
+            self._observe(Cancelled(self._count))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        has_begun = False
+
+        async def send_first(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_first)
+        except asyncio.CancelledError:
+            self._count += 1
+            if not has_begun:
+                error = ShuttingDown("The server is shutting down", retry_after=RETRY_SECONDS)
+                await self._refuse(scope, error)(scope, receive, send)
+            elif scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": GOING_AWAY})
 
 
 class VisitorLimits:

@@ -45,7 +45,8 @@ SiteError
 │   └── FeedExpired         the asked-for changes are no longer kept
 ├── RateLimited
 ├── Unavailable             a part Portico relies on does not answer
-│   └── TimedOut
+│   ├── TimedOut
+│   └── ShuttingDown        the server stops before a request has ended
 ├── Unsupported             legal, but this site does not offer it
 ├── OperationFailed         an operation ran and failed
 │   └── Interrupted         the server stopped while it ran
@@ -207,6 +208,9 @@ class Unavailable(SiteError): ...
 
 
 class TimedOut(Unavailable): ...
+
+
+class ShuttingDown(Unavailable): ...
 
 
 class Unsupported(SiteError): ...

@@ -1,8 +1,10 @@
 """A site over HTTP: the application, and the server around it."""
 
 import asyncio
+import contextlib
 import gc
 import importlib
+import logging
 import math
 import signal
 import socket
@@ -28,7 +30,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from portico import __version__
 from portico.addresses import TrustedNetworks
-from portico.admission import AddressLimit, ConnectionLimits, Refuse, VisitorLimits, fit_connections
+from portico.admission import AddressLimit, CancelledRequests, ConnectionLimits, Refuse, VisitorLimits, fit_connections
 from portico.callbacks import Callbacks
 from portico.catalog import OPERATIONS
 from portico.config import Config, ca_file_of, tls_of
@@ -49,7 +51,7 @@ from portico.faces.nwp.gateway import delegation
 from portico.faces.nwp.native import Answering, NativePort, Patience
 from portico.faces.nwp.notices import Notices
 from portico.faces.wire import Challenges, Cors, Late
-from portico.observe import Broke, Observe, Refused
+from portico.observe import Broke, LibraryLog, Observe, Refused, quiet
 from portico.proxies import ForwardedHeaders
 from portico.server import Parts, opened_site
 from portico.web import assets
@@ -57,6 +59,8 @@ from portico.workers import Work, Workers
 
 PING_SECONDS = 20.0  # between signs of life on a WebSocket
 GARBAGE = 20_000  # objects made and not yet freed, before some are looked through
+GRACE_SECONDS = 10  # in which open requests may end when the server stops
+CANCEL_SECONDS = 2.0  # after these, to answer those that have not
 CLIENT_LEFT = 499  # nobody sees it: the client closed the connection
 FIRST_SECONDS = 10.0  # of a server, in which only what is asked for is made
 BUSY_SECONDS = 120.0  # beyond these, in which a busy one makes nothing else either
@@ -75,10 +79,12 @@ class Application:
         callbacks: Callbacks,
         at_hand: AtHand,
         streams: AddressLimit,
+        cancelled: CancelledRequests,
     ) -> None:
         self.answering = answering  # what answers the frames of NWP
         self.at_hand = at_hand  # answers that need not be waited for
         self.streams = streams  # open by address, over HTTP and natively
+        self.cancelled = cancelled
         self._app = app
         self._late = late
         self._made = notices
@@ -185,7 +191,7 @@ def application(parts: Parts) -> Application:
     actions = Actions(exchange, callbacks, delegation(parts.observe))
     answering = Answering(exchange, actions, Feeds(exchange))
     overlay = nwp.Overlay(exchange, actions, answering.feeds, parts.config)
-    front = nwp.Front(app, overlay, parts.observe)
+    front = nwp.Front(_Reported(app), overlay, parts.observe)
 
     def notices() -> Notices:
         sign = partial(_signed, own_authority)
@@ -194,10 +200,23 @@ def application(parts: Parts) -> Application:
     config = parts.config
     streams = AddressLimit(config.limits.streams_per_address)
     limited = VisitorLimits(Challenges(front, config), config.limits, streams, _refuse_in_form(config, parts.observe))
+    cancelled = CancelledRequests(limited, _in_form(config), parts.observe)
     # Outside of all that answers, so that a page elsewhere can read what went wrong, too.
-    cors = Cors(limited, config.server.origins)
+    cors = Cors(cancelled, config.server.origins)
     forwarded = ForwardedHeaders(cors, TrustedNetworks(config.server.trusted_proxies))
-    return Application(forwarded, (mcp_face, a2a_face), answering, notices, callbacks, overlay.at_hand, streams)
+    late = (mcp_face, a2a_face)
+    return Application(forwarded, late, answering, notices, callbacks, overlay.at_hand, streams, cancelled)
+
+
+class _Reported:
+    """Starlette raises an error again that it has answered, for servers that log errors. This one was observed."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with contextlib.suppress(Exception):
+            await self._app(scope, receive, send)
 
 
 def _signed(authority: Callable[[], Any], body: bytes) -> str:
@@ -233,17 +252,27 @@ def _handlers(config: Config, observe: Observe) -> dict[Any, Any]:
 
 
 def _refuse_in_form(config: Config, observe: Observe) -> Refuse:
-    """Return what tells of a refusal in the form of the protocol that a request was made in.
+    """Return what refuses in the form of the protocol that a request was made in, and observes it.
 
     A flood of refusals does not become a flood of log lines: at most one a second is observed.
     """
     observed = -math.inf
+    in_form = _in_form(config)
 
     def refuse(scope: Scope, error: SiteError) -> Response:
         nonlocal observed
         if time.monotonic() - observed >= 1:
             observed = time.monotonic()
             observe(Refused("admission", "anonymous", type(error).__name__))
+        return in_form(scope, error)
+
+    return refuse
+
+
+def _in_form(config: Config) -> Refuse:
+    """Return what refuses in the form of the protocol that a request was made in."""
+
+    def refuse(scope: Scope, error: SiteError) -> Response:
         path = scope["path"]
         if path in nlweb.PATHS:
             response = nlweb.failure_response(error)
@@ -357,6 +386,7 @@ async def _serve_until_told(
         signal.signal(each, lambda number, _frame: told.append(number))
     async with opened_site(config, observe=observe) as parts:
         app = application(parts)
+        logging.getLogger("uvicorn").addHandler(LibraryLog("http", observe))
         running = Serving(server_settings(parts, app), app, told)
         running.listen_natively(listeners.native, parts)
         announcing = asyncio.create_task(_announce(running, lambda: started(_opened(parts))))
@@ -412,6 +442,10 @@ class Serving(uvicorn.Server):
         await self._application.close()
         leaving = [self._native.close()] if self._native else []
         await asyncio.gather(*leaving, super().shutdown(sockets))
+        # Those that uvicorn has cancelled still answer.
+        if self.server_state.tasks:
+            await asyncio.wait(list(self.server_state.tasks), timeout=CANCEL_SECONDS)
+        self._application.cancelled.report()
 
 
 def server_settings(parts: Parts, app: Application | None = None) -> uvicorn.Config:
@@ -419,14 +453,16 @@ def server_settings(parts: Parts, app: Application | None = None) -> uvicorn.Con
     limits = ConnectionLimits(
         config.limits, TrustedNetworks(config.server.trusted_proxies), _refuse_in_form(config, parts.observe)
     )
+    quiet("uvicorn")
     return uvicorn.Config(
         app or application(parts),
         lifespan="off",
+        log_config=None,
         log_level="warning",
         access_log=False,  # what happens is observed where it does; nobody would see this
         proxy_headers=False,  # server.trusted_proxies says whom to believe, and neither uvicorn nor its environment
         http=cast("type[asyncio.Protocol]", partial(Connection, limits=limits)),
-        timeout_graceful_shutdown=10,
+        timeout_graceful_shutdown=GRACE_SECONDS,
         server_header=False,
         ws=cast("type[asyncio.Protocol]", partial(WebSocketConnection, limits=limits)),
         ws_max_size=config.limits.payload_bytes,

@@ -2,6 +2,7 @@
 
 import atexit
 import logging
+import math
 import sys
 import threading
 import time
@@ -104,8 +105,14 @@ class Recovered(msgspec.Struct, frozen=True):
     seconds: float  # that it did not
 
 
+class Cancelled(msgspec.Struct, frozen=True):
+    """The server stopped before these requests had ended."""
+
+    requests: int
+
+
 Observation: TypeAlias = (
-    Asked | Queried | Called | Refused | TaskMoved | Delegated | Loaded | Audited | Broke | Recovered
+    Asked | Queried | Called | Refused | TaskMoved | Delegated | Loaded | Audited | Broke | Recovered | Cancelled
 )
 Observe: TypeAlias = Callable[[Observation], None]
 
@@ -264,7 +271,7 @@ class Metrics(Collector):
                 case Called(operation=operation, ms=ms, error=error):
                     self._seconds["call"].add(ms / 1000)
                     self._calls[operation, error].times += 1
-                case Refused() | TaskMoved() | Delegated() | Loaded() | Audited() | Broke() | Recovered():
+                case Refused() | TaskMoved() | Delegated() | Loaded() | Audited() | Broke() | Recovered() | Cancelled():
                     pass
 
     def collect(self) -> list[Metric]:
@@ -313,7 +320,7 @@ class Traffic:
                 self._add("refused")
             case Broke():
                 self._add("broke")
-            case TaskMoved() | Delegated() | Loaded() | Audited() | Recovered():
+            case TaskMoved() | Delegated() | Loaded() | Audited() | Recovered() | Cancelled():
                 pass
 
     def _add(self, what: str, ms: float = 0.0, *, failed: bool = False) -> None:
@@ -364,6 +371,28 @@ def both(*sinks: Observe) -> Observe:
             sink(seen)
 
     return tell
+
+
+class LibraryLog(logging.Handler):
+    """Turns the log records of a library into observations.
+
+    An exception is a fault. A warning is of something that any client can cause: at most one a second is observed.
+    Other records tell what is observed elsewhere.
+    """
+
+    def __init__(self, where: str, observe: Observe) -> None:
+        super().__init__(logging.WARNING)
+        self._where = where
+        self._observe = observe
+        self._warned = -math.inf
+
+    def emit(self, record: logging.LogRecord) -> None:
+        cause = record.exc_info[1] if record.exc_info else None
+        if isinstance(cause, Exception):
+            self._observe(Broke(self._where, type(cause).__name__, cause))
+        elif record.levelno == logging.WARNING and time.monotonic() - self._warned >= 1:
+            self._warned = time.monotonic()
+            self._observe(Refused(self._where, "anonymous", record.getMessage()))
 
 
 def quiet(library: str) -> None:

@@ -138,3 +138,60 @@ def test_the_demo_loads_serves_and_starts_again_in_seconds(serve: Serve, tmp_pat
     code, err = second.stop(signal.SIGTERM)
     assert code == 0
     assert "Traceback" not in err
+
+
+SLOW = '''
+"""An operation that waits for longer than a server does."""
+import asyncio
+from pathlib import Path
+from portico.operations import Context, operation
+
+@operation(kind="execute", danger="safe")
+async def wait(context: Context) -> str:
+    """Waits."""
+    Path("waiting").touch()
+    await asyncio.sleep(600)
+    return "done"
+'''
+
+
+def test_a_request_that_outlasts_the_stop_gets_a_503_and_the_log_stays_json(serve: Serve, tmp_path: Path) -> None:
+    settings = 'operations = ["own.py"]\n[anonymous]\nscopes = ["*:*"]\n[search]\nembedder = "none:"\n'
+    (tmp_path / "portico.toml").write_text(settings)
+    (tmp_path / "own.py").write_text(SLOW)
+    server = serve()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+        body = b"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+        client.sendall(b"POST /operations/wait HTTP/1.1\r\n" + body)
+        while not (tmp_path / "waiting").exists():
+            time.sleep(0.05)
+
+        code, err = server.stop(signal.SIGTERM)
+        head, _, problem = b"".join(iter(lambda: client.recv(65536), b"")).partition(b"\r\n\r\n")
+
+    assert code == 0
+    assert head.startswith(b"HTTP/1.1 503 ")
+    assert b"retry-after: 5" in head.lower()
+    assert b"application/problem+json" in head
+    assert json.loads(problem)["detail"] == "The server is shutting down"
+    events = [json.loads(line) for line in err.splitlines()]
+    assert [each["requests"] for each in events if each["event"] == "Cancelled"] == [1]
+    assert not [each for each in events if each["event"] == "Broke"]
+
+
+def test_requests_that_are_not_http_are_logged_as_json_once_a_second_at_most(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "portico.toml").write_text('[search]\nembedder = "none:"\n')
+    server = serve()
+    began = time.monotonic()
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+            client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert client.recv(100).startswith(b"HTTP/1.1 400 ")
+    most = time.monotonic() - began + 1
+
+    _, err = server.stop(signal.SIGTERM)
+
+    events = [json.loads(line) for line in err.splitlines()]
+    assert {each["event"] for each in events} == {"Refused"}
+    assert {each["what"] for each in events} == {"http"}
+    assert 1 <= len(events) <= most

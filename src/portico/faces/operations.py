@@ -32,6 +32,7 @@ from portico.errors import (
     InvalidParams,
     NotFound,
     RateLimited,
+    ShuttingDown,
     SiteError,
     SourceError,
     TimedOut,
@@ -159,7 +160,7 @@ def problem(error: SiteError) -> Response:
     What went wrong inside is told to the operator, not to the caller.
     """
     name, status = type(error).__name__, status_of(error)
-    told = _BROKEN if isinstance(error, INSIDE) and not isinstance(error, TimedOut) else error
+    told = _BROKEN if isinstance(error, INSIDE) and not isinstance(error, TimedOut | ShuttingDown) else error
     body = Problem(
         type=f"urn:portico:error:{name}",
         title=_WORDS.sub(" ", name).capitalize(),

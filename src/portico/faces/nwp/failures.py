@@ -27,6 +27,7 @@ from portico.errors import (
     OutOfScope,
     QueryTooLarge,
     RateLimited,
+    ShuttingDown,
     SiteError,
     SourceError,
     TaskCancelled,
@@ -278,7 +279,7 @@ def code_of(error: SiteError) -> Code:
 def failure(error: SiteError, request_id: str | None = None) -> ErrorFrame:
     """An error as a frame. What went wrong inside is told to the operator, not to the caller."""
     code = code_of(error)
-    is_inside = isinstance(error, INSIDE) and not isinstance(error, TimedOut | SubscriptionInterrupted)
+    is_inside = isinstance(error, INSIDE) and not isinstance(error, TimedOut | ShuttingDown | SubscriptionInterrupted)
     message = "The node cannot do this at the moment. Try again later." if is_inside else str(error)
     # Which code it is stands beside already.
     told = {name: value for name, value in error.details.items() if name != "code"}
