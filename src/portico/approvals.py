@@ -82,8 +82,8 @@ def approve(
 
     Works on the store of a site, also while a server runs on it. The beginning of a token or of the id of a challenge
     is enough: 8 characters or more, `conf_` not counted. On a terminal the whole call is shown again and asked about,
-    unless `--digest` or `--yes` is given. In a script, where there is no terminal, naming the token approves the call; name
-    its digest too to be sure which call that is.
+    unless `--digest` or `--yes` is given. In a script, where there is no terminal, naming the token approves the call;
+    name its digest too to be sure which call that is.
 
         portico approve
 
