@@ -400,6 +400,10 @@ class CountParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     where: Where = {}
 
 
+# Where null means the same as a parameter that is left out. Not for writes: there null would do away with `if_match`.
+_NULL_IS_ABSENT = (ListParams, SearchParams, GetParams, CountParams)
+
+
 class Found(msgspec.Struct, frozen=True, omit_defaults=True):
     """A page of items, each with its id and version."""
 
@@ -615,6 +619,8 @@ def checked_params(operation: Operation, raw: Mapping[str, Any]) -> Any:
     if isinstance(operation.params, JsonSchema):
         _check_schema(operation.params, dict(raw), operation.name)
         return raw
+    if operation.params in _NULL_IS_ABSENT:
+        raw = {name: value for name, value in raw.items() if value is not None}
     known = [each.name for each in msgspec.structs.fields(operation.params)]
     unknown = [name for name in raw if name not in known]
     if unknown:

@@ -794,13 +794,9 @@ def shown_task(task: Task) -> dict[str, Any]:
     }
 
 
-# As NLWeb's `meta.user`: any JSON value. One type is published, since not every MCP client reads lists of types.
+# As NLWeb's `meta.user`: any JSON value. No type is published, since not every MCP client reads lists of types.
 User = Annotated[
-    Any,
-    Meta(
-        description="One of your users: a string, or an object with an identifier. Left out: you yourself",
-        extra_json_schema={"type": "string"},
-    ),
+    Any, Meta(description="One of your users: a string, or an object with an identifier. Left out: you yourself")
 ]
 
 

@@ -382,7 +382,18 @@ async def test_an_item_type_that_says_nothing_leaves_nothing_out(demo: Asked, ki
 async def test_an_item_type_that_is_nowhere_finds_nothing(demo: Asked) -> None:
     answer = await demo("harbour", filters={"itemType": "Volcano"})
 
-    assert (answer.ids, answer.finished.items, bool(answer.notes)) == ([], 0, True)
+    assert (answer.ids, answer.finished.items) == ([], 0)
+    assert [(each.field, each.words) for each in answer.constraints] == [("@type", "query.itemType")]
+    assert "Volcano" in answer.constraints[0].says
+    assert "Volcano" in answer.notes[0]
+
+
+@pytest.mark.parametrize("kind", [7, {"a": []}, [True]])
+async def test_an_item_type_that_is_no_name_is_ignored(demo: Asked, kind: Any) -> None:
+    answer = await demo("winter sea", filters={"itemType": kind})
+
+    assert answer.ids == (await demo("winter sea")).ids
+    assert "query.itemType" in answer.understood.ignored
 
 
 @pytest.mark.parametrize("name", ["site", "collection"])

@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from mcp import Client
+from msgspec import structs
 from tests.conformance.requirements import requirement
 from tests.conftest import StoreUrl
 from tests.faces.a2a import conftest as a2a
@@ -41,6 +43,7 @@ async def bake_bread(context: Context) -> str:
     return "baked"
 '''
 EVERYTHING = {"leek", "beef"}
+REMEMBERED: dict[str, Any] = {"query": {"text": "pie"}, "context": {"memory": "vegan"}}
 
 
 @pytest.fixture(params=("sqlite", "postgres"))
@@ -292,6 +295,27 @@ async def test_users_are_kept_apart_over_mcp(parts: Parts) -> None:
         await asked(client, "ann", context={"memory": "vegan"}, meta={"remember": True})
 
         assert (await asked(client, "ann"), await asked(client, "ben")) == ({"leek"}, EVERYTHING)
+
+
+@pytest.mark.parametrize("user", ["ann", {"id": "ann"}, {"name": "Ann"}])
+async def test_memories_of_a_user_are_forgotten_over_mcp_and_mcp_aql(parts: Parts, user: Any) -> None:
+    key = await key_of(parts, "ask", "read:*", "execute:*")
+    all_tools = structs.replace(parts.config, mcp=structs.replace(parts.config.mcp, operations="all"))
+    params = {"user": user}
+
+    async with visiting(replace(parts, config=all_tools), key=key) as client:
+
+        async def forgotten(tool: str, arguments: dict[str, Any]) -> str:
+            await client.call_tool("ask", REMEMBERED | {"meta": {"user": user, "remember": True}})
+            return str(structured(await client.call_tool(tool, arguments)))
+
+        by_tool = await forgotten("forget_memories", params)
+        by_aql = await forgotten("mcp_aql_execute", {"operation": "forget_memories", "params": params})
+        [tool] = [each for each in (await client.list_tools()).tools if each.name == "forget_memories"]
+
+    assert "'count': 2" in by_tool
+    assert "'count': 2" in by_aql
+    assert "anyOf" not in tool.input_schema["properties"]["user"]
 
 
 async def test_users_are_kept_apart_over_a2a(parts: Parts) -> None:

@@ -137,6 +137,17 @@ async def test_list_filters_sorts_projects_and_pages(call: Calling) -> None:
     assert "cursor" not in rest
 
 
+async def test_null_for_a_parameter_of_a_read_means_that_it_is_left_out(call: Calling) -> None:
+    nulls = dict.fromkeys(("where", "order", "fields", "limit", "cursor"))
+
+    assert await call("list_rooms", **nulls) == await call("list_rooms")
+    assert await call("count_rooms", where=None) == await call("count_rooms")
+    with pytest.raises(InvalidParams, match="needs 'id'"):
+        await call("get_room", id=None)
+    with pytest.raises(InvalidParams):
+        await call("delete_room", id="attic", if_match=None)
+
+
 async def test_get_gives_one_item_whole_or_in_part(call: Calling) -> None:
     assert bare(await call("get_room", id="attic")) == {"id": "attic", **ROOMS["attic"]}
     assert bare(await call("get_room", id="attic", fields=["view.sea"])) == {"id": "attic", "view": {"sea": True}}

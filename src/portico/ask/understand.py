@@ -49,6 +49,7 @@ from portico.ask.kinds import (
     VAGUE,
     WIDE,
     is_kind,
+    local_name,
 )
 from portico.ask.phrasebook import Phrases
 from portico.ask.phrases import english_for
@@ -246,6 +247,7 @@ def understand(ask: Ask, site: Sequence[Fields], language: str, today: date, spe
         text=_without_words(rest, OPEN) if text_words else "",
         targets=targets,
         speech=speech,
+        found_out=() if chosen else _absent_kinds(ask, speech),
         ignored=tuple(dict.fromkeys([*ignored, *wrong, *unread, *(_unheard(lost, place) if chosen else ())])),
         unclear=tuple(clue.words for clue in lost if clue.words in ask.answers),
         sort=sort,
@@ -276,13 +278,28 @@ def _chosen(
         if name in given:
             chosen, known = _of_site(given[name], chosen)
             wrong += [] if known else [f"query.{name}"]
-    kinds = [ask.filters[name] for name in KINDS if not says_nothing(ask.filters.get(name))]
-    for kind in kinds:
-        chosen = [each for each in chosen if any(_has_kind(each, one) for one in texts_in(kind)[:MAX_SEVERAL])]
+    kinds = _kinds(ask)
+    for names in kinds.values():
+        chosen = [each for each in chosen if any(_has_kind(each, name) for name in names)]
     named = next((each for each in chosen if each.collection.name in (sure or calls)), None)
     if named and not kinds and len(chosen) > 1 and (sure or named.collection.type not in WIDE):
         return [named], named.collection.name, wrong
     return chosen, chosen[0].collection.name if len(chosen) == 1 else "", wrong
+
+
+def _kinds(ask: Ask) -> dict[str, list[str]]:
+    """Return the schema.org types that attributes ask for, by the names of the attributes."""
+    values = {name: ask.filters.get(name) for name in KINDS}
+    kinds = {name: texts_in(value)[:MAX_SEVERAL] for name, value in values.items() if not says_nothing(value)}
+    return {name: names for name, names in kinds.items() if names}
+
+
+def _absent_kinds(ask: Ask, speech: Phrases) -> tuple[Constraint, ...]:
+    """Return the types that were asked for where no collection has them, so that the answer says why it is empty."""
+    return tuple(
+        Constraint("@type", speech.limits.kind.format(", ".join(map(local_name, names))[:200]), f"query.{attribute}")
+        for attribute, names in _kinds(ask).items()
+    )
 
 
 def _of_site(said: Any, known: list[Fields]) -> tuple[list[Fields], bool]:

@@ -33,6 +33,9 @@ def asked(query: Any = None, **sections: Any) -> Ask:
         ({"query": {"text": "soup"}, "meta": {"version": "0.55"}}, V55, True),
         ({"query": {"text": "soup"}, "meta": {"version": "0.9"}}, V55, True),
         ({"query": {"text": "soup"}, "meta": {"api_version": "0.54"}}, V54, True),
+        ({"query": {"text": "soup"}, "meta": {"api_version": 0.54}}, V54, True),
+        ({"query": {"text": "soup"}, "meta": {"version": 0.54}}, V54, True),
+        ({"query": {"text": "soup"}, "meta": {"version": 0.55}}, V55, True),
         ({"query": {"text": "soup"}, "meta": {"version": "0.55", "api_version": "0.54"}}, V55, True),
         ({"query": {"text": "soup"}}, V55, False),
         ({"query": "soup"}, FLAT, True),
@@ -231,7 +234,7 @@ def test_a_request_for_unknown_formats_alone_is_unsupported() -> None:
         ({"query": {"text": "soup"}, "prefer": "fast"}, "prefer must be an object, not a text"),
         ({"query": {"text": "soup"}, "prefer": {"streaming": "no"}}, "prefer.streaming must be true or false"),
         ({"query": {"text": "soup"}, "prefer": {"mode": 1}}, "prefer.mode must be a text or a list, not a whole"),
-        ({"query": {"text": "soup"}, "meta": {"version": 0.55}}, "meta.version must be a text, not a number"),
+        ({"query": {"text": "soup"}, "meta": {"version": True}}, "meta.version must be a number or a text, not true"),
         ({"query": {"text": "soup"}, "meta": {"session_context": "x"}}, "meta.session_context must be an object"),
     ],
 )

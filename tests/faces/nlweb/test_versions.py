@@ -14,7 +14,7 @@ from tests.faces.nlweb.test_http import ATTIC, QUESTION, UNDERSTOOD, ask, frames
 from portico.ask.events import Finished
 from portico.server import Parts
 
-EARLIER = ({"api_version": "0.54"}, {"version": "0.54"})
+EARLIER = ({"api_version": "0.54"}, {"version": "0.54"}, {"api_version": 0.54}, {"version": 0.54})
 LISTS = {"response_format": "conv_search"}
 
 

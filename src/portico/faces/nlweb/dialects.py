@@ -56,7 +56,9 @@ def voice_of(raw: Any, *, flat: bool = False) -> Voice:
     for name, newest in VERSION_ATTRIBUTES.items():
         version = meta.get(name)
         if version is not None:
-            dialect = VERSIONS.get(version.strip()) if isinstance(version, str) else None
+            # A version may be written as a number, 0.55.
+            is_version = isinstance(version, str | float)
+            dialect = VERSIONS.get(str(version).strip()) if is_version else None
             return Voice(dialect or newest, True, request_id, ignored=() if dialect else (f"meta.{name}",))
     if flat or isinstance(body.get("query"), str):
         return Voice(FLAT, True, request_id, str(echo(body.get("query_id"))) or new_id("query"))

@@ -86,8 +86,8 @@ class Session(msgspec.Struct, frozen=True):
 class Meta(msgspec.Struct, frozen=True):
     """`user` is a label of the caller's. It tells its users apart, and says nothing of who asks."""
 
-    version: Annotated[str | None, _says("0.55")] = None
-    api_version: Annotated[str | None, _says("0.54")] = None
+    version: Annotated[str | float | None, _says("0.55", type="string")] = None
+    api_version: Annotated[str | float | None, _says("0.54", type="string")] = None
     session_context: Annotated[Session | None, _says("As the last answer gave it in _meta")] = None
     user: Annotated[Any, _says("Whom you ask for; with an API key", type="string")] = None
     remember: Annotated[bool | None, _says("Keep this for next time")] = None
