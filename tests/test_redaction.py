@@ -62,6 +62,19 @@ def test_what_holds_no_secret_stays_as_it_is(url: str) -> None:
     assert redact_url(url) == url
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http:/me:hush@host/x.csv", "http:/***@host/x.csv"),
+        ("https://host/x.csv?pw=hush", "https://host/x.csv?pw=***"),
+        ("https://host/x.csv?pass=hush", "https://host/x.csv?pass=***"),
+    ],
+)
+def test_forgotten_slashes_and_short_names_hide_no_password(url: str, shown: str) -> None:
+    assert redact_url(url) == shown
+    assert redact_text(f"There is nothing at '{url}'.") == f"There is nothing at '{shown}'."
+
+
 def test_every_url_in_a_text_is_redacted() -> None:
     text = 'cannot read "https://host/?token=abc": tried postgresql://me:pw@db/shop, and twice.'
 

@@ -13,11 +13,13 @@ _URL = re.compile(_SCHEME + r"""[^\s"'<>`]+""")
 _URL_WITH_PASSWORD = re.compile(
     _SCHEME + r"""[^\s/@:]*:(?!\d+(?:[\s/?#"'<>`,;)]|$))(?:(?!://)[^@\n]){0,200}@[^\s"'<>`]*"""
 )
+# A URL in which a slash was forgotten is none, and is shown in the message that says so.
+_SLASH_MISSING = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]{1,30}:/)(?!/)[^\s/@:]*:[^\s/@]+@")
 _WEB = re.compile(r"(?:.*\+)?(?:https?|wss?|ftps?)", re.IGNORECASE)
 _WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+")
 _SECRET_WORDS = frozenset(
     {"accesskey", "apikey", "auth", "authorization", "bearer", "credential", "credentials", "jwt", "passphrase"}
-    | {"passwd", "password", "pwd", "secret", "sig", "signature", "token"}
+    | {"pass", "passwd", "password", "pw", "pwd", "secret", "sig", "signature", "token"}
 )
 _SECRET_ENDINGS = ("apikey", "accesskey", "privatekey", "secretkey", "password", "secret", "token")
 MIN_KEY = 16  # characters of a `key` that is a secret: shorter ones name a field or a list
@@ -37,15 +39,16 @@ def redact_url(url: str) -> str:
     """
     scheme, separator, rest = url.partition("://")
     if not separator:
-        return url
+        return _SLASH_MISSING.sub(rf"\1{HIDDEN}@", url)
     place, shown = _without_password(scheme, rest)
     return f"{scheme}{separator}{shown}{_redact_params(place)}"
 
 
 def redact_text(text: str) -> str:
     """Return a text with every URL in it redacted."""
-    if "://" not in text:
+    if ":/" not in text:
         return text
+    text = _SLASH_MISSING.sub(rf"\1{HIDDEN}@", text)
     for pattern in (_URL_WITH_PASSWORD, _URL):
         text = pattern.sub(lambda match: redact_url(match[0]), text)
     return text
