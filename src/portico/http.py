@@ -259,7 +259,7 @@ def _refuse_in_form(config: Config, observe: Observe) -> Refuse:
     observed = -math.inf
     in_form = _in_form(config)
 
-    def refuse(scope: Scope, error: SiteError) -> Response:
+    def refuse(scope: Scope, error: SiteError) -> ASGIApp:
         nonlocal observed
         if time.monotonic() - observed >= 1:
             observed = time.monotonic()

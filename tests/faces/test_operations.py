@@ -319,7 +319,7 @@ def test_every_error_has_its_status() -> None:
         500: {"SiteError", "OperationFailed", "Interrupted", "ConfigError"},
         501: {"Unsupported"},
         502: {"SourceError", "BlockedAddress"},
-        503: {"Unavailable"},
+        503: {"Unavailable", "ShuttingDown"},
         504: {"TimedOut"},
     }
 
