@@ -372,8 +372,9 @@ class Guard:
 
     async def begin(self) -> None:
         """Look at paused steps anew after a restart (8.8.3). A second process on the same store is not a restart."""
-        if await self._store.lead(SERVING, self._owner, SERVING_SECONDS):
-            await self.loop.forget_pauses()
+        with contextlib.suppress(SiteError):  # a store that is away keeps nobody from starting: pauses stay
+            if await self._store.lead(SERVING, self._owner, SERVING_SECONDS):
+                await self.loop.forget_pauses()
         self._serving = asyncio.create_task(self._keep_serving())
 
     async def _keep_serving(self) -> None:
