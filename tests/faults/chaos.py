@@ -40,6 +40,7 @@ WORKERS = 6
 ACCOUNTS, BALANCE = 8, 1000
 STEPS = 3  # of a task
 START_SECONDS = 90.0
+STARTS = 5  # before a server has to come up
 SETTLE_SECONDS = 90.0  # in which everything has an outcome once the faults have ended
 COLLECTIONS = ("accounts", "receipts", "marks", "parts")
 SITE = """
@@ -397,13 +398,13 @@ async def run(url: str, folder: Path, kills: int, seed: int, tell: Callable[[str
         stack.push_async_callback(callers.close)
         subscriber = Subscriber(f"http://127.0.0.1:{port}", token)
         await servers.restart()
-        await _until(callers.is_up, START_SECONDS, "the first start")
+        await _started(callers, servers, "the first start")
         following = asyncio.create_task(subscriber.follow())
         await asyncio.sleep(0.5)
         working = [asyncio.create_task(callers.work(number)) for number in range(WORKERS)]
         for number in range(kills):
             if chance.random() < 0.9:  # else it is killed while it starts
-                await _until(callers.is_up, START_SECONDS, "a start")
+                await _started(callers, servers, "a start")
                 await asyncio.sleep(chance.uniform(0.05, 0.6))
             if chance.random() < 0.3:
                 await _fill_disk(servers, database, chance, report)
@@ -414,7 +415,7 @@ async def run(url: str, folder: Path, kills: int, seed: int, tell: Callable[[str
         callers.is_over.set()
         commits.seed(0)
         report.stuck += await _stuck(working, callers)
-        await _judge(url, folder, callers, subscriber, report)
+        await _judge(url, folder, servers, callers, subscriber, report)
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
     report.seconds = time.monotonic() - started
@@ -452,6 +453,16 @@ async def _fill_disk(servers: Servers, database: FullDatabase | None, chance: ra
         await asyncio.sleep(seconds)
 
 
+async def _started(callers: Callers, servers: Servers, what: str) -> None:
+    """Wait for a server. One whose start was cut off from its database has ended, and is started again."""
+    for _ in range(STARTS):
+        try:
+            return await _until(callers.is_up, START_SECONDS / STARTS, what)
+        except AssertionError:
+            await servers.restart()
+    return await _until(callers.is_up, START_SECONDS, what)
+
+
 async def _until(is_so: Callable[[], Awaitable[bool]], seconds: float, what: str) -> None:
     deadline = time.monotonic() + seconds
     while not await is_so():
@@ -475,8 +486,10 @@ async def _stuck(working: list[asyncio.Task[None]], callers: Callers) -> list[st
 # Judging
 
 
-async def _judge(url: str, folder: Path, callers: Callers, subscriber: Subscriber, report: Report) -> None:
-    await _until(callers.is_up, START_SECONDS, "the last start")
+async def _judge(
+    url: str, folder: Path, servers: Servers, callers: Callers, subscriber: Subscriber, report: Report
+) -> None:
+    await _started(callers, servers, "the last start")
     for told in callers.told:
         if told.answer.error == "OutcomeUnknown":
             await callers.ask(told)  # by now nobody runs it any more
