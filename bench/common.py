@@ -66,9 +66,9 @@ def made_up_vectors(count: int, size: int, seed: int = 7) -> NDArray[np.float32]
 
 
 async def fill_vectors(store: Store, model: str, vectors: NDArray[np.float32]) -> None:
-    while waiting := await store.unembedded(COLLECTION, model, 5000):
+    while waiting := await store.vectors.list_missing(COLLECTION, model, 5000):
         rows = [(item.id, digest, vectors[int(item.id[1:])].tobytes()) for item, digest in waiting]
-        await store.put_vectors(COLLECTION, model, rows)
+        await store.vectors.put(COLLECTION, model, rows)
 
 
 async def timed(work: Callable[[int], Awaitable[T]], rounds: int) -> tuple[float, list[T]]:

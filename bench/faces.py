@@ -49,7 +49,7 @@ async def served(folder: Path) -> AsyncIterator[str]:
     )
     async with opened_site(config) as parts:
         await load_sources(config, parts.store, nowhere)
-        await parts.index.sync(await parts.store.head())
+        await parts.index.sync(await parts.store.changes.head())
         app = application(parts)
         server, listener = Serving(server_settings(parts, app), app), create_server(("127.0.0.1", 0))
         listener.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)

@@ -47,8 +47,9 @@ from portico.index.memory import MemoryIndex
 from portico.models import Embedder
 from portico.query import EVERYTHING, Aggregate, Near, Order, Query, parse_aggregation, parse_filter
 from portico.search import Finder
-from portico.store import Merge, Store, open_store
+from portico.store import Store, open_store
 from portico.store.postgres import vectors as graphs
+from portico.store.records import Merge
 
 SETTINGS = ("shared_buffers=1GB", "maintenance_work_mem=1GB", "max_wal_size=4GB", "max_connections=100")
 WRITERS = 8
@@ -121,34 +122,34 @@ async def empty_schema(server: str) -> AsyncIterator[str]:
 
 
 async def page(side: Side, query: Query) -> tuple[list[str], int | None]:
-    found = await side.store.find(query)
+    found = await side.store.items.find(query)
     if len(found.items) != query.limit:
         sys.exit(f"a short page: {len(found.items)} items")
     return [item.id for item in found.items], found.total
 
 
 async def next_page(side: Side, query: Query) -> list[str]:
-    first = await side.store.find(query)
-    second = await side.store.find(
+    first = await side.store.items.find(query)
+    second = await side.store.items.find(
         Query(query.collection, where=query.where, order=query.order, limit=query.limit, cursor=first.cursor)
     )
     return [item.id for item in second.items]
 
 
 async def groups(side: Side) -> list[dict[str, Any]]:
-    found = await side.store.find(Query(COLLECTION, aggregate=BY_CATEGORY, limit=100))
+    found = await side.store.items.find(Query(COLLECTION, aggregate=BY_CATEGORY, limit=100))
     rows = [{name: round(v, 6) if isinstance(v, float) else v for name, v in row.items()} for row in found.rows]
     return sorted(rows, key=lambda row: str(row["category"]))
 
 
 async def some(side: Side, number: int, count: int, items: int) -> list[str]:
     ids = [f"p{(number * 7919 + i * 104729) % items}" for i in range(count)]
-    return sorted(f"{id} {item.version}" for id, item in (await side.store.get_many(COLLECTION, ids)).items())
+    return sorted(f"{id} {item.version}" for id, item in (await side.store.items.get_many(COLLECTION, ids)).items())
 
 
 async def write(side: Side, number: int, items: int) -> None:
     """A write that changes something: the stock is one that no item has yet."""
-    await side.store.write(COLLECTION, [Merge(f"p{number * 31 % items}", {"stock": 1000 + number})])
+    await side.store.items.write(COLLECTION, [Merge(f"p{number * 31 % items}", {"stock": 1000 + number})])
 
 
 async def at_once(work: Callable[[int], Awaitable[Any]], number: int) -> None:
@@ -189,12 +190,12 @@ def reading(items: int) -> dict[str, Work]:
             side, Query(COLLECTION, order=(Order("released"),), limit=100)
         ),
         "page of 20 with the total": structured(where=CHEAP, limit=20, count=True),
-        "count, all": lambda side, _: side.store.count(COLLECTION, EVERYTHING),
-        "count, price below 20": lambda side, _: side.store.count(COLLECTION, CHEAP),
-        "count, one category": lambda side, i: side.store.count(
+        "count, all": lambda side, _: side.store.items.count(COLLECTION, EVERYTHING),
+        "count, price below 20": lambda side, _: side.store.items.count(COLLECTION, CHEAP),
+        "count, one category": lambda side, i: side.store.items.count(
             COLLECTION, parse_filter({"category": NOUNS[i % len(NOUNS)]})
         ),
-        "count, one tag": lambda side, _: side.store.count(COLLECTION, RED),
+        "count, one tag": lambda side, _: side.store.items.count(COLLECTION, RED),
         "aggregate by category": lambda side, _: groups(side),
     }
 
@@ -239,7 +240,7 @@ async def measure(sides: list[Side], items: int, rounds: int, embedder: Embedder
     for name, raw in filters.items():
         await compare(sides, f"near, exact{name}", lambda side, i, raw=raw: near(side, asked, i, raw), few)
     graphs.GRAPH_FROM = 1  # a graph is measured whatever the number of items
-    await each_second(sides, "optimise", lambda side: side.store.optimise(COLLECTION))
+    await each_second(sides, "optimise", lambda side: side.store.collections.optimize(COLLECTION))
     for name, raw in filters.items():
         await recall(sides, f"near, with a graph{name}", lambda side, i, raw=raw: near(side, asked, i, raw), few)
     await writing(sides, items, rounds)
@@ -268,7 +269,7 @@ async def writing(sides: list[Side], items: int, rounds: int) -> None:
     )
 
     async def spend(side: Side, key: str) -> None:
-        await side.store.spend(key, 1_000_000)
+        await side.store.meters.take(key, 1_000_000)
 
     await compare(sides, "spend, one caller", lambda side, _: spend(side, "one"), rounds)
     await compare(

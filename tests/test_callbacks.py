@@ -185,7 +185,7 @@ async def test_a_site_that_stops_asks_nobody_any_more(tmp_path: Path) -> None:
         nwp = {"node": [{"rel": "peer", "url": url.partition("?")[0]}], "allow_nodes": [url.partition("?")[0]]}
         said = config(tmp_path, "sqlite:///:memory:", allow_hosts=["127.0.0.1"], nwp=nwp)
         async with opened_store_only(said) as parts:
-            await parts.store.declare(parts.config.collection("rooms"))
+            await parts.store.collections.declare(parts.config.collection("rooms"))
             app = application(parts)
             headers = {"authorization": f"Bearer {await key_of(parts)}"}
             transport = httpx.ASGITransport(app)

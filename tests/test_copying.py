@@ -34,7 +34,8 @@ from portico.ingest import load_sources
 from portico.observe import nowhere
 from portico.query import Order, Query, parse_filter
 from portico.search import Finder
-from portico.store import Case, Kept, Merge, Promise, Put, Remove, Store, open_store
+from portico.store import Store, open_store
+from portico.store.records import IdempotencyEntry, IdempotencyRecord, Merge, Put, Remove, SafetyRecord
 
 warm, portico_in = commands.warm, commands.portico_in
 
@@ -52,9 +53,9 @@ async def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = msgspec.structs.replace(demo_config(), store=StoreSettings(url=f"sqlite:///{path}"))
     store = await open_store(config.store_url)
     await load_sources(config, store, nowhere)
-    products = [item async for items in store.scan("products") for item in items]
-    await store.write("products", [Merge(item.id, {"stock": 77}) for item in products[:5]])
-    await store.write("products", [Remove(products[5].id), Put("own", {"name": "Own", "price": 0.1 + 0.2})])
+    products = [item async for items in store.items.scan("products") for item in items]
+    await store.items.write("products", [Merge(item.id, {"stock": 77}) for item in products[:5]])
+    await store.items.write("products", [Remove(products[5].id), Put("own", {"name": "Own", "price": 0.1 + 0.2})])
     await embed(store)
     await keep_everything(store)
     await store.close()
@@ -64,30 +65,32 @@ async def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def embed(store: Store) -> None:
     index = MemoryIndex(store, ToyModel())
     await index.start()
-    for name in store.schema:
+    for name in store.collections.schema:
         while await index.embed_batch(name):
             pass
     await index.close()
-    await store.write("products", [Merge("own", {"name": "Changed since"})])  # its vector is of what it was
+    await store.items.write("products", [Merge("own", {"name": "Changed since"})])  # its vector is of what it was
 
 
 async def keep_everything(store: Store) -> None:
     """Keys, tasks and idempotency keys of all kinds."""
     for number, days in enumerate((1.0, None)):
-        await store.add_key(make_key(f"key {number}", ["read:*"], Danger.SAFE, days)[1])
-    revoked = (await store.keys())[0]
-    await store.revoke_key(revoked.id, TIMES)
+        await store.keys.add(make_key(f"key {number}", ["read:*"], Danger.SAFE, days)[1])
+    revoked = (await store.keys.list_all())[0]
+    await store.keys.revoke(revoked.id, TIMES)
     for number, state in enumerate(TaskState):
         task = Task(f"t{number}", Call("plan_day", {"n": number}), local_operator(), TaskState.PENDING, TIMES, TIMES)
-        await store.add_task(task)
-        claimed = await store.claim_task("somebody", 60, task.id) if state != TaskState.PENDING else None
+        await store.tasks.add(task)
+        claimed = await store.tasks.claim("somebody", 60, task.id) if state != TaskState.PENDING else None
         if claimed:
             told = replace(claimed, state=state, progress=0.5, message="half", result={"a": [1, None]}, saved=[1])
-            await store.update_task(told, "somebody")
-    await store.cancel_task(f"t{list(TaskState).index(TaskState.RUNNING)}")
-    for number, kept in enumerate((Kept("d"), Kept("d", task="t1"), Kept("d", result=b'{"a":"\xc3\xa9"}'))):
+            await store.tasks.update(told, "somebody")
+    await store.tasks.cancel(f"t{list(TaskState).index(TaskState.RUNNING)}")
+    for number, kept in enumerate(
+        (IdempotencyRecord("d"), IdempotencyRecord("d", task="t1"), IdempotencyRecord("d", result=b'{"a":"\xc3\xa9"}'))
+    ):
         expires = datetime.now(UTC) + timedelta(hours=number + 1)
-        await store.restore_entries([Promise(f"me\nplan_day\nk{number}", kept, expires)])
+        await store.backup.restore_entries([IdempotencyEntry(f"me\nplan_day\nk{number}", kept, expires)])
 
 
 @pytest.fixture
@@ -122,16 +125,16 @@ def quiet(_what: str, _copied: Copied) -> None: ...
 
 async def contents(store: Store) -> dict[str, Any]:
     """All that a store holds, in an order that does not depend on the store."""
-    held: dict[str, Any] = {"schema": dict(await store.refresh())}
-    for name in store.schema:
-        held[name] = [record async for records in store.records(name) for record in records]
+    held: dict[str, Any] = {"schema": dict(await store.collections.refresh())}
+    for name in store.collections.schema:
+        held[name] = [record async for records in store.backup.read_items(name) for record in records]
         current = {record.item.id: record.item.version.partition("-")[2] for record in held[name]}
-        for model in await store.vector_models(name):
-            rows = await store.vectors(name, "", model, 0, 10_000)
+        for model in await store.vectors.list_models(name):
+            rows = await store.vectors.list_after(name, "", model, 0, 10_000)
             held[f"vectors of {name} by {model}"] = sorted(
                 (row.id, row.digest, row.vector) for row in rows if current[row.id] == row.digest
             )
-    entries = [entry async for some in store.entries(datetime.now(UTC)) for entry in some]
+    entries = [entry async for some in store.backup.read_entries(datetime.now(UTC)) for entry in some]
     held["entries"] = sorted(entries, key=lambda entry: (type(entry).__name__, str(entry)))
     return held
 
@@ -160,7 +163,7 @@ async def found(store: Store, count: int = 40) -> list[Any]:
 
 async def test_a_site_goes_there_and_back_without_a_loss(origin: Store, store_url: StoreUrl, opening: Opening) -> None:
     before = await contents(origin)
-    assert sum(len(records) for name, records in before.items() if name in origin.schema) > 400
+    assert sum(len(records) for name, records in before.items() if name in origin.collections.schema) > 400
     assert len([name for name in before if name.startswith("vectors")]) >= 8
     assert len(before["entries"]) == 2 + len(TaskState) + 3 + len(demo_config().source)
 
@@ -170,14 +173,18 @@ async def test_a_site_goes_there_and_back_without_a_loss(origin: Store, store_ur
 
     for store, copied in ((there, first), (back, second)):
         assert copied.verified
-        assert copied.items == sum(copied.collections.values()) == sum(len(before[name]) for name in origin.schema)
+        assert (
+            copied.items
+            == sum(copied.collections.values())
+            == sum(len(before[name]) for name in origin.collections.schema)
+        )
         assert (copied.unchanged, copied.removed, copied.entries) == (0, 0, len(before["entries"]))
         held = await contents(store)
         for what in before:
             assert held[what] == before[what], what
         assert held.keys() == before.keys()
         assert await store.check() == []
-        assert await store.head() >= await origin.head()
+        assert await store.changes.head() >= await origin.changes.head()
     assert await contents(origin) == before
     assert await found(there) == await found(back) == await found(origin)
 
@@ -189,21 +196,21 @@ async def test_what_was_copied_goes_on_as_it_was(
     """Versions, keys, tasks and idempotency keys work in the new store as they did in the old one."""
     target = await opening(store_url(kind, "target"))
     await copy_store(origin, target, quiet)
-    old = await origin.get("products", "own")
+    old = await origin.items.get("products", "own")
 
-    (change,) = await target.write("products", [Merge("own", {"price": 1}, expect=old.version)])
+    (change,) = await target.items.write("products", [Merge("own", {"price": 1}, expect=old.version)])
     assert int(change.item.version.partition("-")[0]) == int(old.version.partition("-")[0]) + 1
-    assert change.seq > await origin.head()
-    for key in await origin.keys():
-        assert await target.find_key(key.digest) == key
-    kept = await target.keep("me\nplan_day\nk2", "d", datetime.now(UTC) + timedelta(hours=1))
-    assert kept == Kept("d", result=b'{"a":"\xc3\xa9"}')
-    claimed = [task.id for _ in range(2) if (task := await target.claim_task("another", 60))]
+    assert change.seq > await origin.changes.head()
+    for key in await origin.keys.list_all():
+        assert await target.keys.find(key.digest) == key
+    kept = await target.idempotency.reserve("me\nplan_day\nk2", "d", datetime.now(UTC) + timedelta(hours=1))
+    assert kept == IdempotencyRecord("d", result=b'{"a":"\xc3\xa9"}')
+    claimed = [task.id for _ in range(2) if (task := await target.tasks.claim("another", 60))]
     assert sorted(claimed) == sorted(
         f"t{n}" for n, state in enumerate(TaskState) if state in {TaskState.PENDING, TaskState.RUNNING}
     )
-    load = await target.begin_load((await anext(origin.records("events")))[0].source)
-    assert await target.finish_load(load) > 0  # what came from a source is still known to
+    load = await target.loads.begin((await anext(origin.backup.read_items("events")))[0].source)
+    assert await target.loads.finish(load) > 0  # what came from a source is still known to
 
 
 async def test_an_interrupted_copy_is_resumed_and_forgets_what_vanished(
@@ -221,9 +228,11 @@ async def test_an_interrupted_copy_is_resumed_and_forgets_what_vanished(
     copying = asyncio.create_task(copy_store(origin, target, interrupt))
     with pytest.raises(asyncio.CancelledError):
         await copying
-    there = {name: await ids(target, name) for name in target.schema}
+    there = {name: await ids(target, name) for name in target.collections.schema}
     name, [gone, changed, *_] = next((name, some) for name, some in there.items() if len(some) > 2)
-    await origin.write(name, [Remove(gone), Merge(changed, {"name": "Changed meanwhile"}), Put("new", {"name": "New"})])
+    await origin.items.write(
+        name, [Remove(gone), Merge(changed, {"name": "Changed meanwhile"}), Put("new", {"name": "New"})]
+    )
 
     copied = await copy_store(origin, target, quiet)
 
@@ -252,26 +261,31 @@ async def test_a_repeated_copy_follows_the_keys_and_tasks_of_the_site(
 ) -> None:
     target = await opening(store_url(kind, "target"))
     _, key = make_key("soon revoked", ["ask"], Danger.SAFE, None)
-    await origin.add_key(key)
-    running = await origin.claim_task("me", 60)
-    await origin.keep("me\nplan_day\nsoon over", "d", datetime.now(UTC) + timedelta(seconds=3600))
+    await origin.keys.add(key)
+    running = await origin.tasks.claim("me", 60)
+    await origin.idempotency.reserve("me\nplan_day\nsoon over", "d", datetime.now(UTC) + timedelta(seconds=3600))
     await unfinished(origin, target)
 
-    await origin.update_task(replace(running, state=TaskState.COMPLETED, result={"done": True}), "me")
-    await origin.revoke_key(key.id, datetime.now(UTC))
-    done = Promise("me\nplan_day\nk0", Kept("d", result=b"{}"), datetime.now(UTC) + timedelta(hours=1))
-    await origin.restore_entries([done])
-    await origin.release("me\nplan_day\nsoon over")
-    await origin.keep("me\nplan_day\nsoon over", "d", datetime.now(UTC) - timedelta(seconds=1))
-    await origin.release("me\nplan_day\nk1")
+    await origin.tasks.update(replace(running, state=TaskState.COMPLETED, result={"done": True}), "me")
+    await origin.keys.revoke(key.id, datetime.now(UTC))
+    done = IdempotencyEntry(
+        "me\nplan_day\nk0", IdempotencyRecord("d", result=b"{}"), datetime.now(UTC) + timedelta(hours=1)
+    )
+    await origin.backup.restore_entries([done])
+    await origin.notes.delete("me\nplan_day\nsoon over")
+    await origin.idempotency.reserve("me\nplan_day\nsoon over", "d", datetime.now(UTC) - timedelta(seconds=1))
+    await origin.notes.delete("me\nplan_day\nk1")
     copied = await copy_store(origin, target, quiet)
 
     assert copied.verified
     assert copied.items == 0
     assert await contents(target) == await contents(origin)
-    assert (await target.get_task(running.id)).state == TaskState.COMPLETED
-    assert (await target.find_key(key.digest)).revoked
-    assert await target.keep("me\nplan_day\nsoon over", "new", datetime.now(UTC) + timedelta(hours=1)) is None
+    assert (await target.tasks.get(running.id)).state == TaskState.COMPLETED
+    assert (await target.keys.find(key.digest)).revoked
+    assert (
+        await target.idempotency.reserve("me\nplan_day\nsoon over", "new", datetime.now(UTC) + timedelta(hours=1))
+        is None
+    )
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
@@ -280,7 +294,7 @@ async def test_an_idempotency_key_that_expires_during_the_copy_does_no_harm(
 ) -> None:
     target = await opening(store_url(kind, "target"))
     expires = datetime.now(UTC) + timedelta(seconds=1)
-    await origin.keep("me\nplan_day\nsoon over", "d", expires)
+    await origin.idempotency.reserve("me\nplan_day\nsoon over", "d", expires)
 
     def wait(what: str, _copied: Copied) -> None:
         while what == "verifying products" and datetime.now(UTC) <= expires:
@@ -296,41 +310,47 @@ async def test_a_repeated_copy_follows_the_items_and_vectors_of_the_site(
 ) -> None:
     target = await opening(store_url(kind, "target"))
     await unfinished(origin, target)
-    vanished, claimed, back, *_ = [record async for records in origin.records("events") for record in records]
+    vanished, claimed, back, *_ = [record async for records in origin.backup.read_items("events") for record in records]
     assert vanished.source == claimed.source != ""
 
-    await origin.write("events", [Remove(vanished.item.id), Remove((await ids(origin, "events"))[-1])])
-    await origin.load(await origin.begin_load("elsewhere"), "events", [Put(claimed.item.id, claimed.item.data)])
-    await origin.write("events", [Merge(back.item.id, {"name": "Another"})])
+    await origin.items.write("events", [Remove(vanished.item.id), Remove((await ids(origin, "events"))[-1])])
+    await origin.loads.put(await origin.loads.begin("elsewhere"), "events", [Put(claimed.item.id, claimed.item.data)])
+    await origin.items.write("events", [Merge(back.item.id, {"name": "Another"})])
     await embed(origin)
-    await origin.write("events", [Put(back.item.id, back.item.data)])  # it has a vector in the target, and none here
+    await origin.items.write(
+        "events", [Put(back.item.id, back.item.data)]
+    )  # it has a vector in the target, and none here
     copied = await copy_store(origin, target, quiet)
 
     assert copied.verified
     assert copied.removed == 2
     assert await contents(target) == await contents(origin)
-    sources = {r.item.id: r.source async for records in target.records("events") for r in records}
+    sources = {r.item.id: r.source async for records in target.backup.read_items("events") for r in records}
     assert sources[claimed.item.id] == "elsewhere"
     assert vanished.item.id not in sources
 
 
 async def test_cases_and_the_audit_trail_go_there_and_back_and_go_on(store_url: StoreUrl, opening: Opening) -> None:
     origin, there, back = [await opening(store_url(*where)) for where in (("sqlite",), ("postgres",), ("sqlite", "b"))]
-    await origin.declare(Collection("things"))
+    await origin.collections.declare(Collection("things"))
     soon, later = (datetime.now(UTC) + timedelta(hours=hours) for hours in (1, 2))
-    await origin.decide([Case("block", "ann", b"1", 0, soon), Case("token", "t", b"\0")], [("blocked", {"n": 1.0})])
+    await origin.audit.commit(
+        [SafetyRecord("block", "ann", b"1", 0, soon), SafetyRecord("token", "t", b"\0")], [("blocked", {"n": 1.0})]
+    )
     await unfinished(origin, there)
-    await origin.decide([Case("block", "ann", b"2", 1, later), Case("token", "t", None, 1)], [("told", {"ö": [None]})])
+    await origin.audit.commit(
+        [SafetyRecord("block", "ann", b"2", 1, later), SafetyRecord("token", "t", None, 1)], [("told", {"ö": [None]})]
+    )
 
     assert (await copy_store(origin, there, quiet)).entries == 1 + 2
     assert (await copy_store(there, back, quiet)).verified
 
     for store in (there, back):
-        assert await store.cases("block") == [Case("block", "ann", b"2", 2, later)]
-        assert await store.cases("token") == []
-        assert await store.trail() == await origin.trail()
-    (line,) = await back.decide([Case("block", "ann", None, 2)], [("freed", {})])
-    assert (line.seq, line.before) == (3, (await origin.trail())[-1].digest)
+        assert await store.audit.list_records("block") == [SafetyRecord("block", "ann", b"2", 2, later)]
+        assert await store.audit.list_records("token") == []
+        assert await store.audit.list_entries() == await origin.audit.list_entries()
+    (line,) = await back.audit.commit([SafetyRecord("block", "ann", None, 2)], [("freed", {})])
+    assert (line.seq, line.before) == (3, (await origin.audit.list_entries())[-1].digest)
     with pytest.raises(Conflict, match="already holds"):
         await copy_store(origin, back, quiet)
 
@@ -341,16 +361,16 @@ async def test_keys_of_a_store_without_collections_are_not_lost(
 ) -> None:
     other = await opening(store_url(kind, "other"))
     _, key = make_key("mine", ["ask"], Danger.SAFE, None)
-    await other.add_key(key)
+    await other.keys.add(key)
 
     with pytest.raises(Conflict, match="already holds keys"):
         await copy_store(origin, other, quiet)
 
-    assert await other.keys() == [key]
+    assert await other.keys.list_all() == [key]
 
 
 async def ids(store: Store, name: str) -> list[str]:
-    return [record.item.id async for records in store.records(name) for record in records]
+    return [record.item.id async for records in store.backup.read_items(name) for record in records]
 
 
 async def test_a_store_that_holds_a_site_is_not_copied_into(
@@ -358,22 +378,22 @@ async def test_a_store_that_holds_a_site_is_not_copied_into(
 ) -> None:
     for kind in ("sqlite", "postgres"):
         other = await opening(store_url(kind, "other"))
-        await other.declare(origin.schema["products"])
-        await other.write("products", [Put("mine", {"name": "Mine"})])
+        await other.collections.declare(origin.collections.schema["products"])
+        await other.items.write("products", [Put("mine", {"name": "Mine"})])
 
         with pytest.raises(Conflict, match="already holds") as refusal:
             await copy_store(origin, other, quiet)
 
         assert refusal.value.hint
-        assert [item.id async for items in other.scan("products") for item in items] == ["mine"]
-        assert list(other.schema) == ["products"]
+        assert [item.id async for items in other.items.scan("products") for item in items] == ["mine"]
+        assert list(other.collections.schema) == ["products"]
 
 
 async def test_an_unfinished_copy_of_one_site_is_not_finished_with_another(
     origin: Store, store_url: StoreUrl, opening: Opening
 ) -> None:
     target, other = await opening(store_url("postgres")), await opening(store_url("sqlite", "other"))
-    await other.declare(origin.schema["products"])
+    await other.collections.declare(origin.collections.schema["products"])
 
     def interrupt(_what: str, copied: Copied) -> None:
         if copied.items:
@@ -404,7 +424,7 @@ async def test_a_change_during_the_copy_is_told_and_the_next_run_has_it(
 
     def change(what: str, _copied: Copied) -> None:
         if what == when and not writing:
-            writing.append(asyncio.create_task(origin.write("products", [Put("own", {"name": "Changed"})])))
+            writing.append(asyncio.create_task(origin.items.write("products", [Put("own", {"name": "Changed"})])))
 
     with pytest.raises((Conflict, Unavailable)) as told:
         await copy_store(origin, target, change)
@@ -413,7 +433,7 @@ async def test_a_change_during_the_copy_is_told_and_the_next_run_has_it(
 
     assert (await copy_store(origin, target, quiet)).verified
     assert await contents(target) == await contents(origin)
-    assert (await target.get("products", "own")).data == {"name": "Changed"}
+    assert (await target.items.get("products", "own")).data == {"name": "Changed"}
 
 
 # From the command line
@@ -476,7 +496,7 @@ async def test_a_command_that_is_killed_is_finished_by_the_next(
     killed = subprocess.Popen([SCRIPT, "copy", origin_url, there], env=ENVIRONMENT, stderr=subprocess.DEVNULL)
     target = await opening(there)
     async with asyncio.timeout(60):
-        while killed.poll() is None and await target.head() == 0:
+        while killed.poll() is None and await target.changes.head() == 0:
             await asyncio.sleep(0.005)
     killed.kill()
     killed.wait()

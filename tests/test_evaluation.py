@@ -13,7 +13,7 @@ from portico.errors import BadRequest, SourceError
 from portico.evaluation import Judged, evaluate, read_questions, unknown_items
 from portico.identity import local_operator
 from portico.server import Parts, opened_site
-from portico.store import Put
+from portico.store.records import Put
 
 DRINKS = {
     "tea": {"name": "Green tea", "price": 3.0},
@@ -27,8 +27,8 @@ DRINKS = {
 async def bar() -> AsyncIterator[Parts]:
     settings: dict[str, Any] = {"search": {"embedder": "none:"}, "store": {"url": "sqlite:///:memory:"}}
     async with opened_site(parse_config({**settings, "collections": {"drinks": {}}}), background=False) as parts:
-        await parts.store.write("drinks", [Put(id, data) for id, data in DRINKS.items()])
-        await parts.index.sync(await parts.store.head())
+        await parts.store.items.write("drinks", [Put(id, data) for id, data in DRINKS.items()])
+        await parts.index.sync(await parts.store.changes.head())
         yield parts
 
 
@@ -53,9 +53,9 @@ async def test_an_answer_counts_by_the_places_of_its_right_items(bar: Parts) -> 
 
 
 async def test_an_id_that_several_items_have_counts_once(bar: Parts) -> None:
-    await bar.store.declare(bar.config.collection("cups"))
-    await bar.store.write("cups", [Put("tea", {"name": "Green tea"})])
-    await bar.index.sync(await bar.store.head())
+    await bar.store.collections.declare(bar.config.collection("cups"))
+    await bar.store.items.write("cups", [Put("tea", {"name": "Green tea"})])
+    await bar.index.sync(await bar.store.changes.head())
 
     [result] = (await evaluate(bar.site, local_operator(), [Judged("green tea", {"tea": 1})])).results
 
@@ -74,7 +74,7 @@ async def test_only_so_many_items_count_and_only_of_the_named_collections(bar: P
 
 
 async def test_a_question_that_sounds_like_a_command_does_nothing_and_earlier_ones_count(bar: Parts) -> None:
-    before = await bar.store.head()
+    before = await bar.store.changes.head()
     questions = [
         Judged("delete drink cocoa", {"cocoa": 1}),
         Judged("and the dearest one?", {"herbs": 1}, previous=("cheapest tea first",)),
@@ -83,7 +83,7 @@ async def test_a_question_that_sounds_like_a_command_does_nothing_and_earlier_on
 
     scores = await evaluate(bar.site, local_operator(), questions, told=asked.append)
 
-    assert await bar.store.head() == before
+    assert await bar.store.changes.head() == before
     assert asked == [1, 2]
     assert scores.results[1].first == 1
 

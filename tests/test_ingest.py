@@ -11,7 +11,8 @@ import pytest
 from portico.errors import SourceError
 from portico.ingest import Report, ingest
 from portico.sources import BadRecord, Entry, Record
-from portico.store import Put, Store, open_store
+from portico.store import Store, open_store
+from portico.store.records import Put
 
 
 @dataclass
@@ -48,7 +49,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 async def contents(store: Store, collection: str = "things") -> dict[str, dict]:
-    return {item.id: dict(item.data) async for items in store.scan(collection) for item in items}
+    return {item.id: dict(item.data) async for items in store.items.scan(collection) for item in items}
 
 
 def counts(report: Report) -> tuple[int, int, int, int, int]:
@@ -84,7 +85,7 @@ async def test_two_sources_of_one_collection_forget_only_their_own(store: Store)
 
 async def test_what_people_add_is_not_forgotten_by_a_load(store: Store) -> None:
     await ingest(store, Listed([record("a")]), "things")
-    await store.write("things", [Put("mine", {"n": 1})])
+    await store.items.write("things", [Put("mine", {"n": 1})])
 
     report = await ingest(store, Listed([record("a")]), "things")
 
@@ -148,7 +149,7 @@ async def test_a_source_of_several_collections_makes_only_those(store: Store) ->
     report = await ingest(store, Listed([record("a", "apples"), record("p", "pears")]), "shop")
 
     assert counts(report) == (2, 0, 0, 0, 0)
-    assert sorted(store.schema) == ["apples", "pears"]
+    assert sorted(store.collections.schema) == ["apples", "pears"]
 
 
 async def test_a_collection_that_vanished_from_its_source_is_emptied(store: Store) -> None:

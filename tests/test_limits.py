@@ -8,16 +8,16 @@ import pytest
 
 from portico.errors import RateLimited, TooLarge
 from portico.limits import LEASE_SECONDS, MAX_LEASES, Allowance, Limits, Rates, check_payload
-from portico.store import Meter
+from portico.store.records import TokenGrant
 
 LIMITS = Limits(anonymous_per_minute=3, keys_per_minute=60, payload_bytes=100, depth=3)
 
 
-def rates(*answers: Meter) -> tuple[Rates, list[tuple[str, int, int]]]:
+def rates(*answers: TokenGrant) -> tuple[Rates, list[tuple[str, int, int]]]:
     """Rates over buckets that answer as told, and what they were asked."""
     left, asked = list(answers), []
 
-    async def spend(key: str, per_minute: int, count: int) -> Meter:
+    async def spend(key: str, per_minute: int, count: int) -> TokenGrant:
         asked.append((key, per_minute, count))
         return left.pop(0)
 
@@ -32,13 +32,13 @@ class Buckets:
     asked: list[str] = field(default_factory=list)
     now: float = 0.0
 
-    async def spend(self, key: str, per_minute: int, count: int) -> Meter:
+    async def spend(self, key: str, per_minute: int, count: int) -> TokenGrant:
         await asyncio.sleep(0)
         self.asked.append(key)
         there = self.left.get(key, per_minute)
         granted = min(count, there)
         self.left[key] = there - granted
-        return Meter(granted, float(there - granted))
+        return TokenGrant(granted, float(there - granted))
 
     def rates(self, limit: int) -> Rates:
         return Rates(Limits(keys_per_minute=limit), self.spend, lambda: self.now)
@@ -50,7 +50,7 @@ async def spent(rates: Rates, key: str = "ann") -> int:
 
 
 async def test_a_caller_is_told_what_is_left_and_when_it_is_whole_again() -> None:
-    metered, _ = rates(Meter(1, 2.0), Meter(1, 1.5), Meter(1, 0.0))
+    metered, _ = rates(TokenGrant(1, 2.0), TokenGrant(1, 1.5), TokenGrant(1, 0.0))
 
     left = [await metered.spend("ann", anonymous=True) for _ in range(3)]
 
@@ -58,7 +58,7 @@ async def test_a_caller_is_told_what_is_left_and_when_it_is_whole_again() -> Non
 
 
 async def test_a_caller_without_a_token_must_wait_for_the_next() -> None:
-    metered, _ = rates(Meter(0, 0.25), Meter(0, 0.0))
+    metered, _ = rates(TokenGrant(0, 0.25), TokenGrant(0, 0.0))
 
     with pytest.raises(RateLimited, match="More than 3 requests in a minute") as refusal:
         await metered.spend("ann", anonymous=True)
@@ -71,7 +71,7 @@ async def test_a_caller_without_a_token_must_wait_for_the_next() -> None:
 
 
 async def test_keys_have_more_than_anonymous_callers() -> None:
-    metered, asked = rates(Meter(1, 2.0), Meter(1, 59.0))
+    metered, asked = rates(TokenGrant(1, 2.0), TokenGrant(1, 59.0))
 
     await metered.spend("ann", anonymous=True)
     await metered.spend("key:ann", anonymous=False)

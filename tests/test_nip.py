@@ -68,7 +68,7 @@ class Inn:
 
     def identity(self, **nwp: Any) -> Identity:
         verifier = Verifier(self.config(**nwp), self.store, self.clock)
-        return Identity(self.store.find_key, frozenset(), find_agent=verifier.agent)
+        return Identity(self.store.keys.find, frozenset(), find_agent=verifier.agent)
 
     async def certificate(self, name: str = "ann", **said: Any) -> dict[str, Any]:
         return dict((await self.authority.issue(name, **said)).certificate)
@@ -211,7 +211,7 @@ async def test_an_agent_of_the_site_is_known_by_its_certificate(tmp_path: Path) 
         caller = await parts.site.caller(credentials)
         named = await parts.site.caller(Credentials(agent="urn:nps:agent:localhost:ann"))
 
-        assert await parts.store.keys() == [issued.key]
+        assert await parts.store.keys.list_all() == [issued.key]
 
     warrant = Warrant(
         frozenset({"nwp:query"}), ("nwp://localhost/rooms",), ("rooms:book",), 500, "cl100k_base", issued.key.id
@@ -280,7 +280,7 @@ async def test_a_revoked_certificate_ends_at_once_and_others_stay(inn: Inn) -> N
     first, second = await inn.authority.issue("ann"), await inn.authority.issue("ann")
     await identity.caller(shown(first.certificate))
 
-    await inn.store.revoke_key(first.key.id, NOW)
+    await inn.store.keys.revoke(first.key.id, NOW)
 
     with pytest.raises(CertificateRevoked):
         await identity.caller(shown(first.certificate))
@@ -333,7 +333,7 @@ async def test_a_certificate_is_renewed_in_its_last_week_and_the_old_one_is_good
 async def test_nothing_is_renewed_that_is_not_good_and_nothing_twice(inn: Inn) -> None:
     renew, good = inn.authority.renew, await inn.certificate(days=1)
     revoked, renewed = await inn.authority.issue("bob", days=1), await inn.certificate("cid", days=1)
-    await inn.store.revoke_key(revoked.key.id, NOW)
+    await inn.store.keys.revoke(revoked.key.id, NOW)
     await renew(shown(renewed).ident)
 
     for wrong, error in (
@@ -358,7 +358,7 @@ async def test_of_two_who_renew_one_certificate_at_once_one_does(inn: Inn) -> No
     done = await asyncio.gather(*(each.renew(raw) for each in (later, inn.authority)), return_exceptions=True)
 
     assert sorted(type(each).__name__ for each in done) == ["Conflict", "Issued"]
-    assert sum(each.revoked is None and each.until is None for each in await inn.store.keys()) == 1
+    assert sum(each.revoked is None and each.until is None for each in await inn.store.keys.list_all()) == 1
 
 
 async def test_a_certificate_without_a_record_counts_for_nothing(inn: Inn) -> None:
@@ -375,7 +375,7 @@ async def test_a_certificate_is_of_the_agent_that_is_named_and_stands_alone(inn:
     with pytest.raises(Unauthenticated, match="both a certificate and a key"):
         await inn.identity().caller(Credentials("pk_x", ident=good.ident))
     with pytest.raises(Unauthenticated, match="not taken"):
-        await Identity(inn.store.find_key, frozenset()).caller(good)
+        await Identity(inn.store.keys.find, frozenset()).caller(good)
     assert "serial" not in repr(good)
 
 
@@ -419,12 +419,12 @@ async def test_nothing_is_issued_that_makes_no_sense(inn: Inn) -> None:
     with pytest.raises(ConfigError):
         await inn.authority.issue("ann", scopes=["write:rooms"])
 
-    assert await inn.store.keys() == []
+    assert await inn.store.keys.list_all() == []
 
 
 async def test_the_site_tells_of_its_certificates(inn: Inn) -> None:
     ann, bob = await inn.authority.issue("ann"), await inn.authority.issue("bob", days=1)
-    await inn.store.revoke_key(ann.key.id, NOW)
+    await inn.store.keys.revoke(ann.key.id, NOW)
     again = await inn.authority.issue("carl")
     carl = "urn:nps:agent:inn.example:carl"
     inn.clock.now += 2 * 86400
@@ -451,7 +451,7 @@ async def test_others_may_be_told_of_a_revocation_a_second_late_and_the_site_kno
     authority, identity = inn.authority, inn.identity()
     ann = await authority.issue("ann")
     good = await authority.verify(ANN)
-    await inn.store.revoke_key(ann.key.id, NOW)
+    await inn.store.keys.revoke(ann.key.id, NOW)
 
     inn.clock.now += 0.9
     assert good["valid"]
@@ -467,13 +467,13 @@ async def test_others_may_be_told_of_a_revocation_a_second_late_and_the_site_kno
 async def test_a_crowd_that_asks_of_certificates_costs_one_look(inn: Inn, monkeypatch: pytest.MonkeyPatch) -> None:
     ann = await inn.authority.issue("ann")
     looks: list[float] = []
-    keys = inn.store.keys
+    list_all = inn.store.keys.list_all
 
     async def watched() -> Any:
         looks.append(inn.clock.now)
-        return await keys()
+        return await list_all()
 
-    monkeypatch.setattr(inn.store, "keys", watched)
+    monkeypatch.setattr(inn.store.keys, "list_all", watched)
     authority = inn.authority
     told = await asyncio.gather(*(authority.verify(each) for each in (ANN, "nobody", ANN)), authority.revoked())
 
@@ -842,7 +842,7 @@ async def test_a_bare_name_is_believed_only_where_the_site_file_says_so(inn: Inn
     assert callers == [Caller(f"nip:{each}", each, frozenset({"ask"}), warrant=warrant) for each in (ANN, BOB)]
     assert (await inn.identity().caller(Credentials(agent=ANN))).is_anonymous
 
-    await inn.store.revoke_key(issued.key.id, NOW)
+    await inn.store.keys.revoke(issued.key.id, NOW)
     inn.clock.now += 1
     for name in (ANN, "urn:nps:agent:inn.example:eve", "urn:nps:agent:elsewhere.example:eve"):
         with pytest.raises(CertificateRevoked):

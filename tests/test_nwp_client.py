@@ -36,7 +36,7 @@ from portico.faces.nwp.frames import (
     decode,
     encode,
 )
-from portico.store import Put, Remove
+from portico.store.records import Put, Remove
 
 __all__ = ["native_inn"]  # the fixture
 
@@ -108,7 +108,7 @@ async def test_actions_are_invoked_now_and_later_each_way(native_inn: Open) -> N
             ended = await operations.wait(task, told.append, every=0.01)
             with pytest.raises(NwpError) as refusal:
                 await operations.cancel(task.id)
-            await native_inn.parts.store.write("rooms", [Remove(f"new-{way}")])
+            await native_inn.parts.store.items.write("rooms", [Remove(f"new-{way}")])
 
         assert "rooms.create" in actions
         assert isinstance(found, Answer)
@@ -173,7 +173,7 @@ async def test_who_takes_a_subscription_up_has_it_alone_each_way(native_inn: Ope
 
 async def write(inn: Open, *changes: Put | Remove) -> None:
     for change in changes:
-        await inn.parts.store.write("rooms", [change])
+        await inn.parts.store.items.write("rooms", [change])
 
 
 async def until_followed(client: Node, id: str) -> None:
@@ -211,7 +211,7 @@ async def test_a_lost_connection_is_opened_anew_and_a_subscription_goes_on(nativ
 
 async def test_a_stream_that_is_not_read_on_holds_nothing_up(native_inn: Open) -> None:
     huts = [f"hut-{n:03}" for n in range(20)]
-    await native_inn.parts.store.write("rooms", [Put(id, {"name": id}) for id in huts])
+    await native_inn.parts.store.items.write("rooms", [Put(id, {"name": id}) for id in huts])
     async with asked("native", native_inn) as rooms:
         async with aclosing(rooms.stream(limit=1, order=["id"])) as parts:
             one = await anext(parts)
@@ -220,7 +220,7 @@ async def test_a_stream_that_is_not_read_on_holds_nothing_up(native_inn: Open) -
         async with aclosing(rooms.stream(limit=1)) as parts:
             await anext(parts)
         after = await rooms.query(limit=1)
-    await native_inn.parts.store.write("rooms", [Remove(id) for id in huts])
+    await native_inn.parts.store.items.write("rooms", [Remove(id) for id in huts])
 
     assert [answer.records[0]["id"] for answer in beside] == ["garden", "attic", "cellar"]
     assert [one.records[0]["id"], *others] == ["attic", "cellar", "garden", *huts]

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import apsw
 import pytest
@@ -16,7 +16,8 @@ from portico.index import columns
 from portico.index.memory import MemoryIndex
 from portico.pages import MAX_PAGE_ITEMS, Pages
 from portico.query import Aggregate, Aggregation, Condition, Order, Page, Query, parse_filter
-from portico.store import Merge, Put, Remove, Store, open_store
+from portico.store import ItemStore, Store, open_store
+from portico.store.records import Merge, Put, Remove
 
 BY_PRICE = Query("lamps", where=parse_filter({"colour": "red", "price": {"$lt": 70}}), order=(Order("price"),), limit=5)
 QUERIES = [
@@ -55,7 +56,7 @@ def lamp(number: int) -> dict[str, Any]:
 
 
 class Asked:
-    """A store that counts what is asked of it."""
+    """The items of a store, counting what is asked of them."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -63,26 +64,26 @@ class Asked:
         self.items = 0
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.store, name)
+        return getattr(self.store.items, name)
 
     async def find(self, query: Query) -> Page:
         self.pages += 1
-        return await self.store.find(query)
+        return await self.store.items.find(query)
 
     async def get_many(self, collection: str, ids: list[str]) -> Any:
         self.items += len(ids)
-        return await self.store.get_many(collection, ids)
+        return await self.store.items.get_many(collection, ids)
 
 
 class Shop:
     def __init__(self, store: Store, index: MemoryIndex) -> None:
         self.asked = Asked(store)
-        self.store: Any = self.asked
+        self.store = replace(store, items=cast("ItemStore", self.asked))
         self.index = index
         self.pages = Pages(self.store, index)
 
     async def write(self, *writes: Any) -> None:
-        await self.index.sync((await self.store.write("lamps", writes))[-1].seq)
+        await self.index.sync((await self.store.items.write("lamps", writes))[-1].seq)
 
     async def check(self, query: Query, *, from_memory: bool = True) -> None:
         """A page is that of the store, to the last cursor, and of the same walk."""
@@ -90,7 +91,7 @@ class Shop:
         page = await self.pages.find(query)
         assert (self.asked.pages == before) == from_memory, query
         while True:
-            told = await self.asked.store.find(query)
+            told = await self.asked.store.items.find(query)
             assert (page.items, page.total, bool(page.cursor)) == (told.items, told.total, bool(told.cursor)), query
             if not page.cursor:
                 break
@@ -100,7 +101,7 @@ class Shop:
 
 async def opened(url: str) -> Shop:
     store = await open_store(url)
-    await store.declare(Collection("lamps"))
+    await store.collections.declare(Collection("lamps"))
     index = MemoryIndex(store, None)
     await index.start()
     return Shop(store, index)
@@ -112,7 +113,7 @@ async def shops(tmp_path: Path) -> AsyncIterator[list[Shop]]:
     url = f"sqlite:///{tmp_path / 'site.db'}"
     found = [await opened(url), await opened(url)]
     await found[0].write(*(Put(f"lamp-{number:03}", lamp(number)) for number in range(250)))
-    await found[1].index.sync(await found[1].store.head())
+    await found[1].index.sync(await found[1].store.changes.head())
     yield found
     for each in found:
         await each.index.close()
@@ -141,7 +142,7 @@ async def test_what_is_in_memory_is_a_page_at_once_until_somebody_writes(shops: 
     await shop.pages.find(Query("lamps", limit=200))
     await shop.pages.find(Query("lamps", order=(Order("id", descending=True),), limit=200))
 
-    told = await shop.asked.store.find(query)
+    told = await shop.asked.store.items.find(query)
     page = shop.pages.at_once(query)
     assert page is not None
     assert (page.items, page.total, bool(page.cursor)) == (told.items, told.total, bool(told.cursor))
@@ -186,11 +187,13 @@ async def test_a_large_collection_has_no_new_pages_at_once(shop: Shop, monkeypat
 async def test_writes_of_all_kinds_are_on_the_very_next_page(shops: list[Shop], query: Query) -> None:
     here, there = shops
     for step in range(4):
-        await there.store.write("lamps", [Put(f"lamp-{n:03}", lamp(n + 1000 * step)) for n in range(step, 240, 17)])
-        await there.store.write("lamps", [Remove(f"lamp-{240 + step}"), Merge("lamp-007", {"price": step})])
+        await there.store.items.write(
+            "lamps", [Put(f"lamp-{n:03}", lamp(n + 1000 * step)) for n in range(step, 240, 17)]
+        )
+        await there.store.items.write("lamps", [Remove(f"lamp-{240 + step}"), Merge("lamp-007", {"price": step})])
         await here.check(query, from_memory=False)  # the index has not read of it yet
 
-        await here.index.sync(await here.store.head())
+        await here.index.sync(await here.store.changes.head())
         await here.check(replace(query, limit=query.limit + 1))
 
 
@@ -209,7 +212,7 @@ async def test_an_item_is_read_once_and_again_when_it_changes(shop: Shop) -> Non
 async def test_a_field_that_lies_elsewhere_now_is_the_stores(shops: list[Shop]) -> None:
     here, there = shops
     query = Query("lamps", where=Condition("width", "gte", 5), order=(Order("width"),))
-    await there.store.declare(
+    await there.store.collections.declare(
         Collection("lamps", {"width": Field("width", FieldType.INTEGER, "size.width", declared=True)})
     )
     await here.check(query, from_memory=False)
@@ -226,13 +229,13 @@ async def test_what_is_written_while_items_are_read_is_not_mixed_with_them(shop:
     plain = shop.asked.get_many
 
     async def late(collection: str, ids: list[str]) -> Any:
-        await shop.store.write("lamps", [Merge(ids[0], {"price": 1})])
+        await shop.store.items.write("lamps", [Merge(ids[0], {"price": 1})])
         return await plain(collection, ids)
 
     shop.asked.get_many = late  # type: ignore[method-assign]
     page = await shop.pages.find(BY_PRICE)
     assert shop.asked.pages == 1
-    assert page.items == (await shop.asked.store.find(BY_PRICE)).items
+    assert page.items == (await shop.asked.store.items.find(BY_PRICE)).items
 
 
 async def test_items_are_kept_as_far_as_there_is_room(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,8 @@ from portico.index.memory import MemoryIndex
 from portico.pages import MAX_PAGE_BYTES, MAX_PAGE_ITEMS
 from portico.query import Aggregate, Aggregation, Condition, Near, Order, Page, Query, parse_filter
 from portico.search import Finder, Wish
-from portico.store import Merge, Put, Remove, Store, Write, open_store
+from portico.store import Store, open_store
+from portico.store.records import Merge, Put, Remove, Write
 
 NOW = datetime(2024, 5, 1, tzinfo=UTC)
 
@@ -34,7 +35,7 @@ class Library:
     seen: int = 0
 
     async def write(self, *writes: Write, name: str = "things") -> None:
-        changes = await self.store.write(name, writes)
+        changes = await self.store.items.write(name, writes)
         self.seen = changes[-1].seq if changes else self.seen
 
     async def put(self, name: str = "things", /, **names: Any) -> None:
@@ -82,7 +83,7 @@ async def crowded() -> AsyncIterator[Library]:
 async def opened(url: str, max_vectors: int = 1000) -> AsyncIterator[Library]:
     store = await open_store(url)
     for name in ("things", "others"):
-        await store.declare(Collection(name))
+        await store.collections.declare(Collection(name))
     model = ToyModel()
     index = MemoryIndex(store, model, max_vectors=max_vectors)
     await index.start()
@@ -109,8 +110,8 @@ async def test_a_query_gives_the_same_page_until_an_item_changes(library: Librar
     page = await library.finder.find(query)
     assert await library.finder.find(replace(query)) is page
 
-    await library.store.note("ann", b"a note", NOW)
-    await library.store.add_task(Task("t", Call("export"), Caller(), TaskState.PENDING, NOW, NOW))
+    await library.store.notes.set("ann", b"a note", NOW)
+    await library.store.tasks.add(Task("t", Call("export"), Caller(), TaskState.PENDING, NOW, NOW))
     assert await library.finder.find(query) is page
 
     await library.write(Merge("a", {"n": 2}))
@@ -127,14 +128,14 @@ async def test_one_and_true_are_two_questions(library: Library) -> None:
 async def test_what_another_process_writes_is_on_the_very_next_page(replicas: tuple[Library, Library]) -> None:
     here, there = replicas
     query = Query("things", fields=("tint",))
-    await there.store.declare(Collection("things", {"tint": Field("tint", FieldType.STRING, path="a")}))
+    await there.store.collections.declare(Collection("things", {"tint": Field("tint", FieldType.STRING, path="a")}))
     await there.put(x={"a": "red", "b": "blue"})
     assert [item.data for item in (await here.finder.find(query)).items] == [{"tint": "red"}]
 
     await there.write(Merge("x", {"a": "green"}))
     assert [item.data for item in (await here.finder.find(query)).items] == [{"tint": "green"}]
 
-    await there.store.declare(Collection("things", {"tint": Field("tint", FieldType.STRING, path="b")}))
+    await there.store.collections.declare(Collection("things", {"tint": Field("tint", FieldType.STRING, path="b")}))
     assert [item.data for item in (await here.finder.find(query)).items] == [{"tint": "blue"}]
 
 
@@ -157,7 +158,7 @@ async def test_nobody_is_shown_less_than_was_acknowledged_before_they_asked(repl
     readers = [asyncio.create_task(read(replicas[number % 2])) for number in range(6)]
     for number in range(2, 41):
         await write(number)
-        await replicas[0].store.note("ann", b"a note", NOW)
+        await replicas[0].store.notes.set("ann", b"a note", NOW)
     await asyncio.gather(*readers)
 
 
@@ -196,7 +197,7 @@ async def test_ones_own_writes_are_found_at_once(library: Library) -> None:
 async def test_what_is_deleted_is_never_shown_even_before_the_index_knows(library: Library) -> None:
     await library.put(**{f"i{n:02}": "soup" for n in range(30)})
     await library.find("soup")
-    await library.store.write("things", [Remove(f"i{n:02}") for n in range(0, 30, 2)])
+    await library.store.items.write("things", [Remove(f"i{n:02}") for n in range(0, 30, 2)])
 
     page = await library.finder.find(Query("things", text="soup", limit=10))
 
@@ -206,7 +207,7 @@ async def test_what_is_deleted_is_never_shown_even_before_the_index_knows(librar
 async def test_what_no_longer_matches_is_not_shown_even_before_the_index_knows(library: Library) -> None:
     await library.put(a={"name": "soup", "n": 1}, b={"name": "soup", "n": 1})
     await library.find("soup")
-    await library.store.write("things", [Merge("a", {"n": 2})])
+    await library.store.items.write("things", [Merge("a", {"n": 2})])
 
     page = await library.finder.find(Query("things", text="soup", where=Condition("n", "eq", 1)))
 
@@ -399,7 +400,7 @@ async def test_a_distance_is_shown_as_a_distance_with_and_without_an_index(libra
     query = Query("things", near=Near((1.0, *[0.0] * 15), "v", metric="euclidean"))
 
     searched = await library.finder.find(query, library.seen)
-    stored = await library.store.find(query)
+    stored = await library.store.items.find(query)
 
     assert (searched.scores, stored.scores) == ((2.0,), (2.0,))
 
@@ -486,7 +487,7 @@ async def test_a_search_across_collections_shows_nothing_deleted(library: Librar
     await library.put(a="soup", b="soup")
     await library.put("others", x="soup")
     await library.find("soup")
-    await library.store.write("things", [Remove("a")])
+    await library.store.items.write("things", [Remove("a")])
 
     found, _ = await library.finder.find_across([Wish("things"), Wish("others")], "soup", 5)
 
@@ -506,7 +507,7 @@ async def test_many_readers_and_a_writer_never_see_what_is_not_so(library: Libra
 
     async def acknowledged(*writes: Write) -> None:
         leaving.update(write.id for write in writes if isinstance(write, Remove))
-        changes = await library.store.write("things", writes)
+        changes = await library.store.items.write("things", writes)
         for change in changes:
             if change.kind == "delete":
                 alive.pop(change.item.id, None)
@@ -546,7 +547,7 @@ async def test_many_readers_and_a_writer_never_see_what_is_not_so(library: Libra
     )
 
     assert min(first, second, third, fourth) > 0
-    final = await library.finder.find(replace(everything, text="soup"), await library.store.head())
+    final = await library.finder.find(replace(everything, text="soup"), await library.store.changes.head())
     assert {item.id for item in final.items} == set(alive)
 
 
@@ -571,7 +572,7 @@ async def test_a_collection_or_a_field_that_another_process_made_can_be_searched
     assert await here.find("soup", where=Condition("brand", "eq", "new")) == ["a"]
     assert await here.find("", near=Near((1.0, *[0.0] * 15), "v")) == ["a"]
 
-    await there.store.declare(Collection("fresh"))
+    await there.store.collections.declare(Collection("fresh"))
     await there.put("fresh", x={"name": "soup", "n": 1})
     page = await here.finder.find(Query("fresh", text="soup", where=Condition("n", "eq", 1)))
     assert [item.id for item in page.items] == ["x"]

@@ -32,7 +32,8 @@ from portico.errors import (
 from portico.items import Change
 from portico.server import Parts, opened_store_only
 from portico.site import Site
-from portico.store import Merge, Promise, Put, Remove, Store, Write
+from portico.store import Store
+from portico.store.records import IdempotencyEntry, Merge, Put, Remove, Write
 from portico.subscriptions import MARKS, MOST_BEHIND, Event, Following, Mark, Quiet, Standing, Subscribe, extended
 
 ANN = Caller("key:ann", "Ann", frozenset({"read:*"}))
@@ -68,8 +69,8 @@ def site(inn: Parts) -> Site:
 
 
 async def furnish(parts: Parts) -> None:
-    await parts.store.declare(parts.config.collection("rooms"))
-    await parts.store.write("rooms", [Put("attic", {"beds": 2}), Put("cellar", {"beds": 6})])
+    await parts.store.collections.declare(parts.config.collection("rooms"))
+    await parts.store.items.write("rooms", [Put("attic", {"beds": 2}), Put("cellar", {"beds": 6})])
 
 
 async def take(following: Following, count: int) -> list[Any]:
@@ -97,7 +98,7 @@ async def written(store: Store, ids: set[str], chance: random.Random, number: in
     writes = chance.sample([*new, Merge(merged, {"turn": number}), *([Remove(removed)] if len(known) > 5 else [])], 2)
     ids |= {each.id for each in writes}
     ids -= {each.id for each in writes if isinstance(each, Remove)}
-    return await store.write("rooms", writes)
+    return await store.items.write("rooms", writes)
 
 
 async def leave(following: Following, chance: random.Random) -> None:
@@ -150,7 +151,7 @@ async def test_a_reader_lost_again_and_again_sees_every_change_once_and_in_order
 
 async def test_a_new_subscription_begins_now_and_says_what_it_is(inn: Parts) -> None:
     following = await inn.site.follow(Subscribe("s", "rooms", LARGE, note="mine"), ANN)
-    await inn.store.write("rooms", [Put("hall", {"beds": 9})])
+    await inn.store.items.write("rooms", [Put("hall", {"beds": 9})])
 
     assert (following.id, following.resumed, following.last) == ("s", False, 0)
     assert (following.filter, following.note) == (LARGE, "mine")
@@ -159,7 +160,7 @@ async def test_a_new_subscription_begins_now_and_says_what_it_is(inn: Parts) -> 
 
 async def test_a_subscription_is_taken_up_with_its_filter_its_note_and_its_newest_number(inn: Parts) -> None:
     await (await inn.site.follow(Subscribe("s", "rooms", LARGE, note="mine"), ANN)).events.aclose()
-    await inn.store.write("rooms", [Put(f"r{n}", {"beds": n}) for n in range(10)])
+    await inn.store.items.write("rooms", [Put(f"r{n}", {"beds": n}) for n in range(10)])
 
     following = await inn.site.follow(Subscribe("s", "rooms", resume_after=2), ANN)
 
@@ -170,8 +171,8 @@ async def test_a_subscription_is_taken_up_with_its_filter_its_note_and_its_newes
 async def test_what_enters_a_filter_is_created_and_what_leaves_it_is_deleted(inn: Parts) -> None:
     following = await inn.site.follow(Subscribe("s", "rooms", LARGE), ANN)
     for beds in (7, 8, 1, 3):
-        await inn.store.write("rooms", [Merge("attic", {"beds": beds})])
-    await inn.store.write("rooms", [Remove("attic"), Remove("cellar")])
+        await inn.store.items.write("rooms", [Merge("attic", {"beds": beds})])
+    await inn.store.items.write("rooms", [Remove("attic"), Remove("cellar")])
 
     events = await take(following, 4)
 
@@ -189,8 +190,8 @@ async def test_a_subscription_to_what_is_rare_outlives_its_beginning_in_the_feed
         await furnish(parts)
         following = await parts.site.follow(Subscribe("s", "rooms", LARGE), ANN)
         for round in range(8):
-            await parts.store.write("rooms", [Put(f"small{round}-{n}", {"beds": 1}) for n in range(400)])
-            await parts.store.write("rooms", [Put(f"large{round}", {"beds": 9})])
+            await parts.store.items.write("rooms", [Put(f"small{round}-{n}", {"beds": 1}) for n in range(400)])
+            await parts.store.items.write("rooms", [Put(f"large{round}", {"beds": 9})])
             assert await told(following, 1) == [(round + 1, "create", f"large{round}")]
         await (parts.site.close_subscriptions() if stops else following.events.aclose())
 
@@ -209,7 +210,7 @@ async def refused(site: Site, after: int, caller: Caller = ANN, id: str = "s") -
 
 async def test_a_subscription_that_never_was_or_a_number_that_is_not_yet_cannot_be_taken_up(inn: Parts) -> None:
     following = await inn.site.follow(Subscribe("s", "rooms"), ANN)
-    await inn.store.write("rooms", [Put("hall", {})])
+    await inn.store.items.write("rooms", [Put("hall", {})])
     await take(following, 1)
 
     await refused(inn.site, 0, id="other")
@@ -220,7 +221,7 @@ async def test_a_subscription_that_never_was_or_a_number_that_is_not_yet_cannot_
 async def test_who_is_too_far_behind_has_to_begin_anew(inn: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscriptions, "MOST_BEHIND", 300)
     await (await inn.site.follow(Subscribe("s", "rooms"), ANN)).events.aclose()
-    await inn.store.write("rooms", [Put(f"r{n}", {}) for n in range(301)])
+    await inn.store.items.write("rooms", [Put(f"r{n}", {}) for n in range(301)])
 
     await refused(inn.site, 0)
     following = await inn.site.follow(Subscribe("s", "rooms", resume_after=1), ANN)
@@ -234,14 +235,14 @@ async def test_what_the_feed_has_lost_cannot_be_taken_up(opened: Open) -> None:
         await furnish(parts)
         await (await parts.site.follow(Subscribe("s", "rooms"), ANN)).events.aclose()
         for round in range(4):
-            await parts.store.write("rooms", [Put(f"r{round}-{n}", {}) for n in range(1000)])
+            await parts.store.items.write("rooms", [Put(f"r{round}-{n}", {}) for n in range(1000)])
 
         await refused(parts.site, 0)
 
 
 async def test_what_has_happened_in_a_collection_that_is_gone_cannot_be_told(inn: Parts) -> None:
     following = await inn.site.follow(Subscribe("s", "rooms"), ANN)
-    await inn.store.write("rooms", [Put("loft", {"beds": 1})])
+    await inn.store.items.write("rooms", [Put("loft", {"beds": 1})])
     with closing(apsw.Connection(inn.store.url.removeprefix("sqlite:///"))) as other:
         other.execute("DELETE FROM collections")
         other.execute("UPDATE meta SET value = value + 1 WHERE key = 'schema'")
@@ -269,8 +270,8 @@ async def test_a_subscription_stays_alive_while_it_is_read(inn: Parts, monkeypat
     monkeypatch.setattr(subscriptions, "KEEP_SECONDS", 0.02)
 
     async def kept_until() -> datetime:
-        kept = [each async for some in inn.store.entries(datetime.now(UTC)) for each in some]
-        return min(each.expires for each in kept if isinstance(each, Promise))
+        kept = [each async for some in inn.store.backup.read_entries(datetime.now(UTC)) for each in some]
+        return min(each.expires for each in kept if isinstance(each, IdempotencyEntry))
 
     following = await inn.site.follow(Subscribe("s", "rooms", heartbeat=0.01), ANN)
     before = await kept_until()
@@ -282,7 +283,7 @@ async def test_a_subscription_stays_alive_while_it_is_read(inn: Parts, monkeypat
 
 
 async def test_another_filter_or_collection_is_another_subscription(inn: Parts) -> None:
-    await inn.store.declare(inn.config.collection("guests"))
+    await inn.store.collections.declare(inn.config.collection("guests"))
     await inn.site.follow(Subscribe("s", "rooms", {"beds": {"$gt": 5, "$lt": 9}}), ANN)
 
     with pytest.raises(Conflict):
@@ -321,7 +322,7 @@ async def test_nobody_else_can_take_up_ask_for_or_end_a_subscription(inn: Parts)
             await act("s", BOB)
 
     theirs = await inn.site.follow(Subscribe("s", "rooms", LARGE), BOB)
-    await inn.store.write("rooms", [Put("small", {"beds": 1}), Put("hall", {"beds": 9})])
+    await inn.store.items.write("rooms", [Put("small", {"beds": 1}), Put("hall", {"beds": 9})])
 
     assert await told(following, 2) == [(1, "create", "small"), (2, "create", "hall")]
     assert await told(theirs, 1) == [(1, "create", "hall")]
@@ -338,7 +339,7 @@ async def test_a_second_reader_takes_the_place_of_the_first(inn: Parts, after: i
         await waiting
     await first.events.aclose()
 
-    await inn.store.write("rooms", [Put("hall", {})])
+    await inn.store.items.write("rooms", [Put("hall", {})])
     assert await told(second, 1) == [(1, "create", "hall")]
     assert (await inn.site.standing("s", ANN)).last == 1
 
@@ -346,7 +347,7 @@ async def test_a_second_reader_takes_the_place_of_the_first(inn: Parts, after: i
 async def test_of_many_who_begin_at_once_one_stays_and_can_be_taken_up(inn: Parts) -> None:
     readers = await asyncio.gather(*(inn.site.follow(Subscribe("s", "rooms"), ANN) for _ in range(10)))
     reading = [asyncio.ensure_future(take(each, 1)) for each in readers]
-    await inn.store.write("rooms", [Put("hall", {})])
+    await inn.store.items.write("rooms", [Put("hall", {})])
 
     results = await asyncio.gather(*reading, return_exceptions=True)
     again = await inn.site.follow(Subscribe("s", "rooms", resume_after=0), ANN)
@@ -409,14 +410,14 @@ async def test_when_nothing_happens_there_is_a_sign_of_life_and_it_takes_no_numb
     following = await inn.site.follow(Subscribe("s", "rooms", LARGE, heartbeat=0.05), ANN)
 
     assert await take(following, 2) == [Quiet(0), Quiet(0)]
-    await inn.store.write("rooms", [Put("small", {"beds": 1}), Put("hall", {"beds": 9})])
+    await inn.store.items.write("rooms", [Put("small", {"beds": 1}), Put("hall", {"beds": 9})])
     event, quiet = await take(following, 2)
     assert (event.number, event.item.id, quiet) == (1, "hall", Quiet(1))
 
 
 async def test_a_subscription_says_its_newest_number_also_when_nobody_reads_it(inn: Parts) -> None:
     await (await inn.site.follow(Subscribe("s", "rooms", LARGE), ANN)).events.aclose()
-    await inn.store.write("rooms", [Put(f"r{n}", {"beds": n}) for n in range(10)])
+    await inn.store.items.write("rooms", [Put(f"r{n}", {"beds": n}) for n in range(10)])
 
     assert [await inn.site.standing("s", ANN) for _ in range(2)] == [Standing(4, LARGE), Standing(4, LARGE)]
     with pytest.raises(NotFound):
@@ -438,7 +439,7 @@ async def test_a_subscription_that_is_given_up_ends_and_is_gone(inn: Parts) -> N
 
 async def test_all_readers_end_when_the_server_stops_and_nobody_new_begins(inn: Parts) -> None:
     idle, busy = [await inn.site.follow(Subscribe(id, "rooms"), OPERATOR) for id in "ab"]
-    await inn.store.write("rooms", [Put(f"r{n}", {}) for n in range(5)])
+    await inn.store.items.write("rooms", [Put(f"r{n}", {}) for n in range(5)])
     await take(busy, 1)
     waiting = [asyncio.ensure_future(rest(each)) for each in (idle, busy)]
 

@@ -403,10 +403,10 @@ async def test_a_step_that_was_running_when_a_process_died_is_not_done_twice(
         await inside().begun.wait()
     # Closing gives the key of the step back; a process that dies does not.
     store = await open_store(url)
-    held = await store.get_task(task.id)
+    held = await store.tasks.get(task.id)
     assert held is not None
     scope = f"{OPERATOR.rate_key}\nwait\n{held.saved['run']}:rest"
-    await store.keep(scope, "", datetime.now(UTC) + timedelta(hours=1))
+    await store.idempotency.reserve(scope, "", datetime.now(UTC) + timedelta(hours=1))
     await store.close()
     async with opened(tmp_path, url) as second:
         ended = await second.site.tasks.wait(task.id, OPERATOR, 60)

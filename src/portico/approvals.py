@@ -26,7 +26,7 @@ from portico.terminal import err, json_text, out, plain, print_json
 
 if TYPE_CHECKING:
     from portico.safety.guard import Guard
-    from portico.store import Line
+    from portico.store.records import AuditEntry
 
 LEAST: Final = 8  # characters of a token or id that are enough, if no other begins with them
 BEGINNING: Final = "conf_"  # what every token begins with; it does not count
@@ -371,7 +371,7 @@ async def _audit(after: int, desk: Desk) -> None:
         out.print(_line(said), highlight=False, soft_wrap=True)
 
 
-async def _trail(after: int, desk: Desk) -> "AsyncIterator[Line]":
+async def _trail(after: int, desk: Desk) -> "AsyncIterator[AuditEntry]":
     while lines := await desk.guard.trail(after, LINES, desk.operator):
         for line in lines:
             yield line

@@ -219,12 +219,12 @@ async def _trail(config: Config, store: Store) -> Finding:
 
 
 async def _collections(config: Config, store: Store) -> AsyncIterator[Finding]:
-    for name, collection in store.schema.items():
-        count = await store.count(name, EVERYTHING)
+    for name, collection in store.collections.schema.items():
+        count = await store.items.count(name, EVERYTHING)
         fields = ", ".join(f"{f.name} ({f.type})" for f in collection.fields.values())
         yield Finding(f"collection {name}", True, f"{count:,} items; {fields or 'no fields yet'}")
     for name, said in config.collections.items():
-        if not said.private and not (name in store.schema and await store.count(name, EVERYTHING)):
+        if not said.private and not (name in store.collections.schema and await store.items.count(name, EVERYTHING)):
             yield Finding(
                 f"collection {name}",
                 False,

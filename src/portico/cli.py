@@ -776,7 +776,7 @@ async def _copy(origin: str, target: str, *, quiet: bool) -> "Copied":
         closing.push_async_callback(here.close)
         there = await open_store(target)
         closing.push_async_callback(there.close)
-        total = sum([await here.count(name, EVERYTHING) for name in here.schema])
+        total = sum([await here.items.count(name, EVERYTHING) for name in here.collections.schema])
         started = time.monotonic()
         with Bar("copying", quiet) as bar:
 

@@ -10,7 +10,8 @@ import msgspec
 from portico.errors import ConfigError, Conflict, Unavailable
 from portico.items import content_hash, parts_of
 from portico.query import EVERYTHING
-from portico.store import Record, Remove, Store
+from portico.store import Store
+from portico.store.records import Remove, SourcedItem
 
 MARK = "copy"  # the blob in which a store says what is being copied into it
 VECTORS = 500
@@ -37,27 +38,27 @@ async def copy_store(source: Store, target: Store, told: Told) -> Copied:
     started = datetime.now(UTC)  # decides for both stores which idempotency keys and cases have expired
     await _reserve(source, target, started)
     copied = Copied()
-    head = await source.head()
-    await target.skip_to(head)
-    for name, collection in (await source.refresh()).items():
-        await target.declare(collection)
+    head = await source.changes.head()
+    await target.backup.advance_feed(head)
+    for name, collection in (await source.collections.refresh()).items():
+        await target.collections.declare(collection)
         await _copy_items(source, target, name, copied, told)
         await _copy_vectors(source, target, name, copied, told)
-        await target.optimise(name)
-    await target.forget_entries()
-    async for entries in source.entries(started):
-        await target.restore_entries(entries)
+        await target.collections.optimize(name)
+    await target.backup.delete_entries()
+    async for entries in source.backup.read_entries(started):
+        await target.backup.restore_entries(entries)
         copied.entries += len(entries)
         told("keys and tasks", copied)
     await _verify(source, target, copied, told)
     if await _entry_sum(source, started) != await _entry_sum(target, started):
         raise _differs("The ledger", "a key, a task, a case or a line of the audit trail")
-    if await source.head() != head:
+    if await source.changes.head() != head:
         raise Conflict(
             "The site was changed while it was copied",
             hint="Stop what writes to it and run the copy again: it takes only what differs.",
         )
-    await target.save_blob(MARK, b"done")
+    await target.blobs.set(MARK, b"done")
     copied.verified = True
     return copied
 
@@ -67,25 +68,25 @@ async def _reserve(source: Store, target: Store, at: datetime) -> None:
     if source.secret == target.secret:
         raise ConfigError("Both URLs name the same store", hint="Name another one to copy to.")
     mark = hashlib.sha256(source.secret).digest()
-    if await target.load_blob(MARK) != mark:
-        held = f"a site with {len(target.schema)} collections" if await target.refresh() else ""
+    if await target.blobs.get(MARK) != mark:
+        held = f"a site with {len(target.collections.schema)} collections" if await target.collections.refresh() else ""
         if not held and await _entry_sum(target, at):
             held = "keys, tasks, cases or an audit trail"
         if held:
             raise Conflict(f"{target.url} already holds {held}", hint="Copy into an empty store.")
-    await target.save_blob(MARK, mark)
+    await target.blobs.set(MARK, mark)
 
 
 async def _copy_items(source: Store, target: Store, name: str, copied: Copied, told: Told) -> None:
     count = 0
-    async for records in source.records(name):
-        new = await target.restore(name, records)
+    async for records in source.backup.read_items(name):
+        new = await target.backup.restore_items(name, records)
         count += len(records)
         copied.items += new
         copied.unchanged += len(records) - new
         told(name, copied)
     copied.collections[name] = count
-    if await target.count(name, EVERYTHING) != count:
+    if await target.items.count(name, EVERYTHING) != count:
         await _remove_vanished(source, target, name, copied)
 
 
@@ -93,7 +94,7 @@ async def _remove_vanished(source: Store, target: Store, name: str, copied: Copi
     """Walk through both stores, which give items in the same order, and remove what only the target has."""
     ours = _each(source, name)
     next_one = await anext(ours, None)
-    async for records in target.records(name):
+    async for records in target.backup.read_items(name):
         gone: list[Remove] = []
         for record in records:
             while next_one and next_one.item.id < record.item.id:
@@ -101,15 +102,15 @@ async def _remove_vanished(source: Store, target: Store, name: str, copied: Copi
             if next_one is None or next_one.item.id != record.item.id:
                 gone.append(Remove(record.item.id))
         if gone:
-            await target.write(name, gone)
+            await target.items.write(name, gone)
             copied.removed += len(gone)
 
 
 async def _copy_vectors(source: Store, target: Store, name: str, copied: Copied, told: Told) -> None:
-    for model in await source.vector_models(name):
+    for model in await source.vectors.list_models(name):
         after = 0
-        while rows := await source.vectors(name, "", model, after, VECTORS):
-            await target.put_vectors(name, model, [(row.id, row.digest, row.vector) for row in rows])
+        while rows := await source.vectors.list_after(name, "", model, after, VECTORS):
+            await target.vectors.put(name, model, [(row.id, row.digest, row.vector) for row in rows])
             after = rows[-1].seq
             copied.vectors += len(rows)
             told(name, copied)
@@ -117,9 +118,9 @@ async def _copy_vectors(source: Store, target: Store, name: str, copied: Copied,
 
 async def _verify(source: Store, target: Store, copied: Copied, told: Told) -> None:
     """Read both stores to the end and compare what they hold, not what they say of it."""
-    for name, collection in source.schema.items():
+    for name, collection in source.collections.schema.items():
         told(f"verifying {name}", copied)
-        if target.schema[name] != collection:
+        if target.collections.schema[name] != collection:
             raise _differs(name, "its fields")
         theirs = _each(target, name)
         async for record in _each(source, name):
@@ -135,19 +136,19 @@ async def _verify(source: Store, target: Store, copied: Copied, told: Told) -> N
 async def _entry_sum(store: Store, at: datetime) -> int:
     """The same for the same entries, in whatever order a store gives them; 0 for none."""
     total = 0
-    async for entries in store.entries(at):
+    async for entries in store.backup.read_entries(at):
         for entry in entries:
             total ^= _digest(msgspec.json.encode(entry, order="deterministic"))
     return total
 
 
-async def _each(store: Store, name: str) -> AsyncIterator[Record]:
-    async for records in store.records(name):
+async def _each(store: Store, name: str) -> AsyncIterator[SourcedItem]:
+    async for records in store.backup.read_items(name):
         for record in records:
             yield record
 
 
-def _same(record: Record, found: Record) -> bool:
+def _same(record: SourcedItem, found: SourcedItem) -> bool:
     # The version holds a hash of the data: whether it is true of what was stored is what is to be shown.
     return record == found and content_hash(found.item.data) == parts_of(found.item.version)[1]
 
@@ -155,11 +156,11 @@ def _same(record: Record, found: Record) -> bool:
 async def _vector_sum(store: Store, name: str) -> int:
     """The same for the same vectors, in whatever order they were written. Those of items that changed do not count."""
     total = 0
-    for model in await store.vector_models(name):
+    for model in await store.vectors.list_models(name):
         after = 0
-        while rows := await store.vectors(name, "", model, after, VECTORS):
+        while rows := await store.vectors.list_after(name, "", model, after, VECTORS):
             after = rows[-1].seq
-            items = await store.get_many(name, [row.id for row in rows])
+            items = await store.items.get_many(name, [row.id for row in rows])
             for row in rows:
                 if row.id in items and parts_of(items[row.id].version)[1] == row.digest:
                     said = f"{model}\0{row.id}\0{row.digest}\0".encode() + row.vector

@@ -89,9 +89,9 @@ async def operations_elsewhere(config: Config, store: Store, secret: Callable[[s
     """Those of the site file, and those that were loaded from OpenAPI documents."""
     out = WayOut(config.allow_hosts)
     described = [described_operation(each, out, secret) for each in config.operation]
-    if OPERATIONS not in store.schema:
+    if OPERATIONS not in store.collections.schema:
         return described
-    loaded = [_stored(item.data, out) async for items in store.scan(OPERATIONS) for item in items]
+    loaded = [_stored(item.data, out) async for items in store.items.scan(OPERATIONS) for item in items]
     return [*described, *loaded]
 
 

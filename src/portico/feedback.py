@@ -13,7 +13,8 @@ from portico.catalog import Collection, Field, FieldType
 from portico.errors import RateLimited
 from portico.items import IN_LINES, Item, unseen
 from portico.query import EVERYTHING, MAX_LIMIT, Aggregate, Aggregation, And, Condition, Order, Query
-from portico.store import Put, Remove, Store
+from portico.store import Store
+from portico.store.records import Put, Remove
 
 COLLECTION = "_feedback"
 MOST = 10_000  # kept; the oldest go first
@@ -53,7 +54,7 @@ class Feedback:
 
     async def give(self, opinion: Opinion, caller: Caller) -> Noted:
         """Keep an opinion, without what no eye sees. Who has many in a minute, or in a day, has to wait."""
-        meter = await self._store.spend(f"feedback\n{caller.rate_key}", PER_MINUTE)
+        meter = await self._store.meters.take(f"feedback\n{caller.rate_key}", PER_MINUTE)
         if not meter.granted:
             raise RateLimited("That was much feedback at once", retry_after=60 / PER_MINUTE, hint="Wait a little.")
         await self._declared()
@@ -62,15 +63,17 @@ class Feedback:
         noted = Noted(secrets.token_hex(8), _written(now), caller.id, _seen(opinion), caller.user)
         about = {"at": noted.at, "caller": noted.caller, "giver": giver, "user": noted.user}
         told = {**about, **msgspec.to_builtins(noted.opinion)}
-        await self._store.write(COLLECTION, [Put(noted.id, told, "")])
+        await self._store.items.write(COLLECTION, [Put(noted.id, told, "")])
         await self._make_room()
         return noted
 
     async def all(self, limit: int = 100) -> list[Noted]:
         """The newest opinions first."""
-        if COLLECTION not in self._store.schema:
+        if COLLECTION not in self._store.collections.schema:
             return []
-        page = await self._store.find(Query(COLLECTION, order=(Order("at", descending=True),), limit=min(limit, 1000)))
+        page = await self._store.items.find(
+            Query(COLLECTION, order=(Order("at", descending=True),), limit=min(limit, 1000))
+        )
         return [_noted(item) for item in page.items]
 
     def _giver(self, caller: Caller) -> str:
@@ -80,30 +83,30 @@ class Feedback:
 
     async def _check_day(self, giver: str, now: datetime) -> None:
         lately = And((Condition("giver", "eq", giver), Condition("at", "gte", _written(now - timedelta(days=1)))))
-        if await self._store.count(COLLECTION, lately) >= PER_DAY:
+        if await self._store.items.count(COLLECTION, lately) >= PER_DAY:
             raise RateLimited("That was much feedback for a day", retry_after=3600.0, hint="Come back tomorrow.")
 
     async def _make_room(self) -> None:
         """Of too many, the oldest go of whoever has given most: nobody can drive out what others say."""
-        excess = await self._store.count(COLLECTION, EVERYTHING) - MOST
+        excess = await self._store.items.count(COLLECTION, EVERYTHING) - MOST
         if excess <= SPARE:
             return
         counted = Aggregate((Aggregation("count", "given"),), ("giver",))
         order = (Order("given", descending=True), Order("giver"))
-        [most] = (await self._store.find(Query(COLLECTION, aggregate=counted, order=order, limit=1))).rows
+        [most] = (await self._store.items.find(Query(COLLECTION, aggregate=counted, order=order, limit=1))).rows
         giver = most["giver"]  # None of those that came before givers were noted
         theirs = Condition("giver", "eq", giver) if giver else Condition("giver", "exists", False)
         limit = min(excess, most["given"], MAX_LIMIT)
-        page = await self._store.find(
+        page = await self._store.items.find(
             Query(COLLECTION, where=theirs, order=(Order("at"),), fields=("id",), limit=limit)
         )
-        await self._store.write(COLLECTION, [Remove(each.id) for each in page.items])
+        await self._store.items.write(COLLECTION, [Remove(each.id) for each in page.items])
 
     async def _declared(self) -> None:
-        known = self._store.schema.get(COLLECTION)
+        known = self._store.collections.schema.get(COLLECTION)
         if known is None or not known.fields.keys() >= set(_FIELDS):
             fields = {name: Field(name, FieldType.STRING, declared=True) for name in _FIELDS}
-            await self._store.declare(Collection(COLLECTION, fields, private=True))
+            await self._store.collections.declare(Collection(COLLECTION, fields, private=True))
 
 
 def _seen(opinion: Opinion) -> Opinion:

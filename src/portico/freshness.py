@@ -8,7 +8,7 @@ import msgspec
 from portico.config import SourceSettings
 from portico.items import content_hash
 from portico.redaction import redact_url
-from portico.store import Store
+from portico.store import NoteStore
 
 KEPT_DAYS = 3650
 SCOPE = "source\n"  # before the name of each note
@@ -32,14 +32,14 @@ class Freshness(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""  # its name in the store, once it was loaded to its end under that name
 
 
-async def remember(store: Store, said: SourceSettings, fresh: Freshness) -> None:
-    await store.note(_scope(said), msgspec.json.encode(fresh), fresh.at + timedelta(days=KEPT_DAYS))
+async def remember(notes: NoteStore, said: SourceSettings, fresh: Freshness) -> None:
+    await notes.set(_scope(said), msgspec.json.encode(fresh), fresh.at + timedelta(days=KEPT_DAYS))
 
 
-async def freshness(store: Store, said: SourceSettings) -> Freshness | None:
+async def freshness(notes: NoteStore, said: SourceSettings) -> Freshness | None:
     """None for a source that was never loaded."""
-    kept = await store.kept(_scope(said))
-    return msgspec.json.decode(kept.result, type=Freshness) if kept and kept.result else None
+    stored = await notes.get(_scope(said))
+    return msgspec.json.decode(stored, type=Freshness) if stored else None
 
 
 def _scope(said: SourceSettings) -> str:

@@ -136,11 +136,13 @@ def application(parts: Parts) -> Application:
         collections = {
             name: {"items": p.items, "embedded": p.embedded}
             for name, p in parts.index.progress().items()
-            if name in parts.store.schema and not parts.store.schema[name].private and name != OPERATIONS
+            if name in parts.store.collections.schema
+            and not parts.store.collections.schema[name].private
+            and name != OPERATIONS
         }
         ready, behind = parts.index.is_ready, 0
         try:
-            behind = max(await parts.store.head() - parts.index.seq, 0)
+            behind = max(await parts.store.changes.head() - parts.index.seq, 0)
             reason = parts.store.health.reason or parts.index.failure
         except SiteError as error:
             reason = error.message

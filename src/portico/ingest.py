@@ -17,7 +17,8 @@ from portico.items import content_hash, problem_with
 from portico.observe import Loaded, Observe
 from portico.redaction import redact_url
 from portico.sources import BadRecord, Entry, Record, Source, SourceOptions, is_database, open_source, source_place
-from portico.store import Load, Put, Store
+from portico.store import Store
+from portico.store.records import Load, Put
 
 BATCH_RECORDS = 500
 BATCH_BYTES = 4_000_000
@@ -63,12 +64,12 @@ async def ingest(
     Items that the store has under a former name of the source become its own, in the collections that it writes to
     and that `may_adopt` allows.
     """
-    load = await store.begin_load(source.url)
+    load = await store.loads.begin(source.url)
 
     async def prepare(name: str) -> None:
-        await store.declare(declared(name))
+        await store.collections.declare(declared(name))
         for former in source.former_urls if may_adopt(name) else ():
-            await store.adopt(load, name, former)
+            await store.loads.adopt(load, name, former)
 
     report, started = Report(source.url), time.monotonic()
     touched: set[str] = set()
@@ -79,9 +80,9 @@ async def ingest(
         told(report)
     if not touched:
         await prepare(collection)
-    removed = 0 if report.has_gap else await store.finish_load(load)
+    removed = 0 if report.has_gap else await store.loads.finish(load)
     for name in touched:
-        await store.optimise(name)
+        await store.collections.optimize(name)
     stored_as = "" if report.has_gap else source.url
     report = replace(report, removed=removed, seconds=time.monotonic() - started, stored_as=stored_as)
     told(report)
@@ -132,7 +133,7 @@ async def _take(
         if name not in touched:
             touched.add(name)
             await prepare(name)
-        written = await store.load(load, name, [put for put, _ in puts])
+        written = await store.loads.put(load, name, [put for put, _ in puts])
         repeated = set(written.repeated)
         bad.extend(_repeats(puts, repeated))
         report = replace(
@@ -211,7 +212,7 @@ async def _adoption_rule(said: SourceSettings, config: Config, store: Store) -> 
     """
     pending: list[SourceSettings] = []
     for source in _of_one_place(said, config):
-        fresh = await freshness(store, source)
+        fresh = await freshness(store.notes, source)
         if source != said and not (fresh and fresh.source == described_source(source, config).url):
             pending.append(source)
     if any(
@@ -229,7 +230,7 @@ async def load_sources(
     reports: list[Report] = []
     for each in config.source:
         reports.append(report := await load_source(each, config, store, observe, told))
-        await remember(store, each, freshness_of(report))
+        await remember(store.notes, each, freshness_of(report))
     return reports
 
 

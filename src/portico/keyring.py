@@ -63,7 +63,7 @@ def create_key(
 
     async def work() -> None:
         async with opened_store(config) as opened:
-            await opened.add_key(key)
+            await opened.keys.add(key)
 
     asyncio.run(work())
     if as_json:
@@ -86,7 +86,7 @@ def list_keys(
 
     async def work() -> "list[Key]":
         async with opened_store(config) as opened:
-            return await opened.keys()
+            return await opened.keys.list_all()
 
     rows = [_shown_key(key) for key in asyncio.run(work())]
     if as_json:
@@ -115,16 +115,16 @@ def revoke_key(
     async def work() -> str:
         now, meant = datetime.now(UTC), id.lower().removeprefix("0x")
         async with opened_store(config) as opened:
-            found = await opened.key(meant)
+            found = await opened.keys.get(meant)
             if found is None:
                 raise NotFound(f"There is no key or certificate {id!r}", hint="`portico keys list` shows them.")
             kind = "Certificate" if found.name.startswith("urn:nps:") else "Key"
-            if not await opened.revoke_key(meant, now):
+            if not await opened.keys.revoke(meant, now):
                 raise NotFound(f"{kind} {id} was revoked before", hint="`portico keys list` says when.")
             # One that it took the place of is good for a while more.
-            for each in await opened.keys():
+            for each in await opened.keys.list_all():
                 if each.until and each.name == found.name:
-                    await opened.revoke_key(each.id, now)
+                    await opened.keys.revoke(each.id, now)
             return kind
 
     err.print(f"{asyncio.run(work())} {plain(id)} is revoked.", highlight=False)

@@ -62,7 +62,7 @@ class Sources:
             if busy:
                 raise Conflict(f"{busy.url} is being loaded", number=busy.number, hint="Wait until that has ended.")
             said = self._config.source[number - 1]
-            await remember(self._store, said, Freshness(state="loading", at=datetime.now(UTC)))
+            await remember(self._store.notes, said, Freshness(state="loading", at=datetime.now(UTC)))
             self._job = asyncio.create_task(self._load(said))
             self._job.add_done_callback(self._ended)
         return await self._shown(number, said)
@@ -86,14 +86,14 @@ class Sources:
         finally:
             telling.cancel()
             await asyncio.wait([telling])
-        await remember(self._store, said, fresh)
+        await remember(self._store.notes, said, fresh)
 
     async def _tell(self, said: SourceSettings, ingest: ModuleType, latest: list[Any]) -> None:
         """Note how far it is, again and again."""
         while True:
             await asyncio.sleep(TELL_SECONDS)
             with contextlib.suppress(SiteError):  # a store that is away for a moment misses a note
-                await remember(self._store, said, ingest.freshness_of(latest[0], "loading"))
+                await remember(self._store.notes, said, ingest.freshness_of(latest[0], "loading"))
 
     def _ended(self, job: asyncio.Task[None]) -> None:
         if not job.cancelled() and (error := job.exception()):
@@ -101,7 +101,7 @@ class Sources:
 
     async def _shown(self, number: int, said: SourceSettings) -> SourceShown:
         about = SourceShown(number=number, url=redact_url(said.url), collection=said.collection)
-        fresh = await freshness(self._store, said)
+        fresh = await freshness(self._store.notes, said)
         if fresh is None:
             return about
         shown = asdict(_current(fresh))

@@ -56,7 +56,7 @@ from portico.query import (
 )
 from portico.safety.gate import Permit
 from portico.search import Finder
-from portico.store import Committed, Merge, Put, Remove, Settlement, Write
+from portico.store.records import CommitResult, Merge, Put, Remove, Settlement, Write
 from portico.tasks import Completed, Handle, Writes
 from portico.unit_of_work import UnitOfWork
 
@@ -89,7 +89,7 @@ class Context:
     _writing: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)  # a write does not meet a commit
 
     def __post_init__(self) -> None:
-        self.unit = UnitOfWork(self.finder.store)
+        self.unit = UnitOfWork(self.finder.store.collections, self.finder.store.items)
 
     async def get(self, collection: str, id: str) -> Item:
         with self._watching():
@@ -139,14 +139,14 @@ class Context:
         if await finish_despite_cancel(self._commit(self._commit_writes)) is None:
             raise Interrupted("Another process has taken over this call", hint="Call again to get the result.")
 
-    async def _commit_writes(self, writes: Writes) -> Committed | None:
+    async def _commit_writes(self, writes: Writes) -> CommitResult | None:
         if not writes:
-            return Committed([], [])
+            return CommitResult([], [])
         if self.handle:
             return await self.handle.save(0.0, None, None, writes)
-        return await self.finder.store.commit(writes, lambda _: self.interim)
+        return await self.finder.store.items.commit(writes, lambda _: self.interim)
 
-    async def _commit(self, save: Callable[[Writes], Awaitable[Committed | None]]) -> Committed | None:
+    async def _commit(self, save: Callable[[Writes], Awaitable[CommitResult | None]]) -> CommitResult | None:
         """Commit the writes; return None if the call or the task is no longer this process's."""
         async with self._writing:
             writes = self.unit.writes
@@ -167,7 +167,7 @@ class Context:
                 self.acknowledge(committed)
             return committed
 
-    def acknowledge(self, committed: Committed) -> None:
+    def acknowledge(self, committed: CommitResult) -> None:
         """Let later searches of the caller find what was committed."""
         self.seen = max([self.seen, *(change.seq for change in committed.changes)])
 
@@ -487,7 +487,7 @@ def collection_operations(collection: Collection) -> list[Operation]:
         return LastWrite(name, Remove(given.id, _expected(given.if_match)), lambda item: Deleted(item.id))
 
     async def count_items(context: Context, given: CountParams) -> Counted:
-        return Counted(await context.finder.store.count(name, _where(given.where)))
+        return Counted(await context.finder.store.items.count(name, _where(given.where)))
 
     def made(verb: str, kind: Kind, says: str, params: Any, result: Any, run: Any, **more: Any) -> Operation:
         noun = many if verb in {"list", "search", "count"} else one
@@ -538,7 +538,7 @@ def _where(raw: Mapping[str, Any]) -> Filter:
 
 
 def _projected(item: Item, fields: Sequence[str], context: Context) -> Item:
-    return project(item, fields, context.finder.store.schema[item.collection])
+    return project(item, fields, context.finder.store.collections.schema[item.collection])
 
 
 def _check_input(verb: str, collection: Collection, given: CreateParams | UpdateParams) -> None:

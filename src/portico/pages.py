@@ -96,7 +96,7 @@ class Pages:
 
     def at_once(self, query: Query) -> Page | None:
         """A page that nobody has to be waited for: it is kept, or made of what is in memory. None if it takes more."""
-        stamp = self._store.stamp()
+        stamp = self._store.changes.stamp()
         if stamp is None or stamp > self._stamp:
             return None
         shelf = self._shelf
@@ -121,14 +121,14 @@ class Pages:
         """Whether the store is still in this state: no item was written since, and no collection has changed."""
         if state != self._shelf.state:
             return False
-        stamp = self._store.stamp()
+        stamp = self._store.changes.stamp()
         return stamp is not None and stamp <= self._stamp
 
     async def find(self, query: Query) -> Page:
         # The stamp comes first: what is written after it makes the next one look again.
-        stamp = self._store.stamp()
+        stamp = self._store.changes.stamp()
         if stamp is None:
-            return await self._store.find(query)
+            return await self._store.items.find(query)
         if stamp > self._stamp:
             await self._look(stamp)
         # A page goes where it was looked for. If that has been replaced meanwhile, it is forgotten with the rest.
@@ -137,7 +137,7 @@ class Pages:
         if page is not None:
             return page
         made = await self._arranged(query, shelf, stamp)
-        return shelf.put(query, *made) if made else shelf.put(query, await self._store.find(query))
+        return shelf.put(query, *made) if made else shelf.put(query, await self._store.items.find(query))
 
     async def _look(self, stamp: int) -> None:
         """Bring the shelf up to a stamp. Tasks, keys and notes are written too, and change no page."""
@@ -145,8 +145,8 @@ class Pages:
             if stamp <= self._stamp:
                 return
             # Those who wait here are served by one look, if it is at the newest.
-            newest = self._store.stamp() or stamp
-            schema, head = await self._store.refresh(), await self._store.head()
+            newest = self._store.changes.stamp() or stamp
+            schema, head = await self._store.collections.refresh(), await self._store.changes.head()
             if not self._shelf.shows(head, schema):
                 self._shelf = Shelf(head, schema)
             self._stamp = newest
@@ -182,7 +182,7 @@ class Pages:
         sizes = (item_bytes(item, stored, asked) for item, (_, stored) in zip(items, shown, strict=False))
         count = count_within(sizes, asked.max_bytes)
         more = len(shown) > count
-        cursor = self._store.cursor(asked, shown[count - 1][0]) if more else ""
+        cursor = self._store.items.cursor(asked, shown[count - 1][0]) if more else ""
         page = Page(tuple(items[:count]), total=found.total if asked.count else None, cursor=cursor)
         return page, sum([size for _, size in shown])
 
@@ -191,8 +191,8 @@ class Pages:
         kept = self._kept_items(found)
         missing = [place for place, item in kept.items() if item is None]
         if missing:
-            read = await self._store.get_many(collection.name, [id for _, _, id in missing])
-            if self._store.stamp() != stamp or len(read) < len(missing):
+            read = await self._store.items.get_many(collection.name, [id for _, _, id in missing])
+            if self._store.changes.stamp() != stamp or len(read) < len(missing):
                 return None
             kept.update({place: self._keep(place, read[place[2]]) for place in missing})
         return [each for each in kept.values() if each]

@@ -120,11 +120,11 @@ class Finder:
         try:
             return checked(query, self._collection(query.collection))
         except (UnknownCollection, UnknownField):
-            await self.store.refresh()
+            await self.store.collections.refresh()
             return checked(query, self._collection(query.collection))
 
     def _collection(self, name: str) -> Collection:
-        found = self.store.schema.get(name)
+        found = self.store.collections.schema.get(name)
         if found is None:
             raise UnknownCollection(f"There is no collection {name!r}", collection=name)
         return found
@@ -132,7 +132,7 @@ class Finder:
     async def _in_step(self, index: Index, seen: int) -> None:
         """What the caller knows of is waited for, what other processes have acknowledged only for a moment."""
         await index.sync(seen)
-        head = await self.store.head()
+        head = await self.store.changes.head()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FRESH_SECONDS):
                 await index.sync(head)
@@ -150,7 +150,7 @@ class Finder:
 
     async def _search(self, index: Index, query: Query, vector: Vector | None) -> Search:
         resolved = {
-            condition: frozenset(await self.store.matching(query.collection, condition))
+            condition: frozenset(await self.store.items.list_ids(query.collection, condition))
             for condition in await asyncio.to_thread(index.unresolved, query.collection, query.where)
         }
         neighbours = None
@@ -164,7 +164,7 @@ class Finder:
 
     async def _nearest(self, query: Query, near: Near, limit: int, after: tuple[float, str] | None = None) -> Ranked:
         """Neighbours by the store, in the form and on the scale of the index."""
-        page = await self.store.find(
+        page = await self.store.items.find(
             Query(query.collection, near=near, where=query.where, fields=(ID,), limit=near.top)
         )
         scores = [round(_shown_score(query, score), DIGITS) for score in page.scores]
@@ -225,7 +225,7 @@ class Finder:
     async def _still_matching(self, collection: str, ids: list[str], where: Filter) -> dict[str, Item]:
         """The items as they are now; those that went or no longer match are left out."""
         test = matcher(where, self._collection(collection))
-        found = await self.store.get_many(collection, ids)
+        found = await self.store.items.get_many(collection, ids)
         return await asyncio.to_thread(lambda: {id: item for id, item in found.items() if test(item)})
 
     async def _ordered(self, query: Query, rank: Rank) -> Page:

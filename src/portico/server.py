@@ -118,7 +118,7 @@ async def opened_store_only(config: Config) -> AsyncGenerator[Parts]:
 async def _opened_store(config: Config) -> Store:
     store = await open_store(config.store_url, **config.store.opening())
     for name in config.collections:
-        await store.declare(config.collection(name))
+        await store.collections.declare(config.collection(name))
     return store
 
 
@@ -126,12 +126,12 @@ async def _site(
     config: Config, finder: Finder, observe: Observe, model: LanguageModel | None = None, show: Show | None = None
 ) -> Site:
     identity = Identity(
-        finder.store.find_key,
+        finder.store.keys.find,
         config.anonymous_scopes,
         config.anonymous_danger,
         _token_holders(config),
         _agents(config, finder.store),
-        finder.store.key,
+        finder.store.keys.get,
     )
     operations = await site_operations(config, finder.store)
     manners = _manners(config)
@@ -173,14 +173,14 @@ async def embed_everything(config: Config, told: Callable[[int, int, float], Non
     store = await _opened_store(config)
     try:
         index = MemoryIndex(store, embedder)
-        counts = [await store.vector_counts(name, embedder.name) for name in store.schema]
+        counts = [await store.vectors.count(name, embedder.name) for name in store.collections.schema]
         done, total = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
         started, first = time.monotonic(), done
-        for name in store.schema:
+        for name in store.collections.schema:
             while made := await index.embed_batch(name):
                 done += made
                 told(done, total, (done - first) / max(time.monotonic() - started, 1e-3))
-            await store.optimise(name)
+            await store.collections.optimize(name)
     finally:
         await store.close()
 
@@ -189,12 +189,12 @@ async def site_operations(config: Config, store: Store) -> list[Operation]:
     """The site's own operations: Python functions, and HTTP endpoints elsewhere."""
     modules = [_module(name, config.folder) for name in config.operations]
     operations = [operation for module in modules for operation in marked_operations(module)]
-    if config.operation or OPERATIONS in store.schema:
+    if config.operation or OPERATIONS in store.collections.schema:
         # Half a second to import, for sites that have such operations.
         endpoints = importlib.import_module("portico.endpoints")
         operations += await endpoints.operations_elsewhere(config, store, secret)
     names = [each.name for each in operations]
-    public = [each for each in store.schema.values() if not each.private]
+    public = [each for each in store.collections.schema.values() if not each.private]
     generated = {each.name for collection in public for each in collection_operations(collection)}
     taken = next((name for name in names if names.count(name) > 1 or name in RESERVED | generated), None)
     if taken:

@@ -60,8 +60,8 @@ from portico.query import EVERYTHING, Page, Query, Test, checked, json_size, mat
 from portico.safety.gate import Gate, Permit, rights_of
 from portico.safety.guard import Guard, Taken
 from portico.search import Finder
-from portico.store import Committed, Kept, Reservation, Settlement
-from portico.store.ledger import key_in_use
+from portico.store.idempotency import key_in_use
+from portico.store.records import CommitResult, IdempotencyRecord, Reservation, Settlement
 from portico.subscriptions import Following, Standing, Subscribe, Subscriptions
 from portico.supervision import LOOP, supervision
 from portico.tasks import LEASE_SECONDS, RENEW_SECONDS, Completed, Handle, Tasks, error_of
@@ -159,14 +159,14 @@ class Site:
         self._schema: Mapping[str, Collection] | None = None
         self._catalog = Catalog({}, {})
         self._acknowledged = 0  # the newest change this process has told a caller of
-        rates = Rates(self.limits, finder.store.spend)
+        rates = Rates(self.limits, finder.store.meters.take)
         self.guard = Guard(finder.store, safety or Safety(), self._agents_operations, observe, show or _unseen)
         self.gate = Gate(lambda: self.catalog, self._refresh, self.limits, rates, observe, self.guard, identity.renewed)
         self.tasks = Tasks(finder.store, self.gate, self._run_task, self.limits, observe, self._acknowledge)
         self.tasks.on_end(self._ended)
         self._settling: set[asyncio.Task[None]] = set()
-        self.memories = Memories(finder.store)
-        self.transcripts = Transcripts(finder.store)
+        self.memories = Memories(finder.store.collections, finder.store.items)
+        self.transcripts = Transcripts(finder.store.collections, finder.store.items)
         self.feedback = Feedback(finder.store)
         self._readers = asyncio.Semaphore(READERS)
         self._desks = ThreadPoolExecutor(READERS, thread_name_prefix="read-files")
@@ -177,7 +177,7 @@ class Site:
     @property
     def catalog(self) -> Catalog:
         """What the site has and can do, as of now."""
-        schema = self.finder.store.schema
+        schema = self.finder.store.collections.schema
         if schema is not self._schema:
             self._schema = schema
             self._catalog = self._build_catalog(schema)
@@ -186,7 +186,7 @@ class Site:
     async def _refresh(self) -> bool:
         """See what other processes have made of the collections; whether that is anything new."""
         before = self._schema
-        return await self.finder.store.refresh() is not before
+        return await self.finder.store.collections.refresh() is not before
 
     def _build_catalog(self, schema: Mapping[str, Collection]) -> Catalog:
         operations = {
@@ -250,32 +250,30 @@ class Site:
         False if the caller has put away too much lately: then it is not kept.
         """
         store = self.finder.store
-        meter = await store.spend(f"notes\n{caller.rate_key}", NOTES_PER_MINUTE)
+        meter = await store.meters.take(f"notes\n{caller.rate_key}", NOTES_PER_MINUTE)
         if meter.granted:
-            await store.note(_note(name, caller), note, datetime.now(UTC) + timedelta(hours=hours))
+            await store.notes.set(_note(name, caller), note, datetime.now(UTC) + timedelta(hours=hours))
         return meter.granted > 0
 
     async def taken_out(self, name: str, caller: Caller) -> bytes | None:
         """A note that was put away for this caller."""
-        kept = await self.finder.store.kept(_note(name, caller))
-        return kept.result if kept and kept.result else None
+        return await self.finder.store.notes.get(_note(name, caller))
 
     async def claim(self, name: str, digest: str, caller: Caller, hours: float) -> bool:
         """Let a name of this caller stand for one thing, by its digest. False if it stands for another already."""
-        store, scope = self.finder.store, _note(name, caller)
-        meter = await store.spend(f"notes\n{caller.rate_key}", NOTES_PER_MINUTE)
+        store, keys, scope = self.finder.store, self.finder.store.idempotency, _note(name, caller)
+        meter = await store.meters.take(f"notes\n{caller.rate_key}", NOTES_PER_MINUTE)
         expires = datetime.now(UTC) + timedelta(hours=hours)
-        taken = await (store.keep(scope, digest, expires) if meter.granted else store.kept(scope))
+        taken = await (keys.reserve(scope, digest, expires) if meter.granted else keys.get(scope))
         return taken is None or taken.digest == digest
 
     async def keep(self, name: str, note: bytes, days: float) -> None:
         """Keep something for the site itself, in place of what it kept by this name."""
-        await self.finder.store.note(f"site\n{name}", note, datetime.now(UTC) + timedelta(days=days))
+        await self.finder.store.notes.set(f"site\n{name}", note, datetime.now(UTC) + timedelta(days=days))
 
     async def kept(self, name: str) -> bytes | None:
         """What the site keeps by a name."""
-        found = await self.finder.store.kept(f"site\n{name}")
-        return found.result if found and found.result else None
+        return await self.finder.store.notes.get(f"site\n{name}")
 
     async def read(self, files: Sequence[File], question: str) -> tuple[Item, ...]:
         """Passages of files that came with a question, to answer it from."""
@@ -344,7 +342,7 @@ class Site:
         self._observe(Asked(_since(started), finished.items, caller.id, finished.cost.calls))
 
     async def _may_use_model(self, caller: Caller) -> bool:
-        meter = await self.finder.store.spend(f"model\n{caller.rate_key}", self.limits.model_calls_per_minute)
+        meter = await self.finder.store.meters.take(f"model\n{caller.rate_key}", self.limits.model_calls_per_minute)
         return meter.granted > 0
 
     async def _keep_memories(self, ask: Ask, caller: Caller) -> bool:
@@ -488,7 +486,7 @@ class Site:
         names = [] if text_problem(ref) else self.gate.readable(caller)
         for name in sorted(names, key=lambda name: not ref.startswith(f"{name}/")):
             for id in filter(None, dict.fromkeys((ref, ref.removeprefix(f"{name}/")))):
-                if found := await self.finder.store.get(name, id):
+                if found := await self.finder.store.items.get(name, id):
                     return found
         raise UnknownItem(f"There is no item {ref[:100]!r}", id=ref[:100])
 
@@ -512,16 +510,16 @@ class Site:
 
     async def newest(self) -> int:
         """The sequence number of the newest change: from here on to watch is to miss nothing."""
-        return await self.finder.store.head()
+        return await self.finder.store.changes.head()
 
     async def watch(self, watch: Watch, caller: Caller) -> AsyncIterator[Change]:
         """The changes of a collection as they happen. An update that leaves or enters the filter is shown too."""
         await self._admit_watch(watch, caller)
         store = self.finder.store
-        seq = await store.head() if watch.since is None else watch.since
+        seq = await store.changes.head() if watch.since is None else watch.since
         batch = WATCH_FIRST
         while True:
-            changes = await store.changes(seq, batch, watch.collection)
+            changes = await store.changes.list_since(seq, batch, watch.collection)
             batch = self._next_batch(batch, changes)
             test = matcher(watch.where, self.catalog.collections[watch.collection])
             for change in changes:
@@ -544,8 +542,8 @@ class Site:
     async def _nothing_until(self, seq: int, collection: str) -> int:
         """Wait for news. Returns a sequence number up to which there is nothing for this collection."""
         store = self.finder.store
-        head = await store.wait(seq, WATCH_SECONDS)
-        return seq if await store.changes(seq, 1, collection) else head
+        head = await store.changes.wait(seq, WATCH_SECONDS)
+        return seq if await store.changes.list_since(seq, 1, collection) else head
 
     # Watching with numbers, to go on after a break
 
@@ -578,12 +576,11 @@ class Site:
         if not call.key or (operation.kind is Kind.READ and not _is_task(call, operation)):
             # What only reads may be read again; kept results would let readers fill the store.
             return await self._begin(permit, operation, given, Attempt(call, context))
-        store = self.finder.store
         key = Reservation(_key_scope(operation.name, call.key, permit.caller), secrets.token_hex(8))
         digest = content_hash(call.params)
         context.interim = Settlement(key, reason="" if operation.idempotent else PARTLY_DONE)
         attempt = Attempt(call, context, key)
-        reserve = store.keep(
+        reserve = self.finder.store.idempotency.reserve(
             key.scope,
             digest,
             datetime.now(UTC) + timedelta(hours=KEY_HOURS),
@@ -609,20 +606,20 @@ class Site:
         while True:
             await asyncio.sleep(RENEW_SECONDS)
             with contextlib.suppress(SiteError):  # a store that is away is asked again
-                await self.finder.store.renew_key(key, LEASE_SECONDS)
+                await self.finder.store.idempotency.renew(key, LEASE_SECONDS)
 
     async def _give_up(self, key: Reservation, doubt: str) -> None:
         """Make the key of a failed call free, or record why the outcome of the call is not known."""
-        store = self.finder.store
+        keys = self.finder.store.idempotency
         with contextlib.suppress(SiteError):  # its lease runs out
-            await (store.abandon_key(key, doubt) if doubt else store.release_key(key))
+            await (keys.abandon(key, doubt) if doubt else keys.release(key))
 
     async def task_of(self, operation: str, key: str, caller: Caller) -> Task | None:
         """The task that an idempotency key of this caller stands for, if it does."""
-        kept = await self.finder.store.kept(_key_scope(operation, key, caller))
+        kept = await self.finder.store.idempotency.get(_key_scope(operation, key, caller))
         return await self.tasks.get(kept.task, caller) if kept and kept.task else None
 
-    async def _repeated(self, kept: Kept, digest: str, call: Call, caller: Caller) -> Outcome | Task:
+    async def _repeated(self, kept: IdempotencyRecord, digest: str, call: Call, caller: Caller) -> Outcome | Task:
         if kept.digest != digest:
             raise KeyInUse("This idempotency key was used with other parameters", key=call.key)
         if kept.task:
@@ -676,13 +673,13 @@ class Site:
 
         if not completed.writes and not key:
             return completed.result(())
-        committed = await self.finder.store.commit(completed.writes, settle)
+        committed = await self.finder.store.items.commit(completed.writes, settle)
         if committed is None:
             raise key_in_use()
         self._acknowledge(committed)
         return results[-1]
 
-    def _acknowledge(self, committed: Committed) -> None:
+    def _acknowledge(self, committed: CommitResult) -> None:
         """Let later searches find what was committed."""
         self._acknowledged = max([self._acknowledged, *(change.seq for change in committed.changes)])
 

@@ -32,7 +32,7 @@ from portico.errors import (
 )
 from portico.items import Change, ChangeKind, Item, Patch, content_hash, text_problem
 from portico.query import Test, matcher, parse_filter
-from portico.store import Store
+from portico.store import NoteStore, Store
 
 MOST_BEHIND = 10_000  # events that a reader may have missed
 MARK_EVERY = 250  # changes of the feed, about
@@ -131,7 +131,7 @@ class Scan:
 
     async def _next(self, head: int) -> list[Event]:
         number, position = self.mark.number, self.mark.position
-        changes = await self._store.changes(position, self._size, self._collection)
+        changes = await self._store.changes.list_since(position, self._size, self._collection)
         if not changes:
             self.mark = Mark(number, max(position, head))
             return []
@@ -167,16 +167,16 @@ class Shelf:
         return f"{self.scope}\n{self.terms.birth}"
 
     async def load(self) -> None:
-        kept = await self.store.kept(self._marks)
-        if kept:
-            self.trail = self._saved = msgspec.json.decode(kept.result, type=tuple[Mark, ...])
+        marks = await self.store.notes.get(self._marks)
+        if marks:
+            self.trail = self._saved = msgspec.json.decode(marks, type=tuple[Mark, ...])
 
     def add(self, mark: Mark) -> None:
         self.trail = extended(self.trail, mark)
 
     async def keep(self) -> None:
         """A sign of life."""
-        await self.store.note(self.scope, msgspec.json.encode(self.terms), self.terms.expires)
+        await self.store.notes.set(self.scope, msgspec.json.encode(self.terms), self.terms.expires)
         await self._write()
 
     async def save(self) -> None:
@@ -185,12 +185,12 @@ class Shelf:
 
     async def _write(self) -> None:
         trail = self.trail
-        await self.store.note(self._marks, msgspec.json.encode(trail), self.terms.expires)
+        await self.store.notes.set(self._marks, msgspec.json.encode(trail), self.terms.expires)
         self._saved = trail
 
     async def clear(self) -> None:
-        await self.store.release(self.scope)
-        await self.store.release(self._marks)
+        await self.store.notes.delete(self.scope)
+        await self.store.notes.delete(self._marks)
 
 
 class Reader:
@@ -246,7 +246,7 @@ class Reader:
                 if _clock() >= self._look_at:
                     await self._look()
                 position, wake = self._scan.mark.position, min(due, self._look_at)
-                head = await self.shelf.store.wait(position, max(wake - _clock(), 0.0))
+                head = await self.shelf.store.changes.wait(position, max(wake - _clock(), 0.0))
                 if head > position:
                     self._events.extend(await self._scan.next(head))
                     self.shelf.add(self._scan.mark)
@@ -258,7 +258,7 @@ class Reader:
 
     async def _look(self) -> None:
         """See whether this is still the subscription's reader, and save what it knows."""
-        terms, kept = self.shelf.terms, await _terms(self.shelf.store, self.shelf.scope)
+        terms, kept = self.shelf.terms, await _terms(self.shelf.store.notes, self.shelf.scope)
         if kept is None:
             self.end()
             return
@@ -358,7 +358,7 @@ class Subscriptions:
             return Standing(reader.shelf.newest, shelf.terms.filter)
         await self._count(shelf)
         # To count takes a while. What was given up or taken up elsewhere meanwhile must not be undone.
-        if await _terms(self._store, shelf.scope) == shelf.terms:
+        if await _terms(self._store.notes, shelf.scope) == shelf.terms:
             await shelf.keep()
         return Standing(shelf.newest, shelf.terms.filter)
 
@@ -373,7 +373,7 @@ class Subscriptions:
 
     async def _spend(self, caller: Caller) -> None:
         """Count a new subscription. How many there are is bounded by how many begin and how long they are kept."""
-        meter = await self._store.spend(f"subscriptions\n{caller.rate_key}", BEGUN_PER_MINUTE)
+        meter = await self._store.meters.take(f"subscriptions\n{caller.rate_key}", BEGUN_PER_MINUTE)
         if not meter.granted:
             wait = (1 - meter.tokens) * 60 / BEGUN_PER_MINUTE
             raise RateLimited(
@@ -389,7 +389,7 @@ class Subscriptions:
             filter=dict(subscribe.filter or {}),
             note=subscribe.note,
             seconds=subscribe.seconds,
-            began=await self._store.head(),
+            began=await self._store.changes.head(),
             birth=secrets.token_hex(8),
             process=self._process,
         )
@@ -397,7 +397,7 @@ class Subscriptions:
 
     async def _found(self, subscribe: Subscribe, scope: str, after: int) -> Shelf:
         """A subscription as it was kept, with everything counted that has happened since."""
-        kept = await _terms(self._store, scope)
+        kept = await _terms(self._store.notes, scope)
         if kept is None:
             raise _expired("There is no subscription of this id, or no longer", after)
         _check_same(subscribe, kept)
@@ -411,7 +411,7 @@ class Subscriptions:
 
     async def _known(self, id: str, caller: Caller) -> Shelf:
         scope = _scope(id, caller)
-        terms = None if text_problem(id) else await _terms(self._store, scope)
+        terms = None if text_problem(id) else await _terms(self._store.notes, scope)
         if terms is None:
             raise NotFound("There is no such subscription", subscription=id[:MAX_ID])
         return Shelf(self._store, scope, terms)
@@ -419,7 +419,7 @@ class Subscriptions:
     async def _count(self, shelf: Shelf, most: float = inf) -> None:
         """Mark what has happened up to now; no further than a number that is too many."""
         await shelf.load()
-        head = await self._store.head()
+        head = await self._store.changes.head()
         scan = self._scan(shelf, shelf.trail[-1])
         while scan.mark.position < head and scan.mark.number <= most:
             await scan.next(head)
@@ -531,9 +531,9 @@ def _scope(id: str, caller: Caller) -> str:
     return f"{caller.rate_key}\n\nsubscription\n{id}"
 
 
-async def _terms(store: Store, scope: str) -> Terms | None:
-    kept = await store.kept(scope)
-    return msgspec.json.decode(kept.result, type=Terms) if kept else None
+async def _terms(notes: NoteStore, scope: str) -> Terms | None:
+    terms = await notes.get(scope)
+    return msgspec.json.decode(terms, type=Terms) if terms else None
 
 
 def _clock() -> float:

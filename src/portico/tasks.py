@@ -35,8 +35,9 @@ from portico.items import Item, text_problem
 from portico.limits import Limits
 from portico.observe import Broke, Incident, Observe, TaskMoved
 from portico.safety.gate import Gate, Permit
-from portico.store import Committed, Reservation, Settlement, Store, Write
+from portico.store import Store
 from portico.store.health import StoreFault
+from portico.store.records import CommitResult, Reservation, Settlement, Write
 
 LEASE_SECONDS = 15.0
 RENEW_SECONDS = 3.0  # how often a lease is renewed
@@ -61,7 +62,7 @@ class Handle:
 
     report: Callable[[float, str], Awaitable[None]]
     # Commits writes together with what is saved; None if the task is no longer this process's.
-    save: Callable[[float, str | None, Any, Writes], Coroutine[Any, Any, Committed | None]]
+    save: Callable[[float, str | None, Any, Writes], Coroutine[Any, Any, CommitResult | None]]
     saved: Any = None
 
 
@@ -122,7 +123,7 @@ class Tasks:
         run: Runner,
         limits: Limits,
         observe: Observe,
-        acknowledge: Callable[[Committed], None],
+        acknowledge: Callable[[CommitResult], None],
     ) -> None:
         self._store = store
         self._gate = gate
@@ -154,7 +155,7 @@ class Tasks:
         id = str(uuid4()) if call.request else secrets.token_urlsafe(24)
         limit = self._limits.tasks_per_caller
         task = Task(id, call, permit.caller, TaskState.PENDING, now, now, estimate=operation.estimate)
-        if not await self._store.add_task(task, limit, key):
+        if not await self._store.tasks.add(task, limit, key):
             raise RateLimited(
                 f"{limit} tasks are already under way",
                 limit=limit,
@@ -166,10 +167,10 @@ class Tasks:
 
     async def recent(self, limit: int) -> list[Task]:
         """The newest tasks of all callers, for whoever runs the site."""
-        return await self._store.recent_tasks(limit)
+        return await self._store.tasks.list_recent(limit)
 
     async def get(self, id: str, caller: Caller) -> Task:
-        task = None if text_problem(id) else await self._store.get_task(id)
+        task = None if text_problem(id) else await self._store.tasks.get(id)
         if task is None or not _owns(caller, task):
             raise UnknownTask("There is no such task", task=id, hint="Task ids are known only to their caller.")
         return task
@@ -179,7 +180,7 @@ class Tasks:
         if task.state.is_final:
             raise TaskFinished(f"The task is already {task.state}", task=id, state=task.state)
         asked = datetime.now(UTC)
-        ended = await self._store.cancel_task(id)
+        ended = await self._store.tasks.cancel(id)
         if ended and ended.state == TaskState.CANCELLED and not ended.cancelling and ended.updated >= asked:
             self._tell(ended)  # it was pending: nobody else sees it end
         if id in self._running:
@@ -189,9 +190,9 @@ class Tasks:
 
     async def cancel_all(self, caller: Caller) -> None:
         """Stop whatever a caller has under way, without waiting for it."""
-        for task in await self._store.tasks(caller.id, self._limits.tasks_per_caller, unfinished=True):
+        for task in await self._store.tasks.list_by_caller(caller.id, self._limits.tasks_per_caller, unfinished=True):
             if _owns(caller, task):
-                await self._store.cancel_task(task.id)
+                await self._store.tasks.cancel(task.id)
                 if task.id in self._running:
                     self._running[task.id].stop()
 
@@ -208,7 +209,7 @@ class Tasks:
         if permit.operation is None or not is_retried(permit.operation):
             raise Unsupported(f"{call.operation} is not tried again", task=id, operation=call.operation)
         taken = (await self._gate.clear(permit)).taken
-        again = await self._store.retry_task(id, replace(call, step=taken.name if taken else ""))
+        again = await self._store.tasks.retry(id, replace(call, step=taken.name if taken else ""))
         if again is None:
             raise TaskFinished("Somebody has it tried again already", task=id, state=task.state)
         if id in self._told:
@@ -219,14 +220,14 @@ class Tasks:
     async def wait(self, id: str, caller: Caller, timeout: float) -> Task:
         """The task once it has ended, or as it is after the timeout."""
         deadline = _clock() + timeout
-        heard = await self._store.task_news(-1, 0)
+        heard = await self._store.tasks.wait(-1, 0)
         while True:
             task = await self.get(id, caller)
             left = deadline - _clock()
             if task.state.is_final or left <= 0:
                 return task
             await asyncio.sleep(min(left, PACE_SECONDS))
-            heard = await self._store.task_news(heard, min(left, POLL_SECONDS))
+            heard = await self._store.tasks.wait(heard, min(left, POLL_SECONDS))
 
     # Running
 
@@ -284,7 +285,7 @@ class Tasks:
     async def _news(self, heard: int) -> int:
         """Wait for news of tasks, but not for long."""
         try:
-            return await self._store.task_news(heard, POLL_SECONDS)
+            return await self._store.tasks.wait(heard, POLL_SECONDS)
         except SiteError:  # whoever looks next says so
             await asyncio.sleep(POLL_SECONDS)
             return heard
@@ -298,7 +299,7 @@ class Tasks:
             with contextlib.suppress(SiteError):  # its lease runs out
                 task = await claiming
                 if task:
-                    await self._store.update_task(_pending(_untried(task)), self._owner)
+                    await self._store.tasks.update(_pending(_untried(task)), self._owner)
             raise
 
     async def _claim(self) -> Task | None:
@@ -306,9 +307,9 @@ class Tasks:
             self._own.clear()
             # Leases also run out while the store is away: then those who live are given time to renew theirs.
             takeover = _clock() >= self._patient_until
-            return await self._store.claim_task(self._owner, LEASE_SECONDS, takeover=takeover)
+            return await self._store.tasks.claim(self._owner, LEASE_SECONDS, takeover=takeover)
         while self._own:
-            task = await self._store.claim_task(self._owner, LEASE_SECONDS, self._own[0])
+            task = await self._store.tasks.claim(self._owner, LEASE_SECONDS, self._own[0])
             self._own.pop(0)
             if task:
                 return task
@@ -394,12 +395,12 @@ class Tasks:
 
     async def _commit(
         self, run: Run, writes: Writes, change: Callable[[Task, Sequence[Item]], Task]
-    ) -> Committed | None:
+    ) -> CommitResult | None:
         """Store what becomes of a task together with writes; None if the task is no longer this process's."""
-        current = await self._store.get_task(run.task.id)
+        current = await self._store.tasks.get(run.task.id)
         if current and current.updated == run.decided:  # it was stored, but the answer got lost
             run.stored = current
-            return Committed([], [])
+            return CommitResult([], [])
         if current is None or not run.is_of(current):
             return None
         before, now = replace(current, saved=run.kept(current)), datetime.now(UTC)
@@ -410,7 +411,7 @@ class Tasks:
             return Settlement(task=run.stored, owner=run.owner)
 
         try:
-            committed = await self._store.commit(writes, settle)
+            committed = await self._store.items.commit(writes, settle)
         except TimedOut as error:
             if not writes:
                 raise
@@ -438,15 +439,15 @@ class Tasks:
 
     async def _report(self, run: Run, progress: float, message: str) -> None:
         with contextlib.suppress(Unavailable):  # a store that is away misses a report
-            current = await self._store.get_task(run.task.id)
+            current = await self._store.tasks.get(run.task.id)
             if current is None:
                 return
             moved = replace(_moved(current, progress, message), saved=run.kept(current), updated=datetime.now(UTC))
-            await self._store.update_task(moved, run.owner)
+            await self._store.tasks.update(moved, run.owner)
 
     async def _save(
         self, run: Run, progress: float, message: str | None, saved: Any, writes: Writes
-    ) -> Committed | None:
+    ) -> CommitResult | None:
         """Store how far a task is, what it is to go on from, and its writes, or none of them."""
         run.decided = None
         if not writes:
@@ -476,9 +477,9 @@ class Tasks:
         now = _clock()
         try:
             if now - run.renewed < RENEW_SECONDS:
-                held = await self._store.get_task(run.task.id)
+                held = await self._store.tasks.get(run.task.id)
             else:
-                held = await self._store.renew_lease(run.owner, run.task.id, LEASE_SECONDS)
+                held = await self._store.tasks.renew(run.owner, run.task.id, LEASE_SECONDS)
                 run.renewed = now
         except Exception as error:  # noqa: BLE001 - the work goes on meanwhile, and so do the leases of others
             self._report_failure(error)

@@ -16,7 +16,8 @@ from portico.catalog import Collection, Field, FieldType
 from portico.errors import AlreadyExists, UnknownItem, VersionMismatch
 from portico.items import Item, text_problem
 from portico.query import MAX_LIMIT, Aggregate, Aggregation, And, Condition, Order, Query
-from portico.store import Put, Remove, Store
+from portico.store import CollectionStore, ItemStore
+from portico.store.records import Put, Remove
 
 COLLECTION = "_conversations"
 MOST = 200  # of one owner; the oldest go first
@@ -129,19 +130,20 @@ def begun(session: str, question: str, now: datetime, id: str = "") -> Conversat
 
 
 class Transcripts:
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, collections: CollectionStore, items: ItemStore) -> None:
+        self._collections = collections
+        self._items = items
 
     async def of(self, owner: str) -> list[Summary]:
         """The conversations of an owner, the newest first."""
-        if COLLECTION not in self._store.schema:
+        if COLLECTION not in self._collections.schema:
             return []
         await self._declared()
         # Grouped by all that tells them apart, they are read from columns: no turn is loaded.
         sums = Aggregate((Aggregation("sum", "turns_told", "turns_told"), Aggregation("sum", "bytes", "bytes")))
         aggregate = replace(sums, group_by=("id", "title", "created", "updated"))
         where, order = Condition("owner", "eq", owner), (Order("updated", descending=True),)
-        page = await self._store.find(Query(COLLECTION, where=where, order=order, aggregate=aggregate, limit=MAX_LIMIT))
+        page = await self._items.find(Query(COLLECTION, where=where, order=order, aggregate=aggregate, limit=MAX_LIMIT))
         return [_summary(row) for row in page.rows]
 
     async def get(self, owner: str, id: str) -> Conversation:
@@ -173,7 +175,7 @@ class Transcripts:
         now = datetime.now(UTC)
         turns = (*before(conversation.turns, told, turn.question, now), _bounded(turn))[-TURNS:]
         grown = replace(conversation, turns=turns, updated=now.isoformat(timespec="microseconds"))
-        await self._store.write(COLLECTION, [Put(grown.id, _data(owner, grown), conversation.version)])
+        await self._items.write(COLLECTION, [Put(grown.id, _data(owner, grown), conversation.version)])
         await self._forget_oldest(owner)
         if not conversation.version:
             await self._forget_oldest_of(_group(owner))
@@ -181,14 +183,14 @@ class Transcripts:
 
     async def delete(self, owner: str, id: str) -> None:
         await self.get(owner, id)
-        await self._store.write(COLLECTION, [Remove(id)])
+        await self._items.write(COLLECTION, [Remove(id)])
 
     async def _forget_oldest(self, owner: str) -> None:
         kept = await self.of(owner)
         sizes = accumulate(each.bytes for each in kept)
         excess = [each.id for at, (each, size) in enumerate(zip(kept, sizes, strict=True)) if at and _is_much(at, size)]
         if excess:
-            await self._store.write(COLLECTION, [Remove(id) for id in excess])
+            await self._items.write(COLLECTION, [Remove(id) for id in excess])
 
     async def _forget_oldest_of(self, group: str) -> None:
         """Keep owners that can be many within the bound that they share."""
@@ -196,30 +198,30 @@ class Transcripts:
             return
         theirs = Condition("kind", "eq", group)
         most = MOST_OF_VISITORS if group == VISITOR else MOST_OF_USERS
-        excess = await self._store.count(COLLECTION, theirs) - most
+        excess = await self._items.count(COLLECTION, theirs) - most
         if excess > 0:
             oldest = Query(
                 COLLECTION, where=theirs, order=(Order("updated"),), fields=("id",), limit=min(excess, SPARE)
             )
-            page = await self._store.find(oldest)
-            await self._store.write(COLLECTION, [Remove(each.id) for each in page.items])
+            page = await self._items.find(oldest)
+            await self._items.write(COLLECTION, [Remove(each.id) for each in page.items])
 
     async def _item(self, id: str) -> Item | None:
-        is_here = COLLECTION in self._store.schema and not text_problem(id)
-        return await self._store.get(COLLECTION, id) if is_here else None
+        is_here = COLLECTION in self._collections.schema and not text_problem(id)
+        return await self._items.get(COLLECTION, id) if is_here else None
 
     async def _found(self, where: Condition | And, limit: int) -> list[Conversation]:
-        if COLLECTION not in self._store.schema:
+        if COLLECTION not in self._collections.schema:
             return []
         order = (Order("updated", descending=True),)
-        page = await self._store.find(Query(COLLECTION, where=where, order=order, limit=limit))
+        page = await self._items.find(Query(COLLECTION, where=where, order=order, limit=limit))
         return [_conversation(item) for item in page.items]
 
     async def _declared(self) -> None:
-        known = self._store.schema.get(COLLECTION)
+        known = self._collections.schema.get(COLLECTION)
         if known is None or not known.fields.keys() >= _FIELDS.keys():
             fields = {name: Field(name, type, declared=True) for name, type in _FIELDS.items()}
-            await self._store.declare(Collection(COLLECTION, fields, private=True))
+            await self._collections.declare(Collection(COLLECTION, fields, private=True))
 
 
 def _group(owner: str) -> str:

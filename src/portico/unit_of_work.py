@@ -9,16 +9,18 @@ from portico.errors import OutcomeUnknown, UnknownCollection, Unsupported
 from portico.items import Item, parts_of
 from portico.pages import in_order
 from portico.query import MAX_LIMIT, Page, Query, checked, count_within, item_bytes, json_size, matcher, project
-from portico.store import Store, Write
+from portico.store import CollectionStore, ItemStore
 from portico.store.planning import check_ids, plan_writes
-from portico.store.tables import Row, text
+from portico.store.records import Write
+from portico.store.tables import StoredRow, encode_text
 
 
 class UnitOfWork:
     """Collects writes and shows the items as they will be. A write is checked now, and again when it is committed."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, collections: CollectionStore, items: ItemStore) -> None:
+        self._collections = collections
+        self._items = items
         self._writes: list[tuple[str, Write]] = []
         self._before: dict[tuple[str, str], Item | None] = {}
         self._after: dict[tuple[str, str], Item | None] = {}
@@ -40,7 +42,7 @@ class UnitOfWork:
 
     async def get(self, collection: str, id: str) -> Item | None:
         key = (collection, id)
-        return self._after[key] if key in self._after else await self._store.get(collection, id)
+        return self._after[key] if key in self._after else await self._items.get(collection, id)
 
     async def write(self, collection: str, write: Write) -> Item:
         """Add a write; return the item as it leaves it, or as it was before its removal."""
@@ -48,7 +50,7 @@ class UnitOfWork:
             raise self.fault
         check_ids([write])
         old = await self.get(collection, write.id)
-        before = {write.id: Row(old, *parts_of(old.version), text(old.data))} if old else {}
+        before = {write.id: StoredRow(old, *parts_of(old.version), encode_text(old.data))} if old else {}
         plan = plan_writes(self._shape(collection), [write], before, datetime.now(UTC))
         row = plan.current(write.id)
         key = (collection, write.id)
@@ -73,10 +75,10 @@ class UnitOfWork:
                 hint="Query before you write, or call `await context.commit()` first.",
             )
         before, after = self._of(self._before, query.collection), self._of(self._after, query.collection)
-        page = await self._store.find(replace(query, limit=min(query.limit + len(after), MAX_LIMIT)))
+        page = await self._items.find(replace(query, limit=min(query.limit + len(after), MAX_LIMIT)))
         stored = {item.id: item for item in page.items}
         if query.fields:  # the fields to sort by may not be among them
-            stored = await self._store.get_many(query.collection, list(stored))
+            stored = await self._items.get_many(query.collection, list(stored))
         is_match = matcher(query.where, shape)
         own = [item for item in after.values() if item and is_match(item)]
         others = [item for id, item in stored.items() if id not in after]
@@ -85,7 +87,7 @@ class UnitOfWork:
         shown = items[: min(query.limit, count_within(_sizes(items, query, shape), query.max_bytes))]
         cursor = page.cursor
         if shown and (page.cursor or len(items) > len(shown)):
-            cursor = self._store.cursor(query, shown[-1])
+            cursor = self._items.cursor(query, shown[-1])
             self._ends[cursor] = shown[-1]
         total = page.total
         if total is not None:
@@ -112,7 +114,7 @@ class UnitOfWork:
         ]
 
     def _shape(self, collection: str) -> Collection:
-        shape = self._store.schema.get(collection)
+        shape = self._collections.schema.get(collection)
         if shape is None:
             raise UnknownCollection(f"There is no collection {collection!r}", collection=collection)
         return shape

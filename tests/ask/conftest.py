@@ -38,7 +38,8 @@ from portico.ingest import load_sources
 from portico.observe import nowhere
 from portico.server import Parts, embed_everything, opened_site
 from portico.site import Site
-from portico.store import Put, open_store
+from portico.store import open_store
+from portico.store.records import Put
 
 Data = dict[str, Any]
 ENDS = (Finished, Clarify, Promised, Failed)
@@ -152,12 +153,12 @@ class Asked:
     async def named(self, name: str, scopes: Iterable[str] = ("ask", "read:*")) -> "Asked":
         """The same site, asked by somebody with a key."""
         token, key = make_key(name, scopes, self.caller.danger, None)
-        await self.parts.store.add_key(key)
+        await self.parts.store.keys.add(key)
         return Asked(self.parts, await self.site.identity.caller(Credentials(bearer=token)))
 
     async def put(self, collection: str, items: Mapping[str, Data]) -> None:
-        await self.parts.store.write(collection, [Put(id, data) for id, data in items.items()])
-        await self.parts.index.sync(await self.parts.store.head())
+        await self.parts.store.items.write(collection, [Put(id, data) for id, data in items.items()])
+        await self.parts.index.sync(await self.parts.store.changes.head())
 
 
 # The demo

@@ -75,7 +75,7 @@ async def test_of_callers_without_a_key_nothing_is_kept_and_they_are_told(kitche
         assert answer.ids == ["leek"]
         assert answer.understood.ignored == ("meta.remember",)
         assert await memories(ask) == []
-        assert COLLECTION not in ask.parts.store.schema
+        assert COLLECTION not in ask.parts.store.collections.schema
 
 
 async def test_one_thing_or_everything_is_forgotten(kitchen: Any) -> None:

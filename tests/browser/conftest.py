@@ -233,7 +233,7 @@ async def employ(parts: Parts, name: str) -> Agent:
 
 async def key_of(parts: Parts, name: str, *scopes: str, danger: Danger = Danger.SAFE) -> str:
     token, key = make_key(name, scopes, danger, 1)
-    await parts.store.add_key(key)
+    await parts.store.keys.add(key)
     return token
 
 

@@ -16,7 +16,7 @@ from portico.ask.events import Found, Said, Understood
 from portico.config import parse_config
 from portico.items import Item
 from portico.server import opened_site
-from portico.store import Put
+from portico.store.records import Put
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -324,9 +324,9 @@ async def test_a_key_is_asked_for_on_our_own_page_alone(visitor: Visitor) -> Non
     closed = {"anonymous": {"scopes": []}, "server": {"origins": ["http://127.0.0.1:*"]}}
     config = parse_config({**closed, "search": {"embedder": "none:"}, "store": {"url": "sqlite:///:memory:"}})
     async with opened_site(config) as parts, listening(parts) as port:
-        await parts.store.declare(parts.config.collection("lamps"))
-        await parts.store.write("lamps", [Put("brass", {"name": "Brass lamp"})])
-        await parts.index.sync(await parts.store.head())
+        await parts.store.collections.declare(parts.config.collection("lamps"))
+        await parts.store.items.write("lamps", [Put("brass", {"name": "Brass lamp"})])
+        await parts.index.sync(await parts.store.changes.head())
         base = f"http://127.0.0.1:{port}"
         page = await visitor.visit(f"{base}/?q=lamp")
         await page.get_by_label("API key").fill(await key_of(parts, "ada", "ask", "read:*"))

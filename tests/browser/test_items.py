@@ -126,7 +126,7 @@ async def test_that_an_item_is_a_thing_is_not_said(town: Town, visitor: Visitor)
 
 
 async def test_a_page_says_of_items_what_the_chat_says(town: Town, visitor: Visitor) -> None:
-    stored = [await town.parts.store.get(*each) for each in ITEMS]
+    stored = [await town.parts.store.items.get(*each) for each in ITEMS]
     items = [_plain(each.data) for each in stored if each]
     page = await visitor.visit(f"{town.base}/inspect")
     told = await page.evaluate(FACTS, [items, LANGUAGES])

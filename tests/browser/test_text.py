@@ -13,7 +13,7 @@ from tests.models.endpoint import ModelEndpoint, Received, Reply
 
 from portico.config import parse_config
 from portico.server import opened_site
-from portico.store import Put
+from portico.store.records import Put
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -45,9 +45,9 @@ async def lamps(writer: Writer) -> AsyncIterator[str]:
         settings = {"search": {"embedder": "none:"}, "store": {"url": "sqlite:///:memory:"}}
         config = parse_config({**settings, "ask": {"model": endpoint.url("openai", "retries=0")}})
         async with opened_site(config) as parts:
-            await parts.store.declare(parts.config.collection("lamps"))
-            await parts.store.write("lamps", [Put(id, data) for id, data in LAMPS.items()])
-            await parts.index.sync(await parts.store.head())
+            await parts.store.collections.declare(parts.config.collection("lamps"))
+            await parts.store.items.write("lamps", [Put(id, data) for id, data in LAMPS.items()])
+            await parts.index.sync(await parts.store.changes.head())
             async with listening(parts) as port:
                 try:
                     yield f"http://127.0.0.1:{port}"

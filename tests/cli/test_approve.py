@@ -24,7 +24,7 @@ from portico.config import read_config
 from portico.errors import SiteError
 from portico.identity import Credentials, make_key
 from portico.server import opened_store_only
-from portico.store import Put
+from portico.store.records import Put
 
 SITE = """
 [store]
@@ -76,8 +76,10 @@ def inn(tmp_path: Path, portico: Portico) -> Inn:
 
     async def furnish() -> None:
         async with opened_store_only(read_config(tmp_path / "portico.toml")) as parts:
-            await parts.store.add_key(key)
-            await parts.store.write("rooms", [Put("attic", {"name": "The attic"}), Put("cellar", {"name": "Cellar"})])
+            await parts.store.keys.add(key)
+            await parts.store.items.write(
+                "rooms", [Put("attic", {"name": "The attic"}), Put("cellar", {"name": "Cellar"})]
+            )
 
     asyncio.run(furnish())
     return Inn(tmp_path, portico, token, f"key:{key.id}")

@@ -12,7 +12,7 @@ from tests.conformance.requirements import requirement
 from tests.faces.nwp.conftest import opened_inn, serving
 from tests.faces.nwp.conftest import tls_files as certificate
 
-from portico.store import Put
+from portico.store.records import Put
 
 CHEAP = ("--where", '{"$or": [{"beds": 6}, {"price": {"$between": [40, 50]}}]}', "--order", "-price")
 QUERIES = (
@@ -68,7 +68,7 @@ async def test_a_limit_is_reached_over_as_many_pages_as_the_server_needs(portico
     beds = [Put(f"bed-{number:02}", {"name": "x" * 400, "beds": number}) for number in range(20)]
     limits = {"page_bytes": 2000}
     async with opened_inn(tmp_path, store={"url": store}, limits=limits) as parts:
-        await parts.store.write("rooms", beds)
+        await parts.store.items.write("rooms", beds)
         async with serving(parts) as ports:
             run = partial(asyncio.to_thread, portico, "query", "rooms", "--order", "name", "--json")
             ways = (

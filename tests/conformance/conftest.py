@@ -26,7 +26,7 @@ async def town(demo_store: Path, tmp_path_factory: pytest.TempPathFactory) -> As
         shutil.copy(path, folder)
     config = msgspec.structs.replace(demo_config(), store=StoreSettings(url=f"sqlite:///{folder / 'demo.db'}"))
     async with opened_site(config) as parts:
-        await parts.index.sync(await parts.store.head())
+        await parts.index.sync(await parts.store.changes.head())
         yield parts
 
 

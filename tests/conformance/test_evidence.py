@@ -48,7 +48,7 @@ async def evidence(demo_store: Path, tmp_path_factory: pytest.TempPathFactory) -
     store = StoreSettings(url=f"sqlite:///{folder / 'demo.db'}")
     async with opened_site(msgspec.structs.replace(config, store=store, limits=limits)) as parts:
         token, key = make_key("prober", ("ask", "approve", "*:*"), Danger.DANGEROUS, 1)
-        await parts.store.add_key(key)
+        await parts.store.keys.add(key)
         async with visiting(parts, key=token) as client:
 
             async def call(tool: str, arguments: dict[str, Any]) -> Envelope:

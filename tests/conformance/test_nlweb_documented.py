@@ -22,7 +22,7 @@ _HEADER = re.compile(r"`(Authorization|X-Api-Key): (Bearer )?…`")
 @requirement("nlweb:auth:documented")
 async def test_the_documented_headers_say_who_asks(client: httpx.AsyncClient, town: Parts) -> None:
     token, record = make_key("ann", ["ask", "read:*"], Danger.SAFE, 1)
-    await town.store.add_key(record)
+    await town.store.keys.add(record)
     documented = dict(_HEADER.findall(NLWEB))
     assert set(documented) == {"Authorization", "X-Api-Key"}
 

@@ -147,7 +147,7 @@ async def test_only_what_somebody_with_a_key_asks_to_remember_is_remembered(
 ) -> None:
     async def key(name: str) -> dict[str, str]:
         token, record = make_key(name, ["ask", "read:*"], Danger.SAFE, 1)
-        await town.store.add_key(record)
+        await town.store.keys.add(record)
         return {"x-api-key": token}
 
     async def asked(headers: dict[str, str], **sections: Any) -> list[Json]:

@@ -19,7 +19,8 @@ from portico.query import (
     parse_aggregation,
     parse_filter,
 )
-from portico.store import Remove, Store
+from portico.store import Store
+from portico.store.records import Remove
 
 SHELF: dict[str, dict[str, Any]] = {
     "a": {"kind": "soup", "price": 4, "made": "2024-01-01", "takes": "PT10M", "vegan": True, "o": {"r": 5}, "l": [1]},
@@ -77,7 +78,7 @@ def aggregate(*texts: str, by: tuple[str, ...] = (), having: dict[str, Any] | No
 async def test_a_function_gives_one_value_over_all_items(backend: Store, text: str, value: Any) -> None:
     await fill(backend, SHELF)
 
-    page = await backend.find(aggregate(f"{text} as v"))
+    page = await backend.items.find(aggregate(f"{text} as v"))
 
     assert (page.rows, page.total, page.cursor) == (({"v": value},), 1, "")
 
@@ -87,9 +88,9 @@ async def test_the_least_and_the_greatest_at_a_path_are_texts_where_it_leads_to_
     await fill(backend, {f"i{n}": {"o": each, "half": n // 2} for n, each in enumerate(leaves)})
     wanted = [f"{function}(o.{name}) as {function}_{name}" for name in "smb" for function in ("min", "max")]
 
-    whole = await backend.find(aggregate(*wanted))
-    groups = await backend.find(aggregate("max(o.s) as last", by=("half",)))
-    chosen = await backend.find(aggregate("min(o.s) as first", by=("half",), having={"first": {"$lt": "B"}}))
+    whole = await backend.items.find(aggregate(*wanted))
+    groups = await backend.items.find(aggregate("max(o.s) as last", by=("half",)))
+    chosen = await backend.items.find(aggregate("min(o.s) as first", by=("half",), having={"first": {"$lt": "B"}}))
 
     assert whole.rows == (
         {"min_s": 'An "öx"', "max_s": "zoo", "min_m": 2.5, "max_m": 2.5, "min_b": None, "max_b": None},
@@ -104,7 +105,7 @@ async def test_the_least_and_the_greatest_at_a_path_are_texts_where_it_leads_to_
 async def test_a_function_over_nothing_counts_zero_and_has_no_value(backend: Store, text: str, value: Any) -> None:
     await fill(backend, SHELF)
 
-    page = await backend.find(aggregate(f"{text} as v", where=Condition("kind", "eq", "none")))
+    page = await backend.items.find(aggregate(f"{text} as v", where=Condition("kind", "eq", "none")))
 
     assert page.rows == ({"v": value},)
 
@@ -125,7 +126,7 @@ async def test_groups_come_in_the_order_of_their_keys_with_nothing_last(
 ) -> None:
     await fill(backend, SHELF)
 
-    page = await backend.find(aggregate("count as n", by=(by,)))
+    page = await backend.items.find(aggregate("count as n", by=(by,)))
 
     assert [(row[by], row["n"]) for row in page.rows] == rows
 
@@ -133,7 +134,7 @@ async def test_groups_come_in_the_order_of_their_keys_with_nothing_last(
 async def test_groups_by_an_array_take_it_as_a_whole(backend: Store) -> None:
     await fill(backend, SHELF)
 
-    page = await backend.find(aggregate("count as n", by=("l",)))
+    page = await backend.items.find(aggregate("count as n", by=("l",)))
 
     found = {str(row["l"]): row["n"] for row in page.rows}
     assert found == {"[1]": 2, "[]": 1, "None": 2}
@@ -143,7 +144,7 @@ async def test_groups_by_an_array_take_it_as_a_whole(backend: Store) -> None:
 async def test_groups_by_two_fields_are_ordered_by_both(backend: Store) -> None:
     await fill(backend, SHELF)
 
-    page = await backend.find(aggregate("sum(price) as total", by=("kind", "vegan")))
+    page = await backend.items.find(aggregate("sum(price) as total", by=("kind", "vegan")))
 
     assert page.rows == (
         {"kind": "cake", "vegan": False, "total": 3},
@@ -156,7 +157,7 @@ async def test_groups_by_two_fields_are_ordered_by_both(backend: Store) -> None:
 async def test_lengths_are_ordered_as_lengths(backend: Store) -> None:
     await fill(backend, SHELF)
 
-    page = await backend.find(aggregate("count as n", by=("takes",)))
+    page = await backend.items.find(aggregate("count as n", by=("takes",)))
 
     assert [row["takes"] for row in page.rows] == ["PT1M30.5S", "PT5M", "PT10M", "PT1H", None]
 
@@ -164,7 +165,7 @@ async def test_lengths_are_ordered_as_lengths(backend: Store) -> None:
 async def test_sums_of_lengths_are_ordered_as_lengths(backend: Store) -> None:
     await fill(backend, SHELF)
 
-    page = await backend.find(aggregate("max(takes) as longest", by=("kind",), order=(Order("longest"),)))
+    page = await backend.items.find(aggregate("max(takes) as longest", by=("kind",), order=(Order("longest"),)))
 
     assert [row["longest"] for row in page.rows] == ["PT1M30.5S", "PT5M", "PT1H"]
 
@@ -172,7 +173,9 @@ async def test_sums_of_lengths_are_ordered_as_lengths(backend: Store) -> None:
 async def test_having_compares_lengths_as_lengths(backend: Store) -> None:
     await fill(backend, SHELF)
 
-    page = await backend.find(aggregate("max(takes) as longest", by=("kind",), having={"longest": {"$gte": "PT30M"}}))
+    page = await backend.items.find(
+        aggregate("max(takes) as longest", by=("kind",), having={"longest": {"$gte": "PT30M"}})
+    )
 
     assert [row["kind"] for row in page.rows] == ["soup"]
 
@@ -180,7 +183,7 @@ async def test_having_compares_lengths_as_lengths(backend: Store) -> None:
 async def test_having_compares_times_as_instants(backend: Store) -> None:
     await fill(backend, SHELF)
 
-    page = await backend.find(
+    page = await backend.items.find(
         aggregate("max(made) as last", by=("kind",), having={"last": {"$gt": "2024-03-01T12:30:00+01:00"}})
     )
 
@@ -190,7 +193,7 @@ async def test_having_compares_times_as_instants(backend: Store) -> None:
 async def test_times_with_fractions_are_ordered_as_instants(backend: Store) -> None:
     await fill(backend, {"a": {"t": "2024-01-01T00:00:00Z"}, "b": {"t": "2024-01-01T00:00:00.5Z"}})
 
-    page = await backend.find(aggregate("count as n", by=("t",)))
+    page = await backend.items.find(aggregate("count as n", by=("t",)))
 
     assert [row["t"] for row in page.rows] == ["2024-01-01T00:00:00Z", "2024-01-01T00:00:00.500000Z"]
 
@@ -201,7 +204,7 @@ async def test_times_with_fractions_are_ordered_as_instants(backend: Store) -> N
 async def test_a_time_of_any_age_is_shown_as_it_was(backend: Store, text: str) -> None:
     await fill(backend, {"a": {"t": text}})
 
-    page = await backend.find(aggregate("max(t) as t"))
+    page = await backend.items.find(aggregate("max(t) as t"))
 
     shown = page.rows[0]["t"]
     assert shown == (text if text.endswith("Z") else f"{text}T00:00:00Z")
@@ -210,10 +213,10 @@ async def test_a_time_of_any_age_is_shown_as_it_was(backend: Store, text: str) -
 async def test_a_time_before_the_first_year_does_not_break_the_page(backend: Store) -> None:
     await fill(backend, {"a": {"t": "0001-01-01T00:00:00+02:00"}, "b": {"t": "2024-01-01"}})
 
-    page = await backend.find(aggregate("max(t) as last", "count as n"))
+    page = await backend.items.find(aggregate("max(t) as last", "count as n"))
 
     assert page.rows == ({"last": "2024-01-01T00:00:00Z", "n": 2},)
-    assert (await backend.find(aggregate("min(t) as first"))).rows[0]["first"]
+    assert (await backend.items.find(aggregate("min(t) as first"))).rows[0]["first"]
 
 
 @pytest.mark.parametrize(
@@ -223,13 +226,13 @@ async def test_a_time_before_the_first_year_does_not_break_the_page(backend: Sto
 async def test_a_length_is_shown_without_losing_any_of_it(backend: Store, text: str, shown: str) -> None:
     await fill(backend, {"a": {"d": text}})
 
-    assert (await backend.find(aggregate("max(d) as d"))).rows == ({"d": shown},)
+    assert (await backend.items.find(aggregate("max(d) as d"))).rows == ({"d": shown},)
 
 
 async def test_having_order_and_limit_apply_to_groups(backend: Store) -> None:
     await fill(backend, SHELF)
 
-    page = await backend.find(
+    page = await backend.items.find(
         aggregate(
             "sum(price) as total",
             "count as n",
@@ -259,7 +262,7 @@ async def test_having_order_and_limit_apply_to_groups(backend: Store) -> None:
 async def test_having_is_a_filter_on_rows(backend: Store, having: dict[str, Any], kinds: list[Any]) -> None:
     await fill(backend, SHELF)
 
-    page = await backend.find(aggregate("count as n", by=("kind",), having=having))
+    page = await backend.items.find(aggregate("count as n", by=("kind",), having=having))
 
     assert [row["kind"] for row in page.rows] == kinds
 
@@ -267,7 +270,7 @@ async def test_having_is_a_filter_on_rows(backend: Store, having: dict[str, Any]
 async def test_the_filter_applies_before_grouping(backend: Store) -> None:
     await fill(backend, SHELF)
 
-    page = await backend.find(aggregate("count as n", by=("kind",), where=Condition("price", "gt", 3)))
+    page = await backend.items.find(aggregate("count as n", by=("kind",), where=Condition("price", "gt", 3)))
 
     assert page.rows == ({"kind": "soup", "n": 2}, {"kind": None, "n": 1})
 
@@ -295,8 +298,8 @@ async def test_a_walk_tells_true_from_one(backend: Store) -> None:
 async def test_a_walk_loses_no_group_when_the_one_it_stood_at_goes(backend: Store) -> None:
     await fill(backend, {f"i{n}": {"g": f"g{n}"} for n in range(6)})
     query = aggregate("count as n", by=("g",), limit=2)
-    first = await backend.find(query)
-    await backend.write("things", [Remove("i1")])
+    first = await backend.items.find(query)
+    await backend.items.write("things", [Remove("i1")])
 
     try:
         rest = all_rows(await walk(backend, replace(query, cursor=first.cursor)))
@@ -307,10 +310,10 @@ async def test_a_walk_loses_no_group_when_the_one_it_stood_at_goes(backend: Stor
 
 async def test_a_cursor_of_another_aggregate_is_refused(backend: Store) -> None:
     await fill(backend, SHELF)
-    page = await backend.find(aggregate("count as n", by=("kind",), limit=1))
+    page = await backend.items.find(aggregate("count as n", by=("kind",), limit=1))
 
     with pytest.raises(InvalidCursor):
-        await backend.find(aggregate("count as m", by=("kind",), limit=1, cursor=page.cursor))
+        await backend.items.find(aggregate("count as m", by=("kind",), limit=1, cursor=page.cursor))
 
 
 @pytest.mark.parametrize(
@@ -335,14 +338,14 @@ async def test_an_aggregate_that_means_nothing_is_refused(backend: Store, query:
     await fill(backend, SHELF)
 
     with pytest.raises(error):
-        await backend.find(query)
+        await backend.items.find(query)
 
 
 async def test_a_sum_too_great_for_an_integer_is_given_or_refused(backend: Store) -> None:
     await fill(backend, {"a": {"n": 2**63 - 1}, "b": {"n": 2**63 - 1}})
 
     try:
-        page = await backend.find(aggregate("sum(n) as v"))
+        page = await backend.items.find(aggregate("sum(n) as v"))
     except InvalidQuery:
         return
     assert page.rows[0]["v"] == pytest.approx(2**64)
@@ -357,9 +360,9 @@ async def test_equal_numbers_and_equal_objects_are_one_group(backend: Store) -> 
         },
     )
 
-    assert len((await backend.find(aggregate("count as n", by=("o.v",)))).rows) == 1
-    assert (await backend.find(aggregate("count_distinct(o.v) as n"))).rows == ({"n": 1},)
-    assert len((await backend.find(aggregate("count as n", by=("o.k",)))).rows) == 1
+    assert len((await backend.items.find(aggregate("count as n", by=("o.v",)))).rows) == 1
+    assert (await backend.items.find(aggregate("count_distinct(o.v) as n"))).rows == ({"n": 1},)
+    assert len((await backend.items.find(aggregate("count as n", by=("o.k",)))).rows) == 1
 
 
 @pytest.mark.parametrize("alias", ["id", "a.b", "two words", "c0"])
@@ -367,7 +370,7 @@ async def test_having_finds_a_column_by_its_whole_name(backend: Store, alias: st
     await fill(backend, SHELF)
     wanted = Aggregate((Aggregation("count", alias),), ("kind",), Condition(alias, "gte", 2))
 
-    page = await backend.find(Query("things", aggregate=wanted))
+    page = await backend.items.find(Query("things", aggregate=wanted))
 
     assert [row[alias] for row in page.rows] == [2, 2]
 
@@ -377,7 +380,7 @@ async def test_equal_numbers_are_one_group_shown_in_one_way(backend: Store) -> N
         backend, {"a": {"o": {"n": 1}}, "b": {"o": {"n": 1.0}}, "c": {"o": {"n": [1]}}, "d": {"o": {"n": [1.0]}}}
     )
 
-    page = await backend.find(aggregate("count as all", by=("o.n",)))
+    page = await backend.items.find(aggregate("count as all", by=("o.n",)))
 
     assert [repr(row["o.n"]) for row in page.rows] == ["1", "[1]"]
     assert [row["all"] for row in page.rows] == [2, 2]
@@ -387,7 +390,7 @@ async def longest_wait(store: Store, query: Query) -> float:
     """The longest time that nothing else could run while a query was answered, as a share of the whole time."""
     begun = last = time.monotonic()
     longest = 0.0
-    finding = asyncio.create_task(store.find(query))
+    finding = asyncio.create_task(store.items.find(query))
     while not finding.done():
         await asyncio.sleep(0)
         longest, last = max(longest, time.monotonic() - last), time.monotonic()

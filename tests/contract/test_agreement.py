@@ -33,7 +33,8 @@ from portico.query import (
     matches,
     reached,
 )
-from portico.store import Put, Store
+from portico.store import Store
+from portico.store.records import Put
 
 FIELDS = ("a", "b", "c", "id", "o")
 PATHS = ("a", "b", "c", "id", "o", "o.x", "o.y", "o.x.y", "o.x.y.x", "o.x.y.x.y", "a.x", "b.x.y", "alias", "list")
@@ -153,11 +154,11 @@ async def shelve(store: Store, shelf: Sequence[dict[str, Any]]) -> tuple[Collect
         "alias": Field("alias", FieldType.STRING, ALIASES["alias"], declared=True),
         "list": Field("list", FieldType.ARRAY, ALIASES["list"], declared=True),
     }
-    await store.declare(Collection(name, declared))
+    await store.collections.declare(Collection(name, declared))
     for number, data in enumerate(shelf):
-        await store.write(name, [Put(f"i{number}", data)])
-    stored = await store.get_many(name, [f"i{number}" for number in range(len(shelf))])
-    return store.schema[name], list(stored.values())
+        await store.items.write(name, [Put(f"i{number}", data)])
+    stored = await store.items.get_many(name, [f"i{number}" for number in range(len(shelf))])
+    return store.collections.schema[name], list(stored.values())
 
 
 def is_known(where: Filter, collection: Collection) -> bool:
@@ -199,7 +200,7 @@ def segmented(items: Sequence[Item], collection: Collection) -> dict[str, Snapsh
 
 async def masked(store: Store, snapshot: Snapshot, where: Filter) -> list[str]:
     name = snapshot.collection.name
-    resolved = {each: frozenset(await store.matching(name, each)) for each in snapshot.unresolved(where)}
+    resolved = {each: frozenset(await store.items.list_ids(name, each)) for each in snapshot.unresolved(where)}
     return sorted(
         id
         for segment in snapshot.segments
@@ -217,7 +218,7 @@ async def agree(store: Store, shelf: Sequence[dict[str, Any]], wheres: Sequence[
         if not is_known(where, collection):
             continue
         said = sorted(item.id for item in items if matches(where, item, collection))
-        page = await store.find(Query(collection.name, where=where, limit=1000))
+        page = await store.items.find(Query(collection.name, where=where, limit=1000))
         answers = {"matches": said, "store": sorted(item.id for item in page.items)}
         for way, snapshot in snapshots.items():
             answers[f"index {way}"] = await masked(store, snapshot, where)
@@ -338,7 +339,7 @@ async def test_the_store_orders_as_the_rules_say_and_walks_the_same_way(
     except UnknownField:
         return
 
-    whole = await backend.find(Query(collection.name, order=tuple(order)))
+    whole = await backend.items.find(Query(collection.name, order=tuple(order)))
     pages = await walk(backend, Query(collection.name, order=tuple(order), limit=limit))
 
     assert [item.id for item in whole.items] == expected, f"{order} on {shelf}"
@@ -346,8 +347,8 @@ async def test_the_store_orders_as_the_rules_say_and_walks_the_same_way(
     if all(key.field == ID or collection.field(key.field).is_typed for key in order):
         for page in pages[:-1]:
             query = Query(collection.name, order=tuple(order), limit=limit)
-            made = await backend.find(replace(query, cursor=backend.cursor(query, page.items[-1])))
-            told = await backend.find(replace(query, cursor=page.cursor))
+            made = await backend.items.find(replace(query, cursor=backend.items.cursor(query, page.items[-1])))
+            told = await backend.items.find(replace(query, cursor=page.cursor))
             assert made == told, f"{order} on {shelf}"
 
 
@@ -369,7 +370,7 @@ async def test_the_index_arranges_as_the_store_does(
             )
         except UnknownField:
             continue
-        page = await backend.find(asked)
+        page = await backend.items.find(asked)
         for way, snapshot in segmented(items, collection).items():
             try:
                 found = snapshot.arranged(where, asked.order, limit)

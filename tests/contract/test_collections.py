@@ -9,13 +9,14 @@ from tests.contract.shelf import fill, ids
 from portico.catalog import Collection, Field, FieldType
 from portico.errors import ConfigError, UnknownCollection, UnknownField
 from portico.query import EVERYTHING, Aggregate, Aggregation, Order, Query
-from portico.store import Put, Store
+from portico.store import Store
+from portico.store.records import Put
 
 VECTOR = [0.5] * 16
 
 
 def types(store: Store, name: str = "things") -> dict[str, str]:
-    return {field.name: str(field.type) for field in store.schema[name].fields.values()}
+    return {field.name: str(field.type) for field in store.collections.schema[name].fields.values()}
 
 
 async def test_a_declared_collection_is_known_at_once(store: Store) -> None:
@@ -31,17 +32,19 @@ async def test_a_declared_collection_is_known_at_once(store: Store) -> None:
         True,
     )
 
-    assert await store.declare(wanted) == wanted
-    assert store.schema == {"recipes": wanted}
-    assert await store.refresh() == {"recipes": wanted}
+    assert await store.collections.declare(wanted) == wanted
+    assert store.collections.schema == {"recipes": wanted}
+    assert await store.collections.refresh() == {"recipes": wanted}
 
 
 async def test_declaring_again_updates_the_description_and_keeps_what_the_data_taught(store: Store) -> None:
     await fill(store, {"a": {"name": "soup"}})
 
-    await store.declare(Collection("things", title="Things"))
+    await store.collections.declare(Collection("things", title="Things"))
 
-    assert store.schema["things"] == Collection("things", {"name": Field("name", FieldType.STRING)}, title="Things")
+    assert store.collections.schema["things"] == Collection(
+        "things", {"name": Field("name", FieldType.STRING)}, title="Things"
+    )
     assert await ids(store, {"name": "soup"}) == ["a"]
 
 
@@ -126,7 +129,7 @@ async def test_a_later_item_may_bring_new_fields(store: Store) -> None:
 
 
 async def test_a_declared_field_does_not_widen_and_unfit_data_counts_as_absent(store: Store) -> None:
-    await store.declare(Collection("things", {"n": Field("n", FieldType.INTEGER, declared=True)}))
+    await store.collections.declare(Collection("things", {"n": Field("n", FieldType.INTEGER, declared=True)}))
 
     await fill(store, {"a": {"n": 1}, "b": {"n": "many"}, "c": {"n": "3"}})
 
@@ -137,10 +140,10 @@ async def test_a_declared_field_does_not_widen_and_unfit_data_counts_as_absent(s
 
 async def test_a_declared_field_may_have_another_name_than_its_place_in_the_data(store: Store) -> None:
     city = Field("city", FieldType.STRING, "address.town", declared=True)
-    await store.declare(Collection("things", {"city": city}))
+    await store.collections.declare(Collection("things", {"city": city}))
     await fill(store, {"a": {"address": {"town": "Oslo"}}, "b": {"address": {"town": "Bergen"}}, "c": {}})
 
-    page = await store.find(Query("things", order=(), fields=("city",)))
+    page = await store.items.find(Query("things", order=(), fields=("city",)))
 
     assert await ids(store, {"city": "Oslo"}) == ["a"]
     assert await ids(store, {"city": {"$exists": False}}) == ["c"]
@@ -158,27 +161,27 @@ async def test_a_declaration_after_the_data_applies_to_what_is_there(store: Stor
         "when": Field("when", FieldType.TIMESTAMP, "o.when", declared=True),
     }
 
-    await store.declare(Collection("things", declared))
+    await store.collections.declare(Collection("things", declared))
 
     assert await ids(store, {"n": {"$gt": 9}}) == ["a"]
     assert await ids(store, {"when": {"$lt": "2024-05-01T01:00:00Z"}}) == ["a"]
 
 
 async def test_a_declaration_that_goes_away_leaves_the_other_fields_as_they_were(store: Store) -> None:
-    await store.declare(Collection("things", {"first": Field("first", FieldType.STRING, declared=True)}))
+    await store.collections.declare(Collection("things", {"first": Field("first", FieldType.STRING, declared=True)}))
     await fill(store, {"a": {"first": "x", "second": 5, "third": True}})
 
-    await store.declare(Collection("things"))
-    await store.refresh()
+    await store.collections.declare(Collection("things"))
+    await store.collections.refresh()
 
     assert await ids(store, {"second": 5}) == ["a"]
     assert await ids(store, {"third": True}) == ["a"]
 
 
 async def test_a_declaration_that_goes_away_does_not_mix_up_later_fields(store: Store) -> None:
-    await store.declare(Collection("things", {"first": Field("first", FieldType.STRING, declared=True)}))
+    await store.collections.declare(Collection("things", {"first": Field("first", FieldType.STRING, declared=True)}))
     await fill(store, {"a": {"first": "x", "second": 5}})
-    await store.declare(Collection("things"))
+    await store.collections.declare(Collection("things"))
 
     await fill(store, {"b": {"second": 6, "third": 7}})
 
@@ -218,7 +221,7 @@ async def test_a_length_beyond_many_fields_is_ordered_by_length(
 ) -> None:
     await fill(store, {"a": wide("PT10M"), "b": {"last": "PT5M"}, "c": {"last": "PT1H"}})
 
-    page = await store.find(Query("things", order=(Order("last"),)))
+    page = await store.items.find(Query("things", order=(Order("last"),)))
 
     assert [item.id for item in page.items] == ["b", "a", "c"]
 
@@ -232,25 +235,25 @@ async def test_groups_by_a_field_beyond_many_are_shown_as_any_other(
 ) -> None:
     await fill(backend, {"a": wide(value)})
 
-    page = await backend.find(Query("things", aggregate=Aggregate((Aggregation("count", "n"),), ("last",))))
+    page = await backend.items.find(Query("things", aggregate=Aggregate((Aggregation("count", "n"),), ("last",))))
 
     assert page.rows == ({"last": shown, "n": 1},)
 
 
 async def test_an_unknown_collection_is_refused_by_every_method(store: Store) -> None:
-    await store.declare(Collection("recipes"))
+    await store.collections.declare(Collection("recipes"))
     for call in (
-        store.get("nope", "a"),
-        store.get_many("nope", ["a"]),
-        store.find(Query("nope")),
-        store.count("nope", EVERYTHING),
-        store.matching("nope", EVERYTHING),
-        store.write("nope", [Put("a", {})]),
-        store.unembedded("nope", "m", 1),
-        store.put_vectors("nope", "m", []),
-        store.vectors("nope", "", "m", 0, 1),
-        store.vector_counts("nope", "m"),
-        store.changes(0, collection="nope"),
+        store.items.get("nope", "a"),
+        store.items.get_many("nope", ["a"]),
+        store.items.find(Query("nope")),
+        store.items.count("nope", EVERYTHING),
+        store.items.list_ids("nope", EVERYTHING),
+        store.items.write("nope", [Put("a", {})]),
+        store.vectors.list_missing("nope", "m", 1),
+        store.vectors.put("nope", "m", []),
+        store.vectors.list_after("nope", "", "m", 0, 1),
+        store.vectors.count("nope", "m"),
+        store.changes.list_since(0, collection="nope"),
     ):
         with pytest.raises(UnknownCollection) as refusal:
             await call
@@ -271,9 +274,9 @@ async def test_an_unknown_field_is_refused_and_the_known_ones_named(store: Store
 @pytest.mark.parametrize("name", ["", "a b", "x;--", 'a"b', "a'b", "a.b", "a/b", "a\0", "x" * 129])
 async def test_a_name_that_could_not_be_addressed_is_refused(backend: Store, name: str) -> None:
     with pytest.raises(ConfigError):
-        await backend.declare(Collection(name))
+        await backend.collections.declare(Collection(name))
 
-    assert await backend.refresh() == {}
+    assert await backend.collections.refresh() == {}
 
 
 @pytest.mark.parametrize("name", ["select", "items_1", "Grüße", "日本", "a-b", "changes", "x" * 128])
@@ -289,7 +292,7 @@ async def test_two_collections_keep_apart_what_has_the_same_id(store: Store) -> 
 
     await fill(store, {"a": {"n": 3}}, "left")
 
-    left, right = await store.get("left", "a"), await store.get("right", "a")
+    left, right = await store.items.get("left", "a"), await store.items.get("right", "a")
     assert left is not None
     assert right is not None
     assert (left.data, right.data) == ({"n": 3}, {"n": 2})

@@ -8,7 +8,8 @@ from tests.contract.shelf import fill, ids
 from portico.catalog import Collection, Field, FieldType
 from portico.errors import BadRequest, InvalidQuery, UnknownField
 from portico.query import EVERYTHING, And, Condition, Not, Or, Order, Query, condition, parse_filter
-from portico.store import Put, Store
+from portico.store import Store
+from portico.store.records import Put
 
 SHELF: dict[str, dict[str, Any]] = {
     "a": {"s": "apple", "i": 1, "f": 0.5, "b": True, "t": "2024-01-01", "d": "PT10M", "tags": ["x", "y"]},
@@ -110,8 +111,8 @@ async def test_a_filter_finds_exactly_what_it_says(backend: Store, where: dict[s
     await fill(backend, SHELF)
 
     assert await ids(backend, where) == list(found)
-    assert sorted(await backend.matching("things", parse_filter(where))) == list(found)
-    assert await backend.count("things", parse_filter(where)) == len(found)
+    assert sorted(await backend.items.list_ids("things", parse_filter(where))) == list(found)
+    assert await backend.items.count("things", parse_filter(where)) == len(found)
 
 
 NESTED: dict[str, dict[str, Any]] = {
@@ -219,11 +220,11 @@ async def test_a_path_that_could_not_be_a_field_is_refused(store: Store, path: s
     await fill(store, {"a": {"a": {"b": 1}}})
 
     with pytest.raises(UnknownField):
-        await store.find(Query("things", where=Condition(path, "eq", 1)))
+        await store.items.find(Query("things", where=Condition(path, "eq", 1)))
     with pytest.raises(UnknownField):
-        await store.find(Query("things", order=(Order(path),)))
+        await store.items.find(Query("things", order=(Order(path),)))
     with pytest.raises(UnknownField):
-        await store.find(Query("things", fields=(path,)))
+        await store.items.find(Query("things", fields=(path,)))
 
 
 async def test_there_is_nothing_below_a_plain_value(store: Store) -> None:
@@ -235,7 +236,7 @@ async def test_there_is_nothing_below_a_plain_value(store: Store) -> None:
 
 async def test_a_declared_array_under_another_name_is_found(backend: Store) -> None:
     tags = Field("tags", FieldType.ARRAY, "meta.tags", declared=True)
-    await backend.declare(Collection("things", {"tags": tags}))
+    await backend.collections.declare(Collection("things", {"tags": tags}))
     await fill(backend, {"a": {"meta": {"tags": ["x"]}}, "b": {"meta": {"tags": ["y"]}}, "c": {"tags": ["x"]}})
 
     assert await ids(backend, {"tags": {"$contains": "x"}}) == ["a"]
@@ -246,7 +247,7 @@ async def test_a_declared_array_under_another_name_is_found(backend: Store) -> N
 
 async def ordered(store: Store, *keys: str) -> list[str]:
     order = tuple(Order(key.removeprefix("-"), key.startswith("-")) for key in keys)
-    return [item.id for item in (await store.find(Query("things", order=order))).items]
+    return [item.id for item in (await store.items.find(Query("things", order=order))).items]
 
 
 @pytest.mark.parametrize(
@@ -303,7 +304,7 @@ async def test_values_of_different_kinds_have_one_order(backend: Store, path: st
 async def test_texts_are_ordered_by_their_characters(backend: Store) -> None:
     await fill(backend, {str(n): {"t": text} for n, text in enumerate(["é", "z", "Z", "a", "🦊", "\uffee", ""])})
 
-    page = await backend.find(Query("things", order=(Order("t"),)))
+    page = await backend.items.find(Query("things", order=(Order("t"),)))
 
     assert [item.data["t"] for item in page.items] == ["", "Z", "a", "z", "é", "\uffee", "🦊"]
 
@@ -314,17 +315,17 @@ async def test_texts_are_ordered_by_their_characters(backend: Store) -> None:
 async def test_a_projection_shows_only_the_named_fields_in_their_nesting(store: Store) -> None:
     await fill(store, {"a": {"n": 1, "o": {"x": 1, "y": 2}, "l": [{"x": 1, "y": 2}, {"y": 3}, 5], "z": 9}})
 
-    page = await store.find(Query("things", fields=("n", "o.x", "l.x", "id")))
+    page = await store.items.find(Query("things", fields=("n", "o.x", "l.x", "id")))
 
     (item,) = page.items
     assert (item.id, item.data) == ("a", {"n": 1, "o": {"x": 1}, "l": [{"x": 1}, {}, {}]})
-    assert item.version == (await store.get_many("things", ["a"]))["a"].version
+    assert item.version == (await store.items.get_many("things", ["a"]))["a"].version
 
 
 async def test_two_paths_into_one_object_are_both_shown(store: Store) -> None:
     await fill(store, {"a": {"o": {"x": 1, "y": 2, "z": 3}}})
 
-    page = await store.find(Query("things", fields=("o.x", "o.z")))
+    page = await store.items.find(Query("things", fields=("o.x", "o.z")))
 
     assert [dict(item.data) for item in page.items] == [{"o": {"x": 1, "z": 3}}]
 
@@ -332,7 +333,7 @@ async def test_two_paths_into_one_object_are_both_shown(store: Store) -> None:
 async def test_a_path_beside_its_own_parent_does_not_change_the_stored_item(store: Store) -> None:
     await fill(store, {"a": {"o": {"x": 1, "y": 2}}})
 
-    page = await store.find(Query("things", fields=("o", "o.x")))
+    page = await store.items.find(Query("things", fields=("o", "o.x")))
 
     assert [dict(item.data) for item in page.items] == [{"o": {"x": 1, "y": 2}}]
 
@@ -340,7 +341,7 @@ async def test_a_path_beside_its_own_parent_does_not_change_the_stored_item(stor
 async def test_a_page_holds_at_most_its_limit_and_counts_on_request(store: Store) -> None:
     await fill(store, {f"i{n:02}": {"n": n} for n in range(30)})
 
-    page = await store.find(Query("things", where=parse_filter({"n": {"$lt": 25}}), limit=7, count=True))
+    page = await store.items.find(Query("things", where=parse_filter({"n": {"$lt": 25}}), limit=7, count=True))
 
     assert ([item.id for item in page.items], page.total) == ([f"i{n:02}" for n in range(7)], 25)
     assert page.cursor
@@ -349,18 +350,18 @@ async def test_a_page_holds_at_most_its_limit_and_counts_on_request(store: Store
 async def test_no_limit_means_the_usual_one_and_none_is_above_the_greatest(store: Store) -> None:
     await fill(store, {f"i{n:04}": {"n": n} for n in range(1010)})
 
-    usual = await store.find(Query("things", limit=0))
-    greatest = await store.find(Query("things", limit=5000))
+    usual = await store.items.find(Query("things", limit=0))
+    greatest = await store.items.find(Query("things", limit=5000))
 
     assert (len(usual.items), len(greatest.items)) == (20, 1000)
     with pytest.raises(InvalidQuery):
-        await store.find(Query("things", limit=-1))
+        await store.items.find(Query("things", limit=-1))
 
 
 async def test_an_empty_collection_gives_an_empty_page(store: Store) -> None:
-    await store.declare(Collection("things"))
+    await store.collections.declare(Collection("things"))
 
-    page = await store.find(Query("things", count=True))
+    page = await store.items.find(Query("things", count=True))
 
     assert (page.items, page.total, page.cursor) == ((), 0, "")
 
@@ -368,7 +369,7 @@ async def test_an_empty_collection_gives_an_empty_page(store: Store) -> None:
 async def test_a_scan_gives_every_item_once(store: Store) -> None:
     await fill(store, {f"i{n}": {"n": n} for n in range(1500)})
 
-    batches = [items async for items in store.scan("things")]
+    batches = [items async for items in store.items.scan("things")]
 
     seen = [item.id for items in batches for item in items]
     assert (len(seen), set(seen)) == (1500, {f"i{n}" for n in range(1500)})
@@ -381,10 +382,10 @@ async def test_an_optimised_collection_answers_the_same(store: Store) -> None:
         Not(condition("n", "eq", 3)),
         EVERYTHING,
     ]
-    before = [await store.matching("things", where) for where in queries]
+    before = [await store.items.list_ids("things", where) for where in queries]
 
-    await store.optimise("things")
+    await store.collections.optimize("things")
 
-    assert [sorted(await store.matching("things", where)) for where in queries] == [sorted(b) for b in before]
-    assert await store.write("things", [Put("i0000", {"n": 99})])
+    assert [sorted(await store.items.list_ids("things", where)) for where in queries] == [sorted(b) for b in before]
+    assert await store.items.write("things", [Put("i0000", {"n": 99})])
     assert await ids(store, {"n": 99}) == ["i0000"]

@@ -10,7 +10,8 @@ from tests.contract.shelf import fill
 from portico.catalog import Collection, Field, FieldType
 from portico.errors import InvalidQuery, SiteError, UnknownField
 from portico.query import Condition, Near, Query
-from portico.store import Merge, Put, Remove, Store
+from portico.store import Store
+from portico.store.records import Merge, Put, Remove
 
 
 def vector(*start: float) -> list[float]:
@@ -31,7 +32,7 @@ SHELF: dict[str, dict[str, Any]] = {
 
 
 async def nearest(store: Store, near: Near, **more: Any) -> list[tuple[str, float]]:
-    page = await store.find(Query("things", near=near, **more))
+    page = await store.items.find(Query("things", near=near, **more))
     return [(item.id, round(score, 4)) for item, score in zip(page.items, page.scores, strict=True)]
 
 
@@ -79,7 +80,7 @@ async def test_a_vector_of_another_length_is_refused(store: Store) -> None:
     await fill(store, SHELF)
 
     with pytest.raises(InvalidQuery, match="3 numbers; the stored ones have 16"):
-        await store.find(Query("things", near=Near((1.0, 0.0, 0.0), "v")))
+        await store.items.find(Query("things", near=Near((1.0, 0.0, 0.0), "v")))
 
 
 @pytest.mark.parametrize(
@@ -89,26 +90,30 @@ async def test_a_vector_that_is_none_is_refused(store: Store, near: Near) -> Non
     await fill(store, SHELF)
 
     with pytest.raises(InvalidQuery):
-        await store.find(Query("things", near=near))
+        await store.items.find(Query("things", near=near))
 
 
 async def test_a_field_that_does_not_exist_has_no_neighbours_but_an_error(store: Store) -> None:
     await fill(store, SHELF)
 
     with pytest.raises(UnknownField):
-        await store.find(Query("things", near=Near((1.0,), "nope")))
+        await store.items.find(Query("things", near=Near((1.0,), "nope")))
 
 
 async def test_a_changed_vector_counts_and_a_removed_one_does_not(store: Store) -> None:
     await fill(store, SHELF)
 
-    await store.write("things", [Merge("west", {"v": vector(3.0)}), Merge("east", {"v": None}), Remove("far-east")])
+    await store.items.write(
+        "things", [Merge("west", {"v": vector(3.0)}), Merge("east", {"v": None}), Remove("far-east")]
+    )
 
     assert await nearest(store, Near(tuple(vector(2.0)), "v")) == [("west", 1.0), ("north", 0.0)]
 
 
 async def test_a_declared_vector_may_lie_deeper_in_the_data(store: Store) -> None:
-    await store.declare(Collection("things", {"v": Field("v", FieldType.VECTOR, "meta.embedding", declared=True)}))
+    await store.collections.declare(
+        Collection("things", {"v": Field("v", FieldType.VECTOR, "meta.embedding", declared=True)})
+    )
     await fill(store, {"a": {"meta": {"embedding": [1.0, 0.0]}}, "b": {"meta": {"embedding": [0.0, 1.0]}}})
 
     assert await nearest(store, Near((1.0, 0.0), "v")) == [("a", 1.0), ("b", 0.0)]
@@ -117,14 +122,14 @@ async def test_a_declared_vector_may_lie_deeper_in_the_data(store: Store) -> Non
 async def test_a_vector_declared_after_the_data_came_is_found(store: Store) -> None:
     await fill(store, {"a": {"v": [1.0, 0.0]}, "b": {"v": [0.0, 1.0]}})
 
-    await store.declare(Collection("things", {"v": Field("v", FieldType.VECTOR, declared=True)}))
+    await store.collections.declare(Collection("things", {"v": Field("v", FieldType.VECTOR, declared=True)}))
 
     assert await nearest(store, Near((1.0, 0.0), "v")) == [("a", 1.0), ("b", 0.0)]
 
 
 @pytest.mark.parametrize("value", [["x", "y"], [[1.0], [2.0]], [1e300, 1.0], [None, 1.0], [], "text"], ids=str)
 async def test_what_is_declared_a_vector_but_is_none_is_absent_or_refused(backend: Store, value: Any) -> None:
-    await backend.declare(Collection("things", {"v": Field("v", FieldType.VECTOR, declared=True)}))
+    await backend.collections.declare(Collection("things", {"v": Field("v", FieldType.VECTOR, declared=True)}))
     await fill(backend, {"good": {"v": [1.0, 0.0]}})
 
     with contextlib.suppress(SiteError):
@@ -137,7 +142,7 @@ async def test_a_page_of_neighbours_says_when_more_follow(store: Store) -> None:
     await fill(store, SHELF)
     query = Query("things", near=Near(tuple(vector(2.0)), "v", top=4), limit=2)
 
-    page = await store.find(query)
+    page = await store.items.find(query)
 
     assert len(page.items) == 2
     assert page.cursor
@@ -147,48 +152,48 @@ async def test_a_page_of_neighbours_says_when_more_follow(store: Store) -> None:
 
 
 async def embedded(store: Store, model: str, vectors: dict[str, tuple[float, ...]]) -> None:
-    digests = {item.id: digest for item, digest in await store.unembedded("things", model, 100)}
-    await store.put_vectors("things", model, [(id, digests[id], raw(*v)) for id, v in vectors.items()])
+    digests = {item.id: digest for item, digest in await store.vectors.list_missing("things", model, 100)}
+    await store.vectors.put("things", model, [(id, digests[id], raw(*v)) for id, v in vectors.items()])
 
 
 async def test_an_item_waits_for_its_vector_until_it_has_a_current_one(store: Store) -> None:
     await fill(store, {"a": {"n": 1}, "b": {"n": 2}})
-    assert await store.vector_counts("things", "m") == (0, 2)
-    waiting = await store.unembedded("things", "m", 10)
+    assert await store.vectors.count("things", "m") == (0, 2)
+    waiting = await store.vectors.list_missing("things", "m", 10)
     assert {item.id: dict(item.data) for item, _ in waiting} == {"a": {"n": 1}, "b": {"n": 2}}
 
     await embedded(store, "m", {"a": (1.0, 0.0)})
 
-    assert [item.id for item, _ in await store.unembedded("things", "m", 10)] == ["b"]
-    assert await store.vector_counts("things", "m") == (1, 2)
-    await store.write("things", [Merge("a", {"n": 3})])
-    assert {item.id for item, _ in await store.unembedded("things", "m", 10)} == {"a", "b"}
-    assert await store.vector_counts("things", "m") == (0, 2)
+    assert [item.id for item, _ in await store.vectors.list_missing("things", "m", 10)] == ["b"]
+    assert await store.vectors.count("things", "m") == (1, 2)
+    await store.items.write("things", [Merge("a", {"n": 3})])
+    assert {item.id for item, _ in await store.vectors.list_missing("things", "m", 10)} == {"a", "b"}
+    assert await store.vectors.count("things", "m") == (0, 2)
 
 
 async def test_a_vector_of_another_model_does_not_count(store: Store) -> None:
     await fill(store, {"a": {"n": 1}})
     await embedded(store, "old", {"a": (1.0, 0.0)})
 
-    assert [item.id for item, _ in await store.unembedded("things", "new", 10)] == ["a"]
-    assert await store.vector_counts("things", "new") == (0, 1)
-    assert await store.vectors("things", "", "new", 0, 10) == []
+    assert [item.id for item, _ in await store.vectors.list_missing("things", "new", 10)] == ["a"]
+    assert await store.vectors.count("things", "new") == (0, 1)
+    assert await store.vectors.list_after("things", "", "new", 0, 10) == []
 
 
 async def test_as_many_wait_as_are_asked_for(store: Store) -> None:
     await fill(store, {f"i{n}": {"n": n} for n in range(10)})
 
-    assert len(await store.unembedded("things", "m", 4)) == 4
+    assert len(await store.vectors.list_missing("things", "m", 4)) == 4
 
 
 async def test_a_vector_made_from_what_an_item_no_longer_says_is_not_kept(store: Store) -> None:
     await fill(store, {"a": {"n": 1}, "b": {"n": 1}})
-    digests = {item.id: digest for item, digest in await store.unembedded("things", "m", 10)}
-    await store.write("things", [Merge("a", {"n": 2}), Remove("b")])
+    digests = {item.id: digest for item, digest in await store.vectors.list_missing("things", "m", 10)}
+    await store.items.write("things", [Merge("a", {"n": 2}), Remove("b")])
 
-    await store.put_vectors("things", "m", [(id, digests[id], raw(1.0)) for id in ("a", "b")])
+    await store.vectors.put("things", "m", [(id, digests[id], raw(1.0)) for id in ("a", "b")])
 
-    assert await store.vectors("things", "", "m", 0, 10) == []
+    assert await store.vectors.list_after("things", "", "m", 0, 10) == []
 
 
 async def test_vectors_are_read_in_the_order_they_were_written(store: Store) -> None:
@@ -196,8 +201,8 @@ async def test_vectors_are_read_in_the_order_they_were_written(store: Store) -> 
     await embedded(store, "m", {"b": (1.0, 2.0)})
     await embedded(store, "m", {"a": (3.0, 4.0), "c": (5.0, 6.0)})
 
-    rows = await store.vectors("things", "", "m", 0, 2)
-    rest = await store.vectors("things", "", "m", rows[-1].seq, 10)
+    rows = await store.vectors.list_after("things", "", "m", 0, 2)
+    rest = await store.vectors.list_after("things", "", "m", rows[-1].seq, 10)
 
     assert [(row.id, row.vector) for row in (*rows, *rest)] == [
         ("b", raw(1.0, 2.0)),
@@ -210,11 +215,11 @@ async def test_vectors_are_read_in_the_order_they_were_written(store: Store) -> 
 async def test_a_vector_written_anew_is_read_again(store: Store) -> None:
     await fill(store, {"a": {"n": 1}})
     await embedded(store, "m", {"a": (1.0,)})
-    (first,) = await store.vectors("things", "", "m", 0, 10)
-    await store.write("things", [Put("a", {"n": 2})])
+    (first,) = await store.vectors.list_after("things", "", "m", 0, 10)
+    await store.items.write("things", [Put("a", {"n": 2})])
     await embedded(store, "m", {"a": (2.0,)})
 
-    (second,) = await store.vectors("things", "", "m", first.seq, 10)
+    (second,) = await store.vectors.list_after("things", "", "m", first.seq, 10)
 
     assert (second.vector, second.digest != first.digest) == (raw(2.0), True)
 
@@ -233,6 +238,6 @@ async def test_of_more_that_are_equally_near_than_wanted_the_first_ids_are_found
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     await fill(backend, {f"i{n:03}": {"v": row.tolist()} for n, row in enumerate(rows)})
 
-    page = await backend.find(Query("things", near=Near((0.0,) * 16, "v", top=5, metric=metric)))
+    page = await backend.items.find(Query("things", near=Near((0.0,) * 16, "v", top=5, metric=metric)))
 
     assert [item.id for item in page.items] == [f"i{n:03}" for n in range(5)]

@@ -35,7 +35,8 @@ from portico.query import (
     reached,
 )
 from portico.search import Finder, Wish
-from portico.store import Merge, Put, Remove, Store, Write, open_store
+from portico.store import Store, open_store
+from portico.store.records import Merge, Put, Remove, Write
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -314,7 +315,7 @@ class Both:
 
     @property
     def collections(self) -> list[Collection]:
-        return [self.sqlite.store.schema[name] for name in DECLARED]
+        return [self.sqlite.store.collections.schema[name] for name in DECLARED]
 
     async def compare(
         self,
@@ -388,13 +389,13 @@ async def both(request: pytest.FixtureRequest, postgres: str) -> AsyncIterator[B
         for name, collection in DECLARED.items():
             puts = [Put(f"{name}/{n:03}", maker.data(name)) for n in range(ITEMS[name])]
             for store in stores:
-                await store.declare(collection)
+                await store.collections.declare(collection)
                 await load(store, name, puts)
         if request.param == "after changes":
             for name in DECLARED:
                 writes = maker.changes(await everything(stores[0], name))
                 for store in stores:
-                    await store.write(name, writes)
+                    await store.items.write(name, writes)
         sides = [await searchable(store, open_parts) for store in stores]
         yield Both(*sides, maker, {name: await everything(stores[0], name) for name in DECLARED})
 
@@ -402,17 +403,17 @@ async def both(request: pytest.FixtureRequest, postgres: str) -> AsyncIterator[B
 async def load(store: Store, name: str, puts: Sequence[Put]) -> None:
     """Half is loaded from a source, half is written."""
     half = len(puts) // 2
-    begun = await store.begin_load(f"{name}.json")
+    begun = await store.loads.begin(f"{name}.json")
     for start in range(0, half, BATCH):
-        await store.load(begun, name, puts[start : min(start + BATCH, half)])
+        await store.loads.put(begun, name, puts[start : min(start + BATCH, half)])
     for start in range(half, len(puts), BATCH):
-        await store.write(name, puts[start : start + BATCH])
-    await store.finish_load(begun)
-    await store.optimise(name)
+        await store.items.write(name, puts[start : start + BATCH])
+    await store.loads.finish(begun)
+    await store.collections.optimize(name)
 
 
 async def everything(store: Store, name: str) -> list[Item]:
-    return sorted([item async for items in store.scan(name) for item in items], key=lambda item: item.id)
+    return sorted([item async for items in store.items.scan(name) for item in items], key=lambda item: item.id)
 
 
 async def searchable(store: Store, open_parts: AsyncExitStack) -> Side:
@@ -422,7 +423,7 @@ async def searchable(store: Store, open_parts: AsyncExitStack) -> Side:
         index = MemoryIndex(store, model, max_vectors=held)
         open_parts.push_async_callback(index.close)
         await index.start()
-        for name in store.schema:
+        for name in store.collections.schema:
             while await index.embed_batch(name):
                 pass
         finders.append(Finder(store, index, model))
@@ -430,7 +431,7 @@ async def searchable(store: Store, open_parts: AsyncExitStack) -> Side:
 
 
 def by_store(side: Side, query: Query) -> Awaitable[Page]:
-    return side.store.find(query)
+    return side.store.items.find(query)
 
 
 def by_index(side: Side, query: Query) -> Awaitable[Page]:
@@ -444,19 +445,25 @@ def by_crowded_index(side: Side, query: Query) -> Awaitable[Page]:
 async def test_both_hold_the_same_items_fields_and_changes(both: Both) -> None:
     here, there = (side.store for side in both.sides)
 
-    assert here.schema == there.schema
-    assert list(here.schema) == list(there.schema)
-    assert all(list(here.schema[name].fields) == list(there.schema[name].fields) for name in here.schema)
-    for name in here.schema:
-        mine, other = [[each async for some in store.records(name) for each in some] for store in (here, there)]
+    assert here.collections.schema == there.collections.schema
+    assert list(here.collections.schema) == list(there.collections.schema)
+    assert all(
+        list(here.collections.schema[name].fields) == list(there.collections.schema[name].fields)
+        for name in here.collections.schema
+    )
+    for name in here.collections.schema:
+        mine, other = [
+            [each async for some in store.backup.read_items(name) for each in some] for store in (here, there)
+        ]
         assert mine == other
         assert len(mine) > 50
-        assert await here.vector_counts(name, "toy-1") == await there.vector_counts(name, "toy-1")
+        assert await here.vectors.count(name, "toy-1") == await there.vectors.count(name, "toy-1")
     told = [
-        [(c.seq, c.kind, c.item, c.patch, c.undo) for c in await store.changes(0, 10_000)] for store in (here, there)
+        [(c.seq, c.kind, c.item, c.patch, c.undo) for c in await store.changes.list_since(0, 10_000)]
+        for store in (here, there)
     ]
     assert told[0] == told[1]
-    assert await here.head() == await there.head()
+    assert await here.changes.head() == await there.changes.head()
 
 
 async def test_both_give_the_same_pages(both: Both) -> None:
@@ -467,8 +474,8 @@ async def test_both_count_and_list_the_same(both: Both) -> None:
     for number in range(90):
         collection = both.collections[number % 3]
         where = both.maker.filter(collection, both.items[collection.name])
-        counts = [await side.store.count(collection.name, where) for side in both.sides]
-        matching = [sorted(await side.store.matching(collection.name, where)) for side in both.sides]
+        counts = [await side.store.items.count(collection.name, where) for side in both.sides]
+        matching = [sorted(await side.store.items.list_ids(collection.name, where)) for side in both.sides]
 
         assert (counts[0], matching[0]) == (counts[1], matching[1]), where
         assert counts[0] == len(matching[0])
@@ -485,8 +492,8 @@ async def test_both_say_the_same_of_sums_that_grow_large(both: Both, value: floa
     functions = ("sum", "min", "max") if abs(value) > 1e307 else ("sum", "avg", "min", "max")
     said: list[list[list[str]]] = []
     for side in both.sides:
-        await side.store.declare(Collection(name))
-        await side.store.write(name, [Put(f"i{n}", {"x": value}) for n in range(3)])
+        await side.store.collections.declare(Collection(name))
+        await side.store.items.write(name, [Put(f"i{n}", {"x": value}) for n in range(3)])
         queries = [Query(name, aggregate=Aggregate((Aggregation(each, "it", "x"),))) for each in functions]
         said.append([await answers(side, query, by_store) for query in queries])
 

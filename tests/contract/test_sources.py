@@ -45,7 +45,10 @@ async def load(store: Store, config: Config) -> list[Report]:
 
 
 async def ids(store: Store) -> dict[str, list[str]]:
-    return {name: sorted([item.id async for page in store.scan(name) for item in page]) for name in store.schema}
+    return {
+        name: sorted([item.id async for page in store.items.scan(name) for item in page])
+        for name in store.collections.schema
+    }
 
 
 @dataclass(frozen=True)
@@ -85,11 +88,11 @@ async def test_sources_of_one_url_keep_their_items_apart(store: Store, shop: Pat
 
     await load(store, config)
     assert await ids(store) == expected
-    head = await store.head()
+    head = await store.changes.head()
     await load(store, config)
 
     assert await ids(store) == expected
-    assert await store.head() == head  # nothing was removed and added again
+    assert await store.changes.head() == head  # nothing was removed and added again
 
 
 async def test_a_source_forgets_what_its_own_table_has_lost(store: Store, shop: Path) -> None:
@@ -142,16 +145,16 @@ async def test_an_upgrade_neither_loses_nor_doubles_items_of_sources_that_shared
     await load_as_before(store, shop, last, collection)
     change(shop, f"DELETE FROM {last} WHERE id LIKE '%1'")
     kept = f"{last[0]}2"
-    version = (await store.get(collection, kept)).version
+    version = (await store.items.get(collection, kept)).version
     config = site(shop, *sources)
 
     await load_source(config.source[0], config, store, nowhere, lambda _: None)
-    assert (await store.get(collection, kept)).version == version  # whichever source comes first
+    assert (await store.items.get(collection, kept)).version == version  # whichever source comes first
     await load(store, config)
 
     found = sorted(id for listed in (await ids(store)).values() for id in listed)
     assert found == sorted({"b1", "b2", "m1", "m2"} - {f"{last[0]}1"})
-    assert (await store.get(collection, kept)).version == version
+    assert (await store.items.get(collection, kept)).version == version
 
 
 async def test_items_of_another_collection_wait_for_their_source(store: Store, shop: Path) -> None:
@@ -181,8 +184,8 @@ async def test_a_second_source_of_a_file_takes_nothing_from_the_first(store: Sto
 
 
 async def test_many_items_are_adopted(store: Store, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("portico.store.sqlite.ADOPTED_AT_ONCE", 1)
-    monkeypatch.setattr("portico.store.postgres.ADOPTED_AT_ONCE", 1)
+    monkeypatch.setattr("portico.store.sqlite.writing.ADOPT_BATCH", 1)
+    monkeypatch.setattr("portico.store.postgres.writing.ADOPT_BATCH", 1)
     await load_as_before(store, shop, "books", "books")
     change(shop, "DELETE FROM books")
 

@@ -25,7 +25,8 @@ from portico.ingest import load_sources
 from portico.observe import nowhere
 from portico.query import Order, Query, parse_filter
 from portico.server import Parts, opened_site
-from portico.store import Merge, Put, open_store
+from portico.store import open_store
+from portico.store.records import Merge, Put
 
 DEMO = Path(portico.demo.__file__).parent
 COLLECTIONS = {
@@ -53,7 +54,8 @@ async def items(config: Config) -> dict[str, dict[str, dict[str, Any]]]:
     store = await open_store(config.store_url)
     await load_sources(config, store, nowhere)
     found = {
-        name: {item.id: dict(item.data) async for items in store.scan(name) for item in items} for name in COLLECTIONS
+        name: {item.id: dict(item.data) async for items in store.items.scan(name) for item in items}
+        for name in COLLECTIONS
     }
     await store.close()
     return found
@@ -165,11 +167,11 @@ async def test_every_collection_has_its_seven_operations_by_name(town: Parts) ->
 
 async def a_product(town: Parts, least: int = 5) -> str:
     query = Query("products", where=parse_filter({"stock": {"$gte": least, "$lt": 99}}), limit=1)
-    return (await town.store.find(query)).items[0].id
+    return (await town.store.items.find(query)).items[0].id
 
 
 async def stock(town: Parts, id: str) -> int:
-    return (await town.store.get("products", id)).data["stock"]
+    return (await town.store.items.get("products", id)).data["stock"]
 
 
 async def test_a_cart_is_filled_emptied_ordered_and_the_order_cancelled(town: Parts, visitor) -> None:
@@ -224,8 +226,8 @@ async def test_a_plan_of_meals_survives_recipes_that_say_less_than_others(town: 
         "one": {"name": "Zorgle soup", "recipeIngredient": "2 leeks, sliced"},
         "null": {"name": "Zorgle cake", "recipeIngredient": None},
     }
-    await town.store.write("recipes", [Put(f"zorgle/{id}", data) for id, data in recipes.items()])
-    await town.index.sync(await town.store.head())
+    await town.store.items.write("recipes", [Put(f"zorgle/{id}", data) for id, data in recipes.items()])
+    await town.index.sync(await town.store.changes.head())
 
     plan = await visitor("plan_meals", days=5, wish="zorgle", pace=0)
 
@@ -265,16 +267,16 @@ async def test_two_additions_to_one_cart_at_once_lose_nothing(town: Parts, visit
 async def test_an_order_that_cannot_be_filled_gives_back_what_it_took(town: Parts, visitor) -> None:
     plenty = await a_product(town)
     others = Query("products", where=parse_filter({"stock": {"$gte": 2}, "id": {"$ne": plenty}}), limit=1)
-    scarce = (await town.store.find(others)).items[0].id
+    scarce = (await town.store.items.find(others)).items[0].id
     before = await stock(town, plenty)
     cart = (await visitor("add_to_cart", product=plenty))["id"]
     await visitor("add_to_cart", product=scarce, quantity=2, cart=cart)
     left = await stock(town, scarce)
-    await town.store.write("products", [Merge(scarce, {"stock": 0})])
+    await town.store.items.write("products", [Merge(scarce, {"stock": 0})])
 
     with pytest.raises(AssertionError, match="sold out"):
         await visitor("place_order", cart=cart)
-    await town.store.write("products", [Merge(scarce, {"stock": left})])
+    await town.store.items.write("products", [Merge(scarce, {"stock": left})])
 
     assert await stock(town, plenty) == before
 

@@ -22,7 +22,8 @@ from portico.ingest import load_sources
 from portico.observe import nowhere
 from portico.server import Parts, opened_site
 from portico.site import Site
-from portico.store import Put, open_store
+from portico.store import open_store
+from portico.store.records import Put
 
 ROOMS: dict[str, dict[str, Any]] = {
     "attic": {"@type": "HotelRoom", "name": "The attic", "beds": 2, "price": 60.0, "url": "/rooms/attic"},
@@ -47,9 +48,9 @@ def inn(tmp_path: Path) -> Inn:
     async def opening(**said: Any) -> AsyncIterator[Parts]:
         settings = {"search": {"embedder": "none:"}, "store": {"url": "sqlite:///:memory:"}, "folder": str(tmp_path)}
         async with opened_site(parse_config({**settings, **said})) as parts:
-            await parts.store.declare(parts.config.collection("rooms"))
-            await parts.store.write("rooms", [Put(id, data) for id, data in ROOMS.items()])
-            await parts.index.sync(await parts.store.head())
+            await parts.store.collections.declare(parts.config.collection("rooms"))
+            await parts.store.items.write("rooms", [Put(id, data) for id, data in ROOMS.items()])
+            await parts.index.sync(await parts.store.changes.head())
             yield parts
 
     return opening
@@ -75,7 +76,7 @@ def asking(parts: Parts, **settings: Any) -> httpx.AsyncClient:
 
 async def key_of(parts: Parts, *scopes: str) -> str:
     token, key = make_key("somebody", scopes or ("ask", "read:*"), Caller().danger, 1)
-    await parts.store.add_key(key)
+    await parts.store.keys.add(key)
     return token
 
 
@@ -159,7 +160,7 @@ async def serving(config: Config) -> AsyncIterator[tuple[Parts, str]]:
     await load_sources(config, loading, nowhere)
     await loading.close()
     async with opened_site(config) as parts:
-        await parts.index.sync(await parts.store.head())
+        await parts.index.sync(await parts.store.changes.head())
         async with listening(parts) as port:
             yield parts, f"http://127.0.0.1:{port}"
 

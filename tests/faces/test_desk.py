@@ -75,7 +75,7 @@ def _bearer(key: str) -> dict[str, str]:
 
 async def _key(parts: Parts, *scopes: str, danger: Danger = Danger.SAFE) -> str:
     token, key = make_key("somebody", scopes, danger, 1)
-    await parts.store.add_key(key)
+    await parts.store.keys.add(key)
     return token
 
 
@@ -335,7 +335,7 @@ async def test_a_source_is_loaded_again_one_at_a_time(inn: Inn, tmp_path: Path) 
         again = await desk.post("sources/2/reload")
         [_, failed] = await _settled(desk)
         refused = [(await desk.post(f"sources/{number}/reload")).status_code for number in ("0", "3", "x", "-1")]
-        shed = await desk.parts.store.get("rooms", "shed")
+        shed = await desk.parts.store.items.get("rooms", "shed")
 
     assert [each["state"] for each in before] == ["never", "never"]
     assert (begun.status_code, begun.json()["state"], busy.status_code) == (202, "loading", 409)

@@ -12,7 +12,7 @@ from tests.faces.conftest import Inn, asking, key_of, listening
 from portico.items import Item
 from portico.operations import Context, operation
 from portico.server import Parts
-from portico.store import Put
+from portico.store.records import Put
 from portico.web.addresses import item_path
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
@@ -27,7 +27,7 @@ async def air_room(context: Context, room: str) -> str:
 
 @pytest.fixture
 async def client(parts: Parts):
-    await parts.store.write("rooms", [Put("rooms/loft", {"@type": "HotelRoom", "name": "The loft"})])
+    await parts.store.items.write("rooms", [Put("rooms/loft", {"@type": "HotelRoom", "name": "The loft"})])
     async with asking(parts) as client:
         yield client
 
@@ -164,7 +164,7 @@ IDS = [
 
 
 async def test_an_item_is_found_whatever_its_id_holds(parts: Parts) -> None:
-    await parts.store.write("rooms", [Put(id, {"name": id}) for id in IDS])
+    await parts.store.items.write("rooms", [Put(id, {"name": id}) for id in IDS])
     paths = [item_path(Item(id, "rooms", {}).ref) for id in IDS]
     async with listening(parts) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
         answers = [await client.get(path) for path in paths]
@@ -175,9 +175,9 @@ async def test_an_item_is_found_whatever_its_id_holds(parts: Parts) -> None:
 
 
 async def test_items_of_one_id_in_two_collections_have_pages_of_their_own(parts: Parts) -> None:
-    await parts.store.declare(parts.config.collection("guests"))
-    await parts.store.write("rooms", [Put("1", {"name": "Room one"})])
-    await parts.store.write("guests", [Put("1", {"name": "Ada"})])
+    await parts.store.collections.declare(parts.config.collection("guests"))
+    await parts.store.items.write("rooms", [Put("1", {"name": "Room one"})])
+    await parts.store.items.write("guests", [Put("1", {"name": "Ada"})])
     async with asking(parts) as client:
         lists = [LexborHTMLParser((await client.get(f"/collections/{name}")).text) for name in ("rooms", "guests")]
         links = {link.text(): link.attributes["href"] or "" for each in lists for link in each.css("h2 a")}
@@ -203,10 +203,10 @@ async def test_a_page_holds_the_item_as_json_ld(client: httpx.AsyncClient) -> No
 async def large(inn: Inn) -> AsyncIterator[httpx.AsyncClient]:
     """An inn of many rooms, and a collection that is nobody's business."""
     async with inn(collections={"ledger": {"private": True}}) as parts:
-        await parts.store.declare(parts.config.collection("ledger"))
-        await parts.store.write("ledger", [Put("debt", {"name": "Debts"})])
-        await parts.store.write("rooms", [Put(f"room {n}", {"name": f"Room <{n}>"}) for n in range(120)])
-        await parts.index.sync(await parts.store.head())
+        await parts.store.collections.declare(parts.config.collection("ledger"))
+        await parts.store.items.write("ledger", [Put("debt", {"name": "Debts"})])
+        await parts.store.items.write("rooms", [Put(f"room {n}", {"name": f"Room <{n}>"}) for n in range(120)])
+        await parts.index.sync(await parts.store.changes.head())
         async with asking(parts, headers={"accept": BROWSER}) as client:
             yield client
 

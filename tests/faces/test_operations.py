@@ -61,7 +61,7 @@ class Inn:
 
     async def key(self, *scopes: str, danger: Danger = Danger.REVERSIBLE) -> str:
         token, key = make_key("somebody", scopes, danger, 1)
-        await self.parts.store.add_key(key)
+        await self.parts.store.keys.add(key)
         return f"Bearer {token}"
 
 
@@ -170,7 +170,7 @@ async def test_whoever_prefers_not_to_wait_gets_a_task(inn: Inn, prefer: str) ->
     assert started.status_code == 202
 
     task = started.json()["task"]
-    caller = (await inn.parts.store.get_task(task["id"])).caller
+    caller = (await inn.parts.store.tasks.get(task["id"])).caller
     async with asyncio.timeout(60):
         await inn.parts.site.tasks.wait(task["id"], caller, 20)
     done = await inn.http.get(started.headers["location"], headers={"authorization": bearer})

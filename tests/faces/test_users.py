@@ -20,7 +20,7 @@ from portico.config import parse_config
 from portico.memories import COLLECTION
 from portico.query import Query
 from portico.server import Parts, opened_site
-from portico.store import Put
+from portico.store.records import Put
 
 DISHES = {
     "leek": {"@type": "Recipe", "name": "Leek pie", "suitableForDiet": ["vegan"]},
@@ -56,9 +56,9 @@ async def parts(request: pytest.FixtureRequest, store_url: StoreUrl, tmp_path: P
         "operations": ["own.py"],
     }
     async with opened_site(parse_config(settings)) as parts:
-        await parts.store.declare(parts.config.collection("dishes"))
-        await parts.store.write("dishes", [Put(id, data) for id, data in DISHES.items()])
-        await parts.index.sync(await parts.store.head())
+        await parts.store.collections.declare(parts.config.collection("dishes"))
+        await parts.store.items.write("dishes", [Put(id, data) for id, data in DISHES.items()])
+        await parts.index.sync(await parts.store.changes.head())
         yield parts
 
 
@@ -245,7 +245,7 @@ async def test_the_users_of_a_key_cannot_fill_the_store(parts: Parts, monkeypatc
         assert await memories(client, user="user 0") == set()
         assert await memories(client, user="user 7") == {"vegan", "pie"}
         assert await memories(client) == await memories(other, user="zoe") == {"vegan", "pie"}
-    kept = await parts.store.find(Query(COLLECTION, limit=100))
+    kept = await parts.store.items.find(Query(COLLECTION, limit=100))
     assert len(kept.items) == 6 + 2 + 2
 
 
@@ -275,7 +275,7 @@ async def test_a_promise_is_seen_by_its_user_and_by_the_key_alone(parts: Parts) 
             body = {"promise_token": token, "action": "checkin", "meta": meta}
             return (await client.post("/await", json=body)).json()["_meta"]["response_type"]
 
-        stored = await parts.store.get_task(token)
+        stored = await parts.store.tasks.get(token)
         assert stored is not None
         await parts.site.tasks.wait(token, stored.caller, 30)
         assert [await look(user="ben"), await look(user="ann"), await look()] == ["failure", "answer", "answer"]

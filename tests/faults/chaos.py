@@ -34,7 +34,8 @@ from portico.catalog import Collection, Danger
 from portico.client import ClientError
 from portico.identity import make_key
 from portico.items import Item
-from portico.store import Put, Store
+from portico.store import Store
+from portico.store.records import Put
 
 WORKERS = 6
 ACCOUNTS, BALANCE = 8, 1000
@@ -427,9 +428,9 @@ async def _prepare(url: str) -> str:
     token, key = make_key("chaos", ["*:*"], Danger.DANGEROUS, 1)
     async with opened(url) as store:
         for name in COLLECTIONS:
-            await store.declare(Collection(name))
-        await store.write("accounts", [Put(f"a{n}", {"balance": BALANCE}) for n in range(ACCOUNTS)])
-        await store.add_key(key)
+            await store.collections.declare(Collection(name))
+        await store.items.write("accounts", [Put(f"a{n}", {"balance": BALANCE}) for n in range(ACCOUNTS)])
+        await store.keys.add(key)
     return token
 
 
@@ -572,12 +573,12 @@ def _judge_accounts(accounts: dict[str, Item], receipts: dict[str, Item], report
 
 
 async def _items(store: Store, collection: str) -> dict[str, Item]:
-    return {item.id: item async for batch in store.scan(collection) for item in batch}
+    return {item.id: item async for batch in store.items.scan(collection) for item in batch}
 
 
 async def _feed(store: Store) -> AsyncIterator[Any]:
     seq = 0
-    while changes := await store.changes(seq):
+    while changes := await store.changes.list_since(seq):
         for change in changes:
             yield change
         seq = changes[-1].seq

@@ -88,6 +88,6 @@ async def until_written(url: str, changes: int, seconds: float = 120.0) -> None:
     """Return once other processes can see so many changes in a store."""
     deadline = time.monotonic() + seconds
     async with opened(url) as store:
-        while await store.head() < changes:
+        while await store.changes.head() < changes:
             assert time.monotonic() < deadline, f"{changes} changes were not written within {seconds} seconds"
             await asyncio.sleep(0.02)

@@ -19,8 +19,8 @@ from portico.errors import OutcomeUnknown, Unavailable
 from portico.identity import local_operator
 from portico.query import EVERYTHING
 from portico.server import Parts, opened_site
-from portico.store import Put, Remove
 from portico.store.postgres import engine
+from portico.store.records import Put, Remove
 
 OPERATOR = local_operator()
 OWN = '''
@@ -54,7 +54,7 @@ class Shop:
         return outcome
 
     async def written(self) -> list[int]:
-        return [await self.parts.store.count(name, EVERYTHING) for name in ("orders", "stock")]
+        return [await self.parts.store.items.count(name, EVERYTHING) for name in ("orders", "stock")]
 
 
 @asynccontextmanager
@@ -65,8 +65,10 @@ async def opened(url: str, folder: Path) -> AsyncIterator[Shop]:
         said = {"search": {"embedder": "none:"}, "store": {"url": proxy.url}, "operations": ["own.py"]}
         async with opened_site(parse_config({**said, "folder": str(folder)})) as parts:
             for name in ("orders", "stock"):
-                await parts.store.declare(parts.config.collection(name))
-                await parts.store.write(name, [Put("first", {"item": "x", "left": 0}), Remove("first")])  # its fields
+                await parts.store.collections.declare(parts.config.collection(name))
+                await parts.store.items.write(
+                    name, [Put("first", {"item": "x", "left": 0}), Remove("first")]
+                )  # its fields
             yield Shop(parts, proxy, fates)
 
 

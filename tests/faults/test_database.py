@@ -24,8 +24,9 @@ from portico.errors import SiteError, TimedOut, Unavailable
 from portico.identity import local_operator
 from portico.query import Condition, Query
 from portico.server import Parts, opened_site
-from portico.store import Put, Store, open_store
+from portico.store import Store, open_store
 from portico.store.postgres import engine
+from portico.store.records import Put
 
 OPERATOR = local_operator()
 SETTINGS = ("fsync=off", "full_page_writes=off")  # it crashes, but its machine does not
@@ -122,8 +123,8 @@ async def opened(url: str, **settings: Any) -> AsyncIterator[Store]:
     """A store with three things in it. One that does not close is a failure of its test."""
     store = await open_store(url, **settings)
     try:
-        await store.declare(Collection("things"))
-        await store.write("things", [Put(f"i{n}", {"n": n}) for n in range(3)])
+        await store.collections.declare(Collection("things"))
+        await store.items.write("things", [Put(f"i{n}", {"n": n}) for n in range(3)])
         yield store
     finally:
         async with asyncio.timeout(ENOUGH):
@@ -185,7 +186,7 @@ def assert_clear(error: SiteError | None) -> None:
 
 
 async def names(store: Store) -> list[str]:
-    return sorted(item.id for item in (await store.find(Query("things"))).items)
+    return sorted(item.id for item in (await store.items.find(Query("things"))).items)
 
 
 # Connections
@@ -197,10 +198,10 @@ async def test_killed_between_requests_at_most_one_request_fails(url: str, sessi
             await asyncio.gather(*(names(store) for _ in range(5)))
             assert await kill_connections(session)
 
-            failed = await error_of(store.write("things", [Put(f"w{turn}", {"n": turn})]))
+            failed = await error_of(store.items.write("things", [Put(f"w{turn}", {"n": turn})]))
             if failed:
                 assert_clear(failed)
-                await store.write("things", [Put(f"w{turn}", {"n": turn})])
+                await store.items.write("things", [Put(f"w{turn}", {"n": turn})])
             assert f"w{turn}" in await names(store)
 
             assert await kill_connections(session)
@@ -211,28 +212,28 @@ async def test_killed_during_requests_only_those_fail(url: str, session: asyncpg
     async with opened(url) as store:
         async with locked(session, url):
             reading = asyncio.create_task(error_of(names(store)))
-            writing = asyncio.create_task(error_of(store.write("things", [Put("i0", {"n": 10})])))
+            writing = asyncio.create_task(error_of(store.items.write("things", [Put("i0", {"n": 10})])))
             await until(lambda: waiting(session, 2), "waiting for the lock")
             assert await kill_connections(session, "wait_event_type = 'Lock'") == 2
             assert_clear(await writing)
 
         assert await reading is None
         assert await names(store) == ["i0", "i1", "i2"]
-        assert (await store.get("things", "i0")).data == {"n": 0}
-        assert [change.item.version[0] for change in await store.write("things", [Put("i0", {"n": 10})])] == ["2"]
+        assert (await store.items.get("things", "i0")).data == {"n": 0}
+        assert [change.item.version[0] for change in await store.items.write("things", [Put("i0", {"n": 10})])] == ["2"]
 
 
 async def test_a_killed_listener_hears_again(url: str, session: asyncpg.Connection) -> None:
     async with opened(url) as store, opened(url) as other:
-        head = await store.wait(0, 0)
+        head = await store.changes.wait(0, 0)
         await until(lambda: hears(store), "listening")
         assert await kill_connections(session)
 
-        hearing = asyncio.create_task(store.wait(head, ENOUGH))
+        hearing = asyncio.create_task(store.changes.wait(head, ENOUGH))
         changes = None
         while not changes:
             try:
-                changes = await other.write("things", [Put("new", {"n": 1})])
+                changes = await other.items.write("things", [Put("new", {"n": 1})])
             except Unavailable:
                 continue
         assert await hearing == changes[-1].seq
@@ -240,7 +241,7 @@ async def test_a_killed_listener_hears_again(url: str, session: asyncpg.Connecti
 
 
 async def hears(store: Store) -> bool:
-    return store._engine.hears  # type: ignore[attr-defined]
+    return store.items._engine.is_listening  # type: ignore[attr-defined]
 
 
 async def test_a_full_pool_is_said_to_be_full_and_recovers(
@@ -248,16 +249,16 @@ async def test_a_full_pool_is_said_to_be_full_and_recovers(
 ) -> None:
     async with opened(url, pool=2) as store:
         async with locked(session, url):
-            slow = [asyncio.create_task(store.get("things", "i0")) for _ in range(2)]
+            slow = [asyncio.create_task(store.items.get("things", "i0")) for _ in range(2)]
             await until(lambda: waiting(session, 2), "two slow reads")
             monkeypatch.setattr(engine, "WAIT_SECONDS", 0.3)  # not before: the two may have to connect first
-            for refused in await asyncio.gather(*(error_of(store.head()) for _ in range(3))):
+            for refused in await asyncio.gather(*(error_of(store.changes.head()) for _ in range(3))):
                 assert_clear(refused)
                 assert "2 connections" in refused.message
                 assert "store.pool" in refused.hint
 
         assert [item.id for item in await asyncio.gather(*slow)] == ["i0"] * 2
-        assert await store.head() == 3
+        assert await store.changes.head() == 3
 
 
 async def test_slow_queries_leave_connections_for_short_work(url: str, session: asyncpg.Connection) -> None:
@@ -266,8 +267,8 @@ async def test_slow_queries_leave_connections_for_short_work(url: str, session: 
             slow = [asyncio.create_task(names(store)) for _ in range(6)]
             await until(lambda: waiting(session, 2), "two slow queries")
 
-            assert await store.head() == 3
-            assert (await store.spend("somebody", 10)).granted
+            assert await store.changes.head() == 3
+            assert (await store.meters.take("somebody", 10)).granted
 
         assert await asyncio.gather(*slow) == [["i0", "i1", "i2"]] * 6
 
@@ -275,7 +276,11 @@ async def test_slow_queries_leave_connections_for_short_work(url: str, session: 
 async def test_a_slow_statement_is_ended_and_its_connection_stays_usable(url: str, session: asyncpg.Connection) -> None:
     async with opened(url, pool=1, seconds=1.0) as store:
         async with locked(session, url):
-            for slow in (names(store), store.get("things", "i0"), store.count("things", Condition("n", "gt", 0))):
+            for slow in (
+                names(store),
+                store.items.get("things", "i0"),
+                store.items.count("things", Condition("n", "gt", 0)),
+            ):
                 failed = await error_of(slow)
                 assert isinstance(failed, TimedOut)
                 assert "too long" in failed.message
@@ -289,16 +294,16 @@ async def test_a_slow_statement_is_ended_and_its_connection_stays_usable(url: st
 async def test_a_cancelled_request_gives_its_connection_back(url: str, session: asyncpg.Connection) -> None:
     async with opened(url, pool=2) as store:
         async with locked(session, url):
-            works = [names(store), store.write("things", [Put("i1", {"n": 5})])]
+            works = [names(store), store.items.write("things", [Put("i1", {"n": 5})])]
             tasks = [asyncio.create_task(work) for work in works]
             await until(lambda: waiting(session, 2), "waiting for the lock")
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
 
-            assert await store.head() == 3
-        assert (await store.get("things", "i1")).data == {"n": 1}
-        await asyncio.gather(*(store.write("things", [Put(f"i{n}", {"n": 7})]) for n in range(6)))
+            assert await store.changes.head() == 3
+        assert (await store.items.get("things", "i1")).data == {"n": 1}
+        await asyncio.gather(*(store.items.write("things", [Put(f"i{n}", {"n": 7})]) for n in range(6)))
 
 
 # A database that is away for a while
@@ -518,7 +523,7 @@ async def test_a_silent_network_ends_requests_in_time_and_is_got_over(
     port = await proxy.open()
     through = url.replace(f":{server.port}/", f":{port}/")
     async with opened(url) as direct, opened(through, seconds=1.0, pool=3) as store:
-        head = await store.wait(0, 0)
+        head = await store.changes.wait(0, 0)
         await until(lambda: hears(store), "listening")
         await asyncio.gather(*(names(store) for _ in range(3)))
 
@@ -526,9 +531,9 @@ async def test_a_silent_network_ends_requests_in_time_and_is_got_over(
         for _ in range(2):
             works = (
                 names(store),
-                store.head(),
-                store.get("things", "i0"),
-                store.count("things", Condition("n", "gt", 0)),
+                store.changes.head(),
+                store.items.get("things", "i0"),
+                store.items.count("things", Condition("n", "gt", 0)),
             )
             for failed in await asyncio.gather(*map(error_of, works)):
                 assert_clear(failed)
@@ -537,8 +542,8 @@ async def test_a_silent_network_ends_requests_in_time_and_is_got_over(
 
         await until(lambda: answers(store), "an answer")
         assert await names(store) == ["i0", "i1", "i2"]
-        hearing = asyncio.create_task(store.wait(head, ENOUGH))
-        (change,) = await direct.write("things", [Put("i3", {"n": 3})])
+        hearing = asyncio.create_task(store.changes.wait(head, ENOUGH))
+        (change,) = await direct.items.write("things", [Put("i3", {"n": 3})])
         assert await hearing == change.seq
         await until(lambda: hears(store), "listening again")
 
@@ -548,4 +553,4 @@ async def is_deaf(store: Store) -> bool:
 
 
 async def answers(store: Store) -> bool:
-    return await error_of(store.head()) is None
+    return await error_of(store.changes.head()) is None

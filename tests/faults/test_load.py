@@ -24,7 +24,7 @@ def write_items(path: Path, numbers: Iterator[int] | range) -> None:
 
 async def contents(url: str, collection: str = "items") -> dict[str, dict]:
     async with opened(url) as store:
-        return {item.id: dict(item.data) async for items in store.scan(collection) for item in items}
+        return {item.id: dict(item.data) async for items in store.items.scan(collection) for item in items}
 
 
 async def test_a_load_killed_in_the_middle_and_repeated_ends_with_exactly_the_right_items(

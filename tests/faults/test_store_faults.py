@@ -24,8 +24,9 @@ from portico.index import memory
 from portico.observe import Broke, Observation, Recovered
 from portico.query import Order, Query
 from portico.server import Parts, opened_site
-from portico.store import Put, health, open_store
+from portico.store import health, open_store
 from portico.store.health import StoreFault, UnreadableRow
+from portico.store.records import Put
 
 OPERATOR = local_operator()
 ENOUGH = 40.0  # seconds in which anything that comes to an end has done so
@@ -54,7 +55,7 @@ class Site:
         return [each.where for each in self.seen if isinstance(each, Recovered)]
 
     async def write(self, id: str, name: str = "lentil soup") -> None:
-        await self.parts.store.write("things", [Put(id, {"name": name})])
+        await self.parts.store.items.write("things", [Put(id, {"name": name})])
 
     async def found(self, text: str) -> list[str]:
         return sorted(item.id for item in (await self.parts.site.query(Query("things", text=text), OPERATOR)).items)
@@ -116,7 +117,7 @@ def _execute(url: str, *statements: str) -> None:
 
 
 async def set_pages(site: Site, count: str) -> None:
-    await site.parts.store._engine.write(lambda db: db.execute(f"PRAGMA max_page_count = {count}").fetchall())
+    await site.parts.store.items._engine.write(lambda db: db.execute(f"PRAGMA max_page_count = {count}").fetchall())
 
 
 FULL = """CREATE FUNCTION fill() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -166,8 +167,10 @@ async def damaged(tmp_path: Path) -> Path:
     url = f"sqlite:///{tmp_path}/site.db"
     store = await open_store(url)
     config = parse_config({"collections": {"things": {}}})
-    await store.declare(config.collection("things"))
-    await store.write("things", [Put(f"t{n}", {"name": f"lentil {n}", "text": "soup " * 100}) for n in range(500)])
+    await store.collections.declare(config.collection("things"))
+    await store.items.write(
+        "things", [Put(f"t{n}", {"name": f"lentil {n}", "text": "soup " * 100}) for n in range(500)]
+    )
     await store.close()
     database = apsw.Connection(str(tmp_path / "site.db"))
     size = database.execute("PRAGMA page_size").fetchone()[0]
@@ -211,7 +214,7 @@ async def test_an_error_of_the_disk_is_one_event_and_over_when_the_disk_is_well(
     async with opened(f"sqlite:///{tmp_path}/site.db") as site:
         await until(lambda: is_ready(site), "readiness")
         with monkeypatch.context() as broken:
-            broken.setattr(site.parts.store._engine, "_write", raise_io_error(site))
+            broken.setattr(site.parts.store.items._engine, "_write", raise_io_error(site))
             for _ in range(5):
                 with pytest.raises(StoreFault, match="cannot be read or written: disk I/O error"):
                     await site.write("lost")
@@ -225,7 +228,7 @@ async def test_an_error_of_the_disk_is_one_event_and_over_when_the_disk_is_well(
 def raise_io_error(site: Site) -> Callable[..., None]:
     def write(*_: Any) -> None:
         error = apsw.IOError("disk I/O error")
-        raise site.parts.store._engine._explained(error) from error
+        raise site.parts.store.items._engine._explain(error) from error
 
     return write
 
@@ -349,9 +352,9 @@ async def test_an_item_that_cannot_be_read_is_left_out_of_search_recorded_once_a
         await until(lambda: is_ready(site), "readiness")
         assert await site.found("lentil") == ["a", "c"]
         with pytest.raises(UnreadableRow, match="'b' of things"):
-            await site.parts.store.get("things", "b")
-        for store in (site.parts.store, site.parts.site.finder):
-            page = await store.find(Query("things", order=(Order("name"),)))
+            await site.parts.store.items.get("things", "b")
+        for finder in (site.parts.store.items, site.parts.site.finder):
+            page = await finder.find(Query("things", order=(Order("name"),)))
             assert sorted(item.id for item in page.items) == ["a", "c"]
         await site.write("b", "lentil stew")
         assert await site.found("lentil") == ["a", "b", "c"]
@@ -374,7 +377,7 @@ async def test_small_pages_lead_past_items_that_cannot_be_read(url: str, ids: st
     async with opened(url) as site:
         query = Query("things", fields=fields, max_bytes=1)
         while True:
-            page = await site.parts.store.find(query)
+            page = await site.parts.store.items.find(query)
             found += [item.id for item in page.items]
             if not page.cursor:
                 break
@@ -393,7 +396,7 @@ async def test_a_follower_that_meets_what_it_does_not_expect_says_so_once_and_go
             async def wait(seq: int, timeout: float) -> int:
                 raise ZeroDivisionError("never seen before")
 
-            broken.setattr(site.parts.store, "wait", wait)
+            broken.setattr(site.parts.store.changes, "wait", wait)
             await until(lambda: site.broken("index"), "the event")
             await asyncio.sleep(0.3)  # it tries again and again
             status, reason = await site.ready()

@@ -88,7 +88,7 @@ async def finished(url: str, id: str, seconds: float = 120.0) -> Task:
     """The task once it has ended."""
     deadline = time.monotonic() + seconds
     async with opened(url) as store:
-        while not (now := await store.get_task(id)).state.is_final:
+        while not (now := await store.tasks.get(id)).state.is_final:
             assert time.monotonic() < deadline, now
             await asyncio.sleep(0.05)
         return now
@@ -128,7 +128,7 @@ async def test_a_server_that_is_told_to_stop_gives_its_work_back(
     server.communicate(timeout=60)
 
     async with opened(url) as store:
-        assert (await store.get_task(id)).state == "pending"
+        assert (await store.tasks.get(id)).state == "pending"
 
 
 async def test_cancelling_from_another_process_reaches_the_running_work(
@@ -139,7 +139,7 @@ async def test_cancelling_from_another_process_reaches_the_running_work(
     wait_until(lambda: len(steps(site, "patient")) >= 2, "the first steps")
 
     async with opened(url) as store:
-        await store.cancel_task(id)
+        await store.tasks.cancel(id)
     ended = await finished(url, id)
 
     assert ended.state == "cancelled"

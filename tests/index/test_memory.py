@@ -19,7 +19,8 @@ from portico.items import Item
 from portico.observe import Broke, Observation, Observe, nowhere
 from portico.query import Condition, Near, Query
 from portico.search import Finder
-from portico.store import Merge, Put, Remove, Store, open_store
+from portico.store import Store, open_store
+from portico.store.records import Merge, Put, Remove
 
 Start = Callable[..., Awaitable[MemoryIndex]]
 
@@ -27,7 +28,7 @@ Start = Callable[..., Awaitable[MemoryIndex]]
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
     opened = await open_store(f"sqlite:///{tmp_path / 'site.db'}", keep_changes=500)
-    await opened.declare(Collection("things"))
+    await opened.collections.declare(Collection("things"))
     yield opened
     await opened.close()
 
@@ -69,9 +70,9 @@ def found(index: MemoryIndex, text: str, name: str = "things") -> list[str]:
 
 
 async def load(store: Store, count: int, text: str = "soup") -> None:
-    run = await store.begin_load("test")
-    await store.load(run, "things", [Put(f"i{n:04}", {"name": f"{text} {n}", "n": n}) for n in range(count)])
-    await store.finish_load(run)
+    run = await store.loads.begin("test")
+    await store.loads.put(run, "things", [Put(f"i{n:04}", {"name": f"{text} {n}", "n": n}) for n in range(count)])
+    await store.loads.finish(run)
 
 
 async def until(index: MemoryIndex, embedded: int) -> None:
@@ -100,7 +101,7 @@ def without(store: Store, table: str) -> Iterator[None]:
 
 
 async def test_what_was_there_before_is_found(store: Store, start: Start) -> None:
-    await store.write("things", [Put("a", {"name": "soup"}), Put("b", {"name": "cake"})])
+    await store.items.write("things", [Put("a", {"name": "soup"}), Put("b", {"name": "cake"})])
 
     index = await start()
 
@@ -110,15 +111,15 @@ async def test_what_was_there_before_is_found(store: Store, start: Start) -> Non
 
 async def test_what_is_written_is_found_once_the_index_is_in_step(store: Store, start: Start) -> None:
     index = await start()
-    (created,) = await store.write("things", [Put("a", {"name": "soup"})])
+    (created,) = await store.items.write("things", [Put("a", {"name": "soup"})])
     await index.sync(created.seq)
     assert found(index, "soup") == ["a"]
 
-    (changed,) = await store.write("things", [Put("a", {"name": "cake"})])
+    (changed,) = await store.items.write("things", [Put("a", {"name": "cake"})])
     await index.sync(changed.seq)
     assert (found(index, "soup"), found(index, "cake")) == ([], ["a"])
 
-    (gone,) = await store.write("things", [Remove("a")])
+    (gone,) = await store.items.write("things", [Remove("a")])
     await index.sync(gone.seq)
     assert found(index, "cake") == []
 
@@ -126,7 +127,7 @@ async def test_what_is_written_is_found_once_the_index_is_in_step(store: Store, 
 async def test_an_index_that_follows_finds_new_things_by_itself(store: Store, start: Start) -> None:
     index = await start(run=True)
 
-    await store.write("things", [Put("a", {"name": "soup"})])
+    await store.items.write("things", [Put("a", {"name": "soup"})])
 
     async with asyncio.timeout(60):
         while found(index, "soup") != ["a"]:
@@ -137,8 +138,8 @@ async def test_a_collection_made_later_is_found(store: Store, start: Start) -> N
     index = await start()
     with pytest.raises(UnknownCollection):
         found(index, "soup", "others")
-    await store.declare(Collection("others"))
-    (change,) = await store.write("others", [Put("x", {"name": "soup"})])
+    await store.collections.declare(Collection("others"))
+    (change,) = await store.items.write("others", [Put("x", {"name": "soup"})])
 
     await index.sync(change.seq)
 
@@ -146,9 +147,9 @@ async def test_a_collection_made_later_is_found(store: Store, start: Start) -> N
 
 
 async def test_a_new_field_can_be_filtered_once_the_index_is_in_step(store: Store, start: Start) -> None:
-    await store.write("things", [Put("a", {"name": "soup"})])
+    await store.items.write("things", [Put("a", {"name": "soup"})])
     index = await start()
-    (change,) = await store.write("things", [Put("b", {"name": "soup", "fresh": 5})])
+    (change,) = await store.items.write("things", [Put("b", {"name": "soup", "fresh": 5})])
 
     await index.sync(change.seq)
 
@@ -158,8 +159,8 @@ async def test_a_new_field_can_be_filtered_once_the_index_is_in_step(store: Stor
 async def test_a_restart_from_what_was_saved_catches_up(store: Store, start: Start) -> None:
     await load(store, 2100)
     await start()
-    assert await store.load_blob("index/things")
-    await store.write(
+    assert await store.blobs.get("index/things")
+    await store.items.write(
         "things", [Put("new", {"name": "cake"}), Put("i0001", {"name": "bread", "n": 1}), Remove("i0002")]
     )
 
@@ -175,7 +176,7 @@ async def test_a_restart_from_what_was_saved_catches_up(store: Store, start: Sta
 
 
 async def _built_anew(store: Store) -> MemoryIndex:
-    await store.save_blob("index/things", b"\0" * 40)
+    await store.blobs.set("index/things", b"\0" * 40)
     index = MemoryIndex(store, None)
     await index.start()
     return index
@@ -185,7 +186,7 @@ async def test_a_restart_after_the_feed_expired_reads_everything_anew(store: Sto
     await load(store, 2100)
     await start()
     await load(store, 2100, "bread")
-    await store.write("things", [Put("new", {"name": "cake"})])
+    await store.items.write("things", [Put("new", {"name": "cake"})])
 
     again = await start()
 
@@ -195,9 +196,9 @@ async def test_a_restart_after_the_feed_expired_reads_everything_anew(store: Sto
 async def test_a_running_index_that_fell_behind_the_feed_reads_everything_anew(store: Store, start: Start) -> None:
     index = await start()
     await load(store, 2100)
-    await store.write("things", [Remove("i0007")])
+    await store.items.write("things", [Remove("i0007")])
 
-    await index.sync(await store.head())
+    await index.sync(await store.changes.head())
 
     assert index.progress()["things"].items == 2099
     assert found(index, "7") == []
@@ -207,7 +208,7 @@ async def test_a_running_index_that_fell_behind_the_feed_reads_everything_anew(s
 async def test_what_was_saved_for_another_schema_is_not_used(store: Store, start: Start) -> None:
     await load(store, 2100)
     await start()
-    await store.write("things", [Merge("i0000", {"fresh": True})])
+    await store.items.write("things", [Merge("i0000", {"fresh": True})])
 
     again = await start()
 
@@ -215,7 +216,7 @@ async def test_what_was_saved_for_another_schema_is_not_used(store: Store, start
 
 
 async def test_vectors_are_made_once_and_a_restart_makes_none(store: Store, start: Start) -> None:
-    await store.write("things", [Put(f"i{n}", {"name": f"soup {n}"}) for n in range(100)])
+    await store.items.write("things", [Put(f"i{n}", {"name": f"soup {n}"}) for n in range(100)])
     model = ToyModel()
     index = await start(model, run=True)
     await until(index, 100)
@@ -229,11 +230,11 @@ async def test_vectors_are_made_once_and_a_restart_makes_none(store: Store, star
 
 
 async def test_only_what_changed_is_embedded_again(store: Store, start: Start) -> None:
-    await store.write("things", [Put("a", {"name": "soup"}), Put("b", {"name": "cake"})])
+    await store.items.write("things", [Put("a", {"name": "soup"}), Put("b", {"name": "cake"})])
     model = ToyModel()
     index = await start(model)
     await index.embed_batch("things")
-    (change,) = await store.write("things", [Put("a", {"name": "automobile"})])
+    (change,) = await store.items.write("things", [Put("a", {"name": "automobile"})])
     await index.sync(change.seq)
 
     assert await index.embed_batch("things") == 1
@@ -244,7 +245,7 @@ async def test_only_what_changed_is_embedded_again(store: Store, start: Start) -
 
 
 async def test_another_model_makes_its_own_vectors(store: Store, start: Start) -> None:
-    await store.write("things", [Put("a", {"name": "soup"})])
+    await store.items.write("things", [Put("a", {"name": "soup"})])
     first = await start(ToyModel("toy-1"))
     await first.embed_batch("things")
 
@@ -255,7 +256,7 @@ async def test_another_model_makes_its_own_vectors(store: Store, start: Start) -
 
 
 async def test_a_model_that_failed_once_is_asked_again(store: Store, start: Start) -> None:
-    await store.write("things", [Put("a", {"name": "soup"})])
+    await store.items.write("things", [Put("a", {"name": "soup"})])
 
     index = await start(ToyModel(failures=1), run=True)
 
@@ -264,7 +265,7 @@ async def test_a_model_that_failed_once_is_asked_again(store: Store, start: Star
 
 
 async def test_meaning_finds_what_words_do_not(store: Store, start: Start) -> None:
-    await store.write(
+    await store.items.write(
         "things", [Put("a", {"name": "automobile"}), Put("b", {"name": "kitten"}), Put("c", {"name": "bread"})]
     )
     model = ToyModel()
@@ -281,7 +282,7 @@ def numbers(*start: float) -> list[float]:
 
 async def test_vectors_in_the_data_are_searched_by_nearness(store: Store, start: Start) -> None:
     index = await start()
-    changes = await store.write(
+    changes = await store.items.write(
         "things", [Put("a", {"v": numbers(1.0, 0.0)}), Put("b", {"v": numbers(0.0, 1.0)}), Put("c", {"n": 1})]
     )
     await index.sync(changes[-1].seq)
@@ -295,9 +296,9 @@ async def test_vectors_in_the_data_are_searched_by_nearness(store: Store, start:
 
 async def test_a_vector_taken_out_of_the_data_is_no_longer_found(store: Store, start: Start) -> None:
     index = await start()
-    put = await store.write("things", [Put("a", {"v": numbers(1.0)}), Put("b", {"v": numbers(0.5, 1.0)})])
+    put = await store.items.write("things", [Put("a", {"v": numbers(1.0)}), Put("b", {"v": numbers(0.5, 1.0)})])
     await index.sync(put[-1].seq)
-    (change,) = await store.write("things", [Put("a", {"other": 1})])
+    (change,) = await store.items.write("things", [Put("a", {"other": 1})])
     await index.sync(change.seq)
 
     near = index.rank("things", Search(near=Near(tuple(numbers(1.0)), "v")), 10)
@@ -306,7 +307,7 @@ async def test_a_vector_taken_out_of_the_data_is_no_longer_found(store: Store, s
 
 
 async def test_no_more_than_the_top_are_near_however_many_tie(store: Store, start: Start) -> None:
-    await store.write("things", [Put(f"i{n}", {"v": numbers(1.0)}) for n in range(8)])
+    await store.items.write("things", [Put(f"i{n}", {"v": numbers(1.0)}) for n in range(8)])
     index = await start()
 
     near = index.rank("things", Search(near=Near(tuple(numbers(1.0)), "v", top=3)), 10)
@@ -318,12 +319,12 @@ async def test_no_more_than_the_top_are_near_however_many_tie(store: Store, star
 async def test_index_and_store_give_the_same_neighbours_and_scores(store: Store, start: Start, metric: str) -> None:
     generator = np.random.default_rng(1)
     rows = generator.normal(size=(40, 16))
-    await store.write("things", [Put(f"i{n:02}", {"v": row.tolist(), "n": n}) for n, row in enumerate(rows)])
+    await store.items.write("things", [Put(f"i{n:02}", {"v": row.tolist(), "n": n}) for n, row in enumerate(rows)])
     index = await start()
     near = Near(tuple(rows[3]), "v", top=12, metric=metric)  # type: ignore[arg-type]
     where = Condition("n", "lt", 30)
 
-    page = await store.find(Query("things", near=near, where=where))
+    page = await store.items.find(Query("things", near=near, where=where))
     found = await Finder(store, index).find(Query("things", near=near, where=where))
 
     assert [item.id for item in found.items] == [item.id for item in page.items]
@@ -333,7 +334,7 @@ async def test_index_and_store_give_the_same_neighbours_and_scores(store: Store,
 async def test_a_cancelled_caller_stops_waiting_and_nothing_else(store: Store, start: Start) -> None:
     index = await start()
     await load(store, 400)
-    head = await store.head()
+    head = await store.changes.head()
     leaving = asyncio.create_task(index.sync(head))
     staying = asyncio.create_task(index.sync(head))
     await asyncio.sleep(0)
@@ -347,7 +348,7 @@ async def test_a_cancelled_caller_stops_waiting_and_nothing_else(store: Store, s
 
 async def test_a_step_whose_callers_have_all_gone_comes_to_its_end(store: Store, start: Start) -> None:
     index = await start()
-    (change,) = await store.write("things", [Put("a", {"name": "soup"})])
+    (change,) = await store.items.write("things", [Put("a", {"name": "soup"})])
     leaving = asyncio.create_task(index.sync(change.seq))
     await asyncio.sleep(0)
 
@@ -361,14 +362,14 @@ async def test_many_who_come_and_go_leave_the_index_as_the_store_is(store: Store
     index = await start()
 
     async def come_and_go(number: int) -> None:
-        (change,) = await store.write("things", [Put(f"i{number % 20}", {"name": f"soup {number}"})])
+        (change,) = await store.items.write("things", [Put(f"i{number % 20}", {"name": f"soup {number}"})])
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0 if number % 2 else None):
                 await index.sync(change.seq)
 
     await asyncio.gather(*(come_and_go(number) for number in range(120)))
 
-    await index.sync(await store.head())
+    await index.sync(await store.changes.head())
     fresh = await _built_anew(store)
     for question in ("soup", "soup 7", "110"):
         assert index.rank("things", Search(question), 50) == fresh.rank("things", Search(question), 50)
@@ -376,7 +377,7 @@ async def test_many_who_come_and_go_leave_the_index_as_the_store_is(store: Store
 
 async def test_an_error_of_the_store_reaches_everyone_who_waits_and_does_not_last(store: Store, start: Start) -> None:
     index = await start()
-    (change,) = await store.write("things", [Put("a", {"name": "soup"})])
+    (change,) = await store.items.write("things", [Put("a", {"name": "soup"})])
 
     with without(store, "changes"):
         errors = await asyncio.gather(*(index.sync(change.seq) for _ in range(3)), return_exceptions=True)
@@ -398,9 +399,9 @@ async def test_who_asks_an_index_that_cannot_be_read_is_told_why(store: Store) -
 
 
 async def test_a_start_that_failed_half_way_is_repeated(store: Store) -> None:
-    await store.declare(Collection("others"))
-    await store.write("things", [Put("a", {"name": "soup"})])
-    await store.write("others", [Put("x", {"name": "soup"})])
+    await store.collections.declare(Collection("others"))
+    await store.items.write("things", [Put("a", {"name": "soup"})])
+    await store.items.write("others", [Put("x", {"name": "soup"})])
     index = MemoryIndex(store, None)
 
     with without(store, "items_2"), pytest.raises(SiteError):
@@ -420,7 +421,7 @@ async def test_an_index_that_follows_outlives_a_failing_store(store: Store, star
     with without(store, "meta"):
         await so(lambda: any(isinstance(each, Broke) for each in seen))
 
-    await store.write("things", [Put("a", {"name": "soup"})])
+    await store.items.write("things", [Put("a", {"name": "soup"})])
 
     await so(lambda: found(index, "soup") == ["a"])
     await until(index, 1)
@@ -428,7 +429,7 @@ async def test_an_index_that_follows_outlives_a_failing_store(store: Store, star
 
 async def test_a_closed_index_says_so(store: Store, start: Start) -> None:
     index = await start()
-    (change,) = await store.write("things", [Put("a", {"name": "soup"})])
+    (change,) = await store.items.write("things", [Put("a", {"name": "soup"})])
     waiting = asyncio.create_task(index.sync(change.seq))
     await asyncio.sleep(0)
 
@@ -448,16 +449,16 @@ async def test_an_index_is_ready_once_it_has_caught_up_and_says_how_far_it_is(st
     await index.start()
     assert (index.is_ready, index.seq) == (True, 300)
 
-    await elsewhere.write("things", [Put("a", {"name": "cake"})])
-    assert (index.seq, await store.head()) == (300, 301)
+    await elsewhere.items.write("things", [Put("a", {"name": "cake"})])
+    assert (index.seq, await store.changes.head()) == (300, 301)
     await index.close()
 
 
 async def test_what_fell_behind_answers_as_before_until_all_is_read_anew(store: Store, start: Start) -> None:
-    await store.write("things", [Put("a", {"name": "soup"})])
+    await store.items.write("things", [Put("a", {"name": "soup"})])
     index = await start()
     await load(store, 2100, "bread")
-    head = await store.head()
+    head = await store.changes.head()
 
     with without(store, "items_1"), pytest.raises(SiteError):
         await index.sync(head)
@@ -472,11 +473,11 @@ async def test_a_collection_and_a_field_of_another_process_are_taken_up(
     store: Store, elsewhere: Store, start: Start
 ) -> None:
     index = await start()
-    await elsewhere.declare(Collection("others"))
-    await elsewhere.write("others", [Put("x", {"name": "soup"})])
-    await elsewhere.write("things", [Put("a", {"name": "soup", "fresh": 5, "v": numbers(1.0)})])
+    await elsewhere.collections.declare(Collection("others"))
+    await elsewhere.items.write("others", [Put("x", {"name": "soup"})])
+    await elsewhere.items.write("things", [Put("a", {"name": "soup", "fresh": 5, "v": numbers(1.0)})])
 
-    await index.sync(await store.head())
+    await index.sync(await store.changes.head())
 
     assert found(index, "soup", "others") == ["x"]
     assert index.rank("things", Search("soup", where=Condition("fresh", "eq", 5)), 10).ids == ["a"]
@@ -484,12 +485,12 @@ async def test_a_collection_and_a_field_of_another_process_are_taken_up(
 
 
 async def test_vectors_declared_later_are_taken_up(store: Store, elsewhere: Store, start: Start) -> None:
-    await store.write("things", [Put("a", {"v": [1.0, 0.0]}), Put("b", {"v": [0.0, 1.0]})])
+    await store.items.write("things", [Put("a", {"v": [1.0, 0.0]}), Put("b", {"v": [0.0, 1.0]})])
     index = await start(run=True)
     assert not index.holds("things", "v")
 
-    await elsewhere.declare(Collection("things", {"v": Field("v", FieldType.VECTOR, declared=True)}))
-    await elsewhere.write("things", [Put("c", {"n": 1})])
+    await elsewhere.collections.declare(Collection("things", {"v": Field("v", FieldType.VECTOR, declared=True)}))
+    await elsewhere.items.write("things", [Put("c", {"n": 1})])
 
     await so(lambda: index.holds("things", "v"))
     assert index.rank("things", Search(near=Near((0.1, 1.0), "v")), 10).ids == ["b", "a"]
@@ -498,7 +499,7 @@ async def test_vectors_declared_later_are_taken_up(store: Store, elsewhere: Stor
 async def test_of_many_processes_one_makes_the_vectors_and_all_have_them(
     store: Store, elsewhere: Store, start: Start
 ) -> None:
-    await store.write("things", [Put(f"i{n}", {"name": f"soup {n}"}) for n in range(200)])
+    await store.items.write("things", [Put(f"i{n}", {"name": f"soup {n}"}) for n in range(200)])
     models = [ToyModel(), ToyModel()]
     here = await start(models[0], run=True)
     there = await start(models[1], run=True, on=elsewhere)
@@ -507,7 +508,7 @@ async def test_of_many_processes_one_makes_the_vectors_and_all_have_them(
     await until(there, 200)
 
     assert sorted([len(model.texts) for model in models]) == [0, 200]
-    await elsewhere.write("things", [Put("i7", {"name": "automobile"})])
+    await elsewhere.items.write("things", [Put("i7", {"name": "automobile"})])
     for index in (here, there):
         await so(lambda index=index: _nearest(index, "car") == "i7")
     assert sorted([len(model.texts) for model in models]) == [0, 201]
@@ -520,13 +521,13 @@ def _nearest(index: MemoryIndex, text: str) -> str:
 async def test_when_the_one_that_makes_vectors_ends_another_goes_on(
     store: Store, elsewhere: Store, start: Start
 ) -> None:
-    await store.write("things", [Put("a", {"name": "soup"})])
+    await store.items.write("things", [Put("a", {"name": "soup"})])
     here = await start(ToyModel(), run=True)
     await until(here, 1)
     there = await start(ToyModel(), run=True, on=elsewhere)
     await here.close()
 
-    await store.write("things", [Put("b", {"name": "cake"})])
+    await store.items.write("things", [Put("b", {"name": "cake"})])
 
     await until(there, 2)
 
@@ -537,7 +538,7 @@ async def test_one_whose_model_fails_leaves_the_vectors_to_another(
     here = await start(ToyModel(failures=1000), run=True)
     there = await start(ToyModel(), run=True, on=elsewhere)
 
-    await store.write("things", [Put("a", {"name": "soup"})])
+    await store.items.write("things", [Put("a", {"name": "soup"})])
 
     await until(there, 1)
     await until(here, 1)
@@ -545,23 +546,23 @@ async def test_one_whose_model_fails_leaves_the_vectors_to_another(
 
 async def test_of_processes_that_start_together_one_saves(store: Store, elsewhere: Store, start: Start) -> None:
     await load(store, 2100)
-    assert await elsewhere.lead("index/things", "another", 60)
+    assert await elsewhere.roles.acquire("index/things", "another", 60)
 
     index = await start()
 
-    assert await store.load_blob("index/things") is None
+    assert await store.blobs.get("index/things") is None
     assert len(found(index, "soup")) == 1000
 
 
 async def test_vectors_of_a_collection_that_grows_too_large_are_left_to_the_store(store: Store, start: Start) -> None:
     model = ToyModel()
-    await store.write("things", [Put(f"i{n}", {"name": "soup", "v": numbers(1.0, n)}) for n in range(10)])
+    await store.items.write("things", [Put(f"i{n}", {"name": "soup", "v": numbers(1.0, n)}) for n in range(10)])
     index = await start(model, max_vectors=10)
     await index.embed_batch("things")
     assert index.holds("things", "v")
     assert index.holds("things", "")
 
-    (change,) = await store.write("things", [Put("a", {"name": "automobile", "v": numbers(2.0)})])
+    (change,) = await store.items.write("things", [Put("a", {"name": "automobile", "v": numbers(2.0)})])
     await index.sync(change.seq)
 
     assert not index.holds("things", "v")
@@ -574,8 +575,8 @@ async def test_vectors_of_a_collection_that_grows_too_large_are_left_to_the_stor
 
 
 async def test_damaged_vectors_are_left_out_and_the_others_are_found(store: Store, start: Start) -> None:
-    await store.write("things", [Put(id, {"name": "soup", "place": [1.0, 0.0, 0.0]}) for id in "abc"])
-    await store.declare(Collection("things", {"place": Field("place", FieldType.VECTOR, "", True)}))
+    await store.items.write("things", [Put(id, {"name": "soup", "place": [1.0, 0.0, 0.0]}) for id in "abc"])
+    await store.collections.declare(Collection("things", {"place": Field("place", FieldType.VECTOR, "", True)}))
     database = apsw.Connection(store.url.removeprefix("sqlite:///"))
     database.set_busy_timeout(10_000)
     database.execute("UPDATE vectors SET vector = x'00ff' WHERE id = 'a'")
@@ -599,12 +600,12 @@ async def test_an_item_that_cannot_be_searched_is_recorded_once_and_the_others_a
 
     monkeypatch.setattr(segment, "passages", read)
     seen: list[Observation] = []
-    await store.write("things", [Put(id, {"name": "soup"}) for id in ("a", "bad", "b")])
+    await store.items.write("things", [Put(id, {"name": "soup"}) for id in ("a", "bad", "b")])
     index = await start(run=True, observe=seen.append)
     await so(lambda: index.is_ready)
     assert found(index, "soup") == ["a", "b"]
 
-    await store.write("things", [Put(id, {"name": "soup stew"}) for id in ("bad", "c")])
+    await store.items.write("things", [Put(id, {"name": "soup stew"}) for id in ("bad", "c")])
     await so(lambda: found(index, "soup") == ["a", "b", "c"])
 
     assert seen == [Broke("index of things/bad", "RecursionError('too deep')")]

@@ -45,14 +45,14 @@ async def opened_town() -> AsyncIterator[Parts]:
     )
     async with opened_site(config) as parts:
         await load_sources(config, parts.store, nowhere)
-        await parts.index.sync(await parts.store.head())
+        await parts.index.sync(await parts.store.changes.head())
         yield parts
 
 
 async def test_nothing_breaks_and_every_answer_is_documented(tmp_path: Path) -> None:
     async with opened_town() as parts, listening(parts) as port:
         token, key = make_key("somebody", ("ask", "*:*"), Danger.DANGEROUS, 1)
-        await parts.store.add_key(key)
+        await parts.store.keys.add(key)
         asking = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "schemathesis.cli", "run", f"http://127.0.0.1:{port}/openapi.json"),
             *("--header", f"x-api-key: {token}", "--checks", ",".join(CHECKS), "--seed", "1", "--no-color"),

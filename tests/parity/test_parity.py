@@ -20,7 +20,7 @@ from portico.http import application
 from portico.identity import local_operator, make_key
 from portico.server import Parts, opened_site
 from portico.site import Site
-from portico.store import Put
+from portico.store.records import Put
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -113,11 +113,11 @@ async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hous
     folder = tmp_path_factory.mktemp("house")
     (folder / "own.py").write_text(OWN)
     async with opened_site(parse_config({**WATCHED, "folder": str(folder)})) as parts:
-        await parts.store.declare(parts.config.collection("rooms"))
-        await parts.store.write("rooms", [Put(id, {"@type": "HotelRoom", **room}) for id, room in ROOMS.items()])
-        await parts.store.declare(parts.config.collection("letters"))
-        await parts.store.write("letters", [Put(door, {"name": f"To {door}"}) for door in NAMED])
-        await parts.index.sync(await parts.store.head())
+        await parts.store.collections.declare(parts.config.collection("rooms"))
+        await parts.store.items.write("rooms", [Put(id, {"@type": "HotelRoom", **room}) for id, room in ROOMS.items()])
+        await parts.store.collections.declare(parts.config.collection("letters"))
+        await parts.store.items.write("letters", [Put(door, {"name": f"To {door}"}) for door in NAMED])
+        await parts.index.sync(await parts.store.changes.head())
         guest, host = await key_of(parts, "ask", "*:*"), await key_of(parts, "approve")
         site = Troubled(parts.site)
         async with listening(replace(parts, site=site)) as port:
@@ -126,7 +126,7 @@ async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hous
 
 async def key_of(parts: Parts, *scopes: str) -> str:
     token, key = make_key("somebody", scopes, Danger.DESTRUCTIVE, 1)
-    await parts.store.add_key(key)
+    await parts.store.keys.add(key)
     return token
 
 

@@ -19,7 +19,7 @@ from portico.config import parse_config
 from portico.identity import local_operator, make_key
 from portico.query import Aggregate, Aggregation, Near, Order, Page, Query, json_size
 from portico.server import Parts, opened_site
-from portico.store import Put
+from portico.store.records import Put
 
 PAGE_BYTES = 100_000
 ITEM_BYTES = 12_000
@@ -52,15 +52,15 @@ async def shop(request: pytest.FixtureRequest, store_url: StoreUrl) -> AsyncIter
         "collections": {"things": {"fields": {"place": {"type": "vector"}}}},
     }
     async with opened_site(parse_config(settings)) as parts:
-        await parts.store.declare(parts.config.collection("things"))
+        await parts.store.collections.declare(parts.config.collection("things"))
         puts = [
             Put(id, {**data, "rank": 50 - int(id[1:]), "place": [float(id[1:]), 1.0], "odd": {"n": int(id[1:])}})
             for id, data in THINGS.items()
         ]
-        await parts.store.write("things", puts)
-        await parts.index.sync(await parts.store.head())
+        await parts.store.items.write("things", puts)
+        await parts.index.sync(await parts.store.changes.head())
         token, key = make_key("owner", ("ask", "*:*"), Danger.DESTRUCTIVE, 1)
-        await parts.store.add_key(key)
+        await parts.store.keys.add(key)
         async with listening(parts) as port:
             yield Shop(parts, port, token)
 
@@ -105,8 +105,8 @@ async def test_what_is_left_out_of_the_items_leaves_room_for_more_of_them(shop: 
 
 async def test_much_that_is_read_for_little_ends_a_page_too(shop: Shop) -> None:
     more = {f"u{n:03}": THINGS["t00"] for n in range(100)}
-    await shop.parts.store.write("things", [Put(id, data) for id, data in more.items()])
-    await shop.parts.index.sync(await shop.parts.store.head())
+    await shop.parts.store.items.write("things", [Put(id, data) for id, data in more.items()])
+    await shop.parts.index.sync(await shop.parts.store.changes.head())
 
     for words in ("", "brass lamp"):
         pages = await walk(shop, Query("things", text=words, fields=("name",), limit=1000))
@@ -284,8 +284,8 @@ async def test_without_a_setting_no_page_is_larger_than_eight_megabytes() -> Non
     settings = {"search": {"embedder": "none:"}, "store": {"url": "sqlite:///:memory:"}}
     large = {f"t{n:02}": {"name": "Brass lamp", "description": "x" * 1_000_000} for n in range(20)}
     async with opened_site(parse_config(settings)) as parts:
-        await parts.store.declare(parts.config.collection("things"))
-        await parts.store.write("things", [Put(id, data) for id, data in large.items()])
+        await parts.store.collections.declare(parts.config.collection("things"))
+        await parts.store.items.write("things", [Put(id, data) for id, data in large.items()])
         async with listening(parts) as port, visitor(port, "") as http:
             got = await http.post("/operations/list_things", json={"limit": 1000})
 

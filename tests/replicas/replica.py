@@ -62,7 +62,7 @@ async def load(parts: Parts, _: Caller, path: str, collection: str) -> Any:
 
 
 async def head(parts: Parts, _: Caller) -> Any:
-    return await parts.store.head()
+    return await parts.store.changes.head()
 
 
 async def is_ready(parts: Parts, _: Caller) -> Any:
@@ -72,7 +72,7 @@ async def is_ready(parts: Parts, _: Caller) -> Any:
 async def new_key(parts: Parts, _: Caller) -> Any:
     """A key that may do all that is safe."""
     token, key = make_key("somebody", ["*:*"], Danger.SAFE, 1)
-    await parts.store.add_key(key)
+    await parts.store.keys.add(key)
     return token
 
 

@@ -20,7 +20,7 @@ from portico.safety.guard import Guard, Taken
 from portico.safety.reporting import Report, Reported
 from portico.server import Parts, opened_site
 from portico.site import Site
-from portico.store import Put
+from portico.store.records import Put
 
 CHEF = ("ask", "*:*")
 ADDING = "calling create_recipe to add the soup"
@@ -76,8 +76,8 @@ async def opened_kitchen(
         "operations": ["own.py"],
     }
     async with opened_site(parse_config({**settings, **said}), observe=observe) as parts:
-        if not await parts.store.get("recipes", "r1"):
-            await parts.store.write("recipes", [Put(f"r{number}", {"name": "Soup"}) for number in range(1, 5)])
+        if not await parts.store.items.get("recipes", "r1"):
+            await parts.store.items.write("recipes", [Put(f"r{number}", {"name": "Soup"}) for number in range(1, 5)])
         yield parts
 
 
@@ -155,7 +155,7 @@ async def person(
     parts: Parts, *scopes: str, name: str = "bot", danger: Danger = Danger.DESTRUCTIVE, trust: Trust = Trust.VALIDATED
 ) -> Person:
     token, key = make_key(name, scopes or CHEF, danger, 1, trust=trust)
-    await parts.store.add_key(key)
+    await parts.store.keys.add(key)
     return Person(parts.site, await parts.site.caller(Credentials(token)), token)
 
 

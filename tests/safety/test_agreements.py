@@ -45,7 +45,7 @@ async def test_a_step_agreed_to_without_parameters_covers_no_call_by_itself(
     await boss.agrees(needed.details["token"])
     assert isinstance(await bot.refused("update_recipe", **renamed("r2")), ConfirmationNeeded)
     assert await bot.does("update_recipe", **renamed("r1"))
-    assert (await eager.store.get("recipes", "r2")).data["name"] == "Soup"
+    assert (await eager.store.items.get("recipes", "r2")).data["name"] == "Soup"
     assert isinstance(await bot.refused("update_recipe", **renamed("r1")), StepNeeded)
 
 

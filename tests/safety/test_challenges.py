@@ -41,7 +41,7 @@ from portico.identity import Credentials
 from portico.oversight import About, Notification
 from portico.safety.cases import Broadcast
 from portico.server import Parts
-from portico.store import Case
+from portico.store.records import SafetyRecord
 
 WRONG = "A" * 26
 NOWHERE = "00000000-0000-4000-8000-000000000000"
@@ -146,7 +146,9 @@ async def test_the_newest_block_is_heard_of_however_many_there_were(eager: Parts
         type="danger_zone", message="Long ago", metadata=About(), timestamp=datetime(2020, 1, 1, tzinfo=UTC)
     )
     first = [Broadcast(id=f"!{number}", notice=past) for number in range(120)]  # in the order of ids
-    await eager.store.decide([Case("Broadcast", each.id, msgspec.json.encode(each), 0, None) for each in first], [])
+    await eager.store.audit.commit(
+        [SafetyRecord("Broadcast", each.id, msgspec.json.encode(each), 0, None) for each in first], []
+    )
     await other.starts()
     challenge = await blocked(bot)
 

@@ -34,7 +34,7 @@ def with_token(token: str, **params: Any) -> Call:
 
 
 async def is_there(parts: Parts, id: str = "r1") -> bool:
-    return await parts.store.get("recipes", id) is not None
+    return await parts.store.items.get("recipes", id) is not None
 
 
 @requirement("aql:self:other-principal", "aql:token:required", "aql:gate:audit", "aql:token:audit")

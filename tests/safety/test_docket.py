@@ -12,7 +12,8 @@ from tests.safety.conftest import Open, Person, boss_of, events, later, person
 from portico.calls import Call
 from portico.errors import SiteError, StepNeeded
 from portico.safety.docket import TRIES
-from portico.store import Case, Line, Store
+from portico.store import Store
+from portico.store.records import AuditEntry, SafetyRecord
 
 REFUSALS = 552
 
@@ -22,14 +23,16 @@ class Attempts:
 
     def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         self.by_task = Counter[str]()
-        decide = store.decide
+        decide = store.audit.commit
 
-        async def counted(cases: Sequence[Case], told: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Line] | None:
+        async def counted(
+            cases: Sequence[SafetyRecord], told: Sequence[tuple[str, Mapping[str, Any]]]
+        ) -> list[AuditEntry] | None:
             task = asyncio.current_task()
             self.by_task[task.get_name() if task else ""] += 1
             return await decide(cases, told)
 
-        monkeypatch.setattr(store, "decide", counted)
+        monkeypatch.setattr(store.audit, "commit", counted)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

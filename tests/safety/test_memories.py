@@ -46,7 +46,7 @@ async def test_a_blocked_agent_is_answered_and_told_that_nothing_was_remembered(
     assert "Soup" in answer
     assert "meta.remember" in answer
     assert await memories(bot) == []
-    assert COLLECTION not in eager.store.schema
+    assert COLLECTION not in eager.store.collections.schema
     assert isinstance(await bot.refused("create_memories", preferences=["vegetarian"]), AgentBlocked)
 
 

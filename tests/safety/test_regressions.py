@@ -25,7 +25,7 @@ async def test_the_beginning_of_a_token_is_nothing_that_a_caller_can_choose(part
 async def test_work_of_a_key_that_was_revoked_goes_no_further(parts: Parts) -> None:
     bot = await person(parts)
     steps = [{"id": "one", "operation": "set_table"}, {"id": "two", "operation": "set_table", "input_from": ["one"]}]
-    await parts.store.revoke_key(bot.caller.id.removeprefix("key:"), datetime.now(UTC))
+    await parts.store.keys.revoke(bot.caller.id.removeprefix("key:"), datetime.now(UTC))
 
     task = await parts.site.call(Call("run_workflow", {"steps": steps}), bot.caller)
 

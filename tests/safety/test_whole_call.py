@@ -233,7 +233,7 @@ async def test_an_approved_call_counts_until_it_is_used(parts: Parts) -> None:
 
 
 async def stored_bytes(parts: Parts) -> int:
-    return sum(len(case.data or b"") for case in await parts.store.cases("Confirmation", 10_000))
+    return sum(len(case.data or b"") for case in await parts.store.audit.list_records("Confirmation", 10_000))
 
 
 async def reject(parts: Parts, bot: Person, boss: Person, call: Call) -> None:

@@ -19,7 +19,7 @@ from portico.config import Config, parse_config
 from portico.identity import Credentials, local_operator, make_key
 from portico.server import Parts, opened_site
 from portico.site import Site
-from portico.store import Put
+from portico.store.records import Put
 
 ROOMS = {
     "attic": {"name": "The attic", "beds": 2, "price": 60.0, "view": {"sea": True, "floor": 4}},
@@ -78,9 +78,9 @@ async def parts(opened: Open) -> AsyncIterator[Parts]:
 
 
 async def furnish(parts: Parts) -> None:
-    await parts.store.declare(parts.config.collection("rooms"))
-    await parts.store.write("rooms", [Put(id, data) for id, data in ROOMS.items()])
-    await parts.index.sync(await parts.store.head())
+    await parts.store.collections.declare(parts.config.collection("rooms"))
+    await parts.store.items.write("rooms", [Put(id, data) for id, data in ROOMS.items()])
+    await parts.index.sync(await parts.store.changes.head())
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ async def key_holder(
 ) -> Caller:
     """Somebody with a key of these scopes, known as a face would know them."""
     token, key = make_key("somebody", scopes, danger, days, trust=trust)
-    await parts.store.add_key(key)
+    await parts.store.keys.add(key)
     return await parts.site.identity.caller(Credentials(token))
 
 

@@ -13,7 +13,7 @@ from portico.items import Change
 from portico.query import parse_filter
 from portico.server import Parts
 from portico.site import Site
-from portico.store import Put
+from portico.store.records import Put
 
 
 async def events(site: Site, ask: Ask) -> list:
@@ -21,9 +21,9 @@ async def events(site: Site, ask: Ask) -> list:
 
 
 async def test_a_question_is_understood_answered_best_first_and_finished(parts: Parts) -> None:
-    await parts.store.declare(parts.config.collection("guests"))
-    await parts.store.write("guests", [Put("ada", {"name": "Ada, who likes the attic"})])
-    await parts.index.sync(await parts.store.head())
+    await parts.store.collections.declare(parts.config.collection("guests"))
+    await parts.store.items.write("guests", [Put("ada", {"name": "Ada, who likes the attic"})])
+    await parts.index.sync(await parts.store.changes.head())
 
     understood, *found, finished = await events(parts.site, Ask("attic"))
 
@@ -91,7 +91,7 @@ async def test_a_watch_from_now_shows_what_happens_next(parts: Parts) -> None:
 
 
 async def test_a_watch_since_a_number_shows_everything_after_it(parts: Parts) -> None:
-    head = await parts.store.head()
+    head = await parts.store.changes.head()
     await Calling(parts.site)("update_room", id="attic", input={"beds": 3})
 
     assert await take(parts.site.watch(Watch("rooms", since=0), OPERATOR), 4) == [
@@ -107,8 +107,8 @@ async def test_a_watch_since_a_number_shows_everything_after_it(parts: Parts) ->
 
 async def test_a_watch_keeps_to_its_collection_and_filter(parts: Parts) -> None:
     call = Calling(parts.site)
-    await parts.store.declare(parts.config.collection("guests"))
-    head = await parts.store.head()
+    await parts.store.collections.declare(parts.config.collection("guests"))
+    head = await parts.store.changes.head()
     await call("create_guest", id="ada", input={"beds": 9})
     await call("create_room", id="small", input={"beds": 1})
     await call("create_room", id="large", input={"beds": 9})
@@ -119,7 +119,7 @@ async def test_a_watch_keeps_to_its_collection_and_filter(parts: Parts) -> None:
 
 async def test_an_update_that_enters_or_leaves_the_filter_is_shown(parts: Parts) -> None:
     call = Calling(parts.site)
-    head = await parts.store.head()
+    head = await parts.store.changes.head()
     await call("update_room", id="attic", input={"beds": 7})
     await call("update_room", id="attic", input={"beds": 1})
     await call("update_room", id="attic", input={"beds": 2})
@@ -132,9 +132,9 @@ async def test_an_update_that_enters_or_leaves_the_filter_is_shown(parts: Parts)
 
 async def test_changes_that_are_no_longer_kept_are_said_to_be_gone(opened: Open) -> None:
     async with opened(store={"url": "sqlite:///inn.db", "keep_changes": 1000}) as parts:
-        await parts.store.declare(parts.config.collection("rooms"))
+        await parts.store.collections.declare(parts.config.collection("rooms"))
         for number in range(0, 3000, 500):
-            await parts.store.write("rooms", [Put(f"r{n}", {"n": n}) for n in range(number, number + 500)])
+            await parts.store.items.write("rooms", [Put(f"r{n}", {"n": n}) for n in range(number, number + 500)])
 
         with pytest.raises(FeedExpired) as expired:
             await anext(parts.site.watch(Watch("rooms", since=0), OPERATOR))

@@ -31,7 +31,8 @@ from portico.query import Condition, Query
 from portico.safety.gate import Permit
 from portico.server import Parts, opened_store_only
 from portico.site import Given, Site
-from portico.store import Put, open_store
+from portico.store import open_store
+from portico.store.records import Put
 
 CREATE = Call("create_room", {"id": "new", "input": {"beds": 1}})
 DELETE = Call("delete_room", {"id": "attic"})
@@ -60,7 +61,7 @@ async def test_anybody_may_read_and_ask_but_not_write(parts: Parts) -> None:
     with pytest.raises(Unauthenticated) as refusal:
         await parts.site.call(CREATE, nobody)
     assert refusal.value.details == {"scope": "create:rooms"}
-    assert await parts.store.get("rooms", "new") is None
+    assert await parts.store.items.get("rooms", "new") is None
 
 
 @pytest.mark.parametrize(
@@ -97,18 +98,18 @@ async def test_a_key_that_is_not_certified_deletes_nothing_until_somebody_else_h
 
     with pytest.raises(ConfirmationNeeded) as refusal:
         await parts.site.call(DELETE, somebody)
-    assert await parts.store.get("rooms", "attic")
+    assert await parts.store.items.get("rooms", "attic")
 
     [waiting] = (await parts.site.guard.pending(OPERATOR)).confirmations
     assert waiting.token == refusal.value.details["token"]
     await parts.site.guard.confirm(waiting.token, "approve", "", OPERATOR, digest=waiting.digest)
     await parts.site.call(DELETE, somebody)
-    assert await parts.store.get("rooms", "attic") is None
+    assert await parts.store.items.get("rooms", "attic") is None
 
 
 async def test_a_key_reads_only_its_collections_through_every_door(parts: Parts) -> None:
-    await parts.store.declare(parts.config.collection("guests"))
-    await parts.store.write("guests", [Put("ada", {"name": "Ada of the attic"})])
+    await parts.store.collections.declare(parts.config.collection("guests"))
+    await parts.store.items.write("guests", [Put("ada", {"name": "Ada of the attic"})])
     somebody = await key_holder(parts, "ask", "read:rooms")
 
     found = [event.item.collection async for event in parts.site.ask(Ask("attic"), somebody) if hasattr(event, "item")]
@@ -125,8 +126,8 @@ async def test_a_key_reads_only_its_collections_through_every_door(parts: Parts)
 
 async def test_a_private_collection_is_invisible_to_all_but_the_operator(opened: Open) -> None:
     async with opened(collections={"ledger": {"private": True}}) as parts:
-        await parts.store.write("ledger", [Put("a", {"name": "attic", "sum": 3})])
-        await parts.index.sync(await parts.store.head())
+        await parts.store.items.write("ledger", [Put("a", {"name": "attic", "sum": 3})])
+        await parts.index.sync(await parts.store.changes.head())
         site = parts.site
         somebody = await key_holder(parts, "ask", "*:*", danger=Danger.DANGEROUS)
 
@@ -148,8 +149,8 @@ async def test_a_key_that_is_wrong_expired_or_revoked_is_nobody(parts: Parts) ->
     expired, old = make_key("old", ["ask"], Danger.SAFE, days=-1)
     revoked, gone = make_key("gone", ["ask"], Danger.SAFE, days=1)
     for key in (old, gone):
-        await parts.store.add_key(key)
-    await parts.store.revoke_key(gone.id, datetime.now(UTC))
+        await parts.store.keys.add(key)
+    await parts.store.keys.revoke(gone.id, datetime.now(UTC))
 
     for token in (expired, revoked, "pk_guess", " ", "\0"):
         with pytest.raises(Unauthenticated):
@@ -289,7 +290,7 @@ async def test_a_new_field_is_known_at_every_replica_at_once(tmp_path: Path, url
     async with opened_store_only(settings) as first:
         await furnish(first)
         async with opened_store_only(settings) as second, opened_store_only(settings) as third:
-            await first.store.write("rooms", [Put("tower", {"name": "The tower", "steps": 90})])
+            await first.store.items.write("rooms", [Put("tower", {"name": "The tower", "steps": 90})])
 
             change = await anext(second.site.watch(Watch("rooms", steep, since=0), OPERATOR))
             understood = await anext(third.site.ask(Ask("tower", where=steep), OPERATOR))
@@ -316,7 +317,7 @@ async def test_a_collection_that_another_process_made_private_is_closed_at_once(
     nobody = parts.site.identity.nobody("1.2.3.4")
     assert (await parts.site.query(Query("rooms"), nobody)).items
     other = await open_store(parts.config.store_url)
-    await other.declare(replace((await other.refresh())["rooms"], private=True))
+    await other.collections.declare(replace((await other.collections.refresh())["rooms"], private=True))
     await other.close()
 
     with pytest.raises(UnknownCollection):
@@ -360,7 +361,7 @@ class TestAPageGivenAgain:
 
     async def test_after_a_change_it_is_not_given(self, parts: Parts, nobody: Caller) -> None:
         given = await self.given(parts, nobody)
-        await parts.store.write("rooms", [Put("loft", {"name": "The loft"})])
+        await parts.store.items.write("rooms", [Put("loft", {"name": "The loft"})])
 
         assert not parts.site.give_again(given, nobody)
         await parts.site.query(self.WHAT, nobody)
@@ -369,7 +370,7 @@ class TestAPageGivenAgain:
     async def test_once_its_collection_is_private_it_is_not_given(self, parts: Parts, nobody: Caller) -> None:
         given = await self.given(parts, nobody)
         other = await open_store(parts.config.store_url)
-        await other.declare(replace((await other.refresh())["rooms"], private=True))
+        await other.collections.declare(replace((await other.collections.refresh())["rooms"], private=True))
         await other.close()
 
         assert not parts.site.give_again(given, nobody)
@@ -407,7 +408,7 @@ class TestAPageGivenAgain:
         kept = [await self.given(parts, nobody)]
         before = shelves()
         for number in range(5):
-            await parts.store.write("rooms", [Put("loft", {"name": f"Loft {number}"})])
+            await parts.store.items.write("rooms", [Put("loft", {"name": f"Loft {number}"})])
             kept.append(await self.given(parts, nobody))
 
         assert len({each.state for each in kept}) == 6

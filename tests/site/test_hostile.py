@@ -12,7 +12,7 @@ from portico.errors import BadRequest, OperationFailed, SiteError, TooLarge, Uns
 from portico.operations import JsonSchema, checked_params
 from portico.query import And, Near, Order, Query, check_bounds, parse_filter
 from portico.server import Parts
-from portico.store import Put
+from portico.store.records import Put
 
 from .conftest import OPERATOR
 
@@ -36,7 +36,7 @@ async def longest_stall(work: Any) -> float:
 
 
 async def test_a_costly_filter_in_a_search_does_not_hold_up_others(parts: Parts) -> None:
-    await parts.store.write("rooms", [Put(f"x{n}", {"name": f"apple {n}", "price": n}) for n in range(500)])
+    await parts.store.items.write("rooms", [Put(f"x{n}", {"name": f"apple {n}", "price": n}) for n in range(500)])
     where = {"$and": [{"price": {"$nin": list(range(10_000 + k, 11_000 + k))}} for k in range(8)]}
     query = Query("rooms", text="apple", where=parse_filter(where), limit=500)
 
@@ -100,6 +100,6 @@ async def test_a_query_beyond_the_store_does_not_tell_where_it_lies(parts: Parts
     many = And((parse_filter({"name": "x"}),) * 40_000)
 
     with pytest.raises(SiteError) as refusal:
-        await parts.store.find(Query("rooms", where=many))
+        await parts.store.items.find(Query("rooms", where=many))
 
     assert ".db" not in str(refusal.value) + str(refusal.value.details)

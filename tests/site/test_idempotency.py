@@ -25,7 +25,7 @@ from portico.errors import (
 from portico.query import EVERYTHING
 from portico.server import Parts
 from portico.site import STOPPED
-from portico.store import Put
+from portico.store.records import Put
 
 OWN = '''
 import asyncio
@@ -178,7 +178,7 @@ async def load_all(context: Context, count: int, fail: bool = False) -> int:
 async def shop(opened: Open) -> AsyncIterator[Parts]:
     async with opened(OWN) as parts:
         for name in ("orders", "stock"):
-            await parts.store.declare(parts.config.collection(name))
+            await parts.store.collections.declare(parts.config.collection(name))
         yield parts
 
 
@@ -189,7 +189,7 @@ def own() -> Any:
 
 async def written(shop: Parts) -> tuple[int, int]:
     """How many orders there are, and how many items of the stock."""
-    return await shop.store.count("orders", EVERYTHING), await shop.store.count("stock", EVERYTHING)
+    return await shop.store.items.count("orders", EVERYTHING), await shop.store.items.count("stock", EVERYTHING)
 
 
 async def attempt(shop: Parts, operation: str, key: str = "k", timeout: float | None = None, **params: Any) -> Any:
@@ -215,7 +215,7 @@ async def test_writes_of_an_operation_that_fails_are_not_made(
     assert await attempt(shop, "sell_anywhere", key, 0.2, id="a", ending=ending) is error
 
     assert await written(shop) == (0, 0)
-    assert await shop.store.head() == 0
+    assert await shop.store.changes.head() == 0
 
 
 async def test_an_operation_sees_what_it_has_written(shop: Parts) -> None:
@@ -235,8 +235,8 @@ async def test_an_operation_sees_what_it_has_written(shop: Parts) -> None:
 @pytest.mark.parametrize("fields", [[], ["name"]])
 async def test_a_page_with_what_was_written_has_a_bound_in_bytes(opened: Open, fields: list[str]) -> None:
     async with opened(OWN, limits={"page_bytes": 250}) as parts:
-        await parts.store.declare(parts.config.collection("stock"))
-        await parts.store.write("stock", [Put(id, {"name": "x" * 100}) for id in "acef"])
+        await parts.store.collections.declare(parts.config.collection("stock"))
+        await parts.store.items.write("stock", [Put(id, {"name": "x" * 100}) for id in "acef"])
 
         assert await Calling(parts.site)("page_through", fields=fields) == [["a", "b"], ["c", "d"], ["e", "f"]]
 
@@ -336,14 +336,14 @@ async def test_a_call_that_is_broken_off_has_an_unknown_outcome(shop: Parts) -> 
 async def test_a_call_that_is_broken_off_while_it_commits_has_its_outcome(
     shop: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    committing, go_on, commit = asyncio.Event(), asyncio.Event(), shop.store.commit
+    committing, go_on, commit = asyncio.Event(), asyncio.Event(), shop.store.items.commit
 
     async def commit_when_let_go(*args: Any) -> Any:
         committing.set()
         await go_on.wait()
         return await commit(*args)
 
-    monkeypatch.setattr(shop.store, "commit", commit_when_let_go)
+    monkeypatch.setattr(shop.store.items, "commit", commit_when_let_go)
     running = asyncio.create_task(attempt(shop, "sell_anywhere", id="a"))
     await committing.wait()
     running.cancel()
@@ -360,18 +360,18 @@ async def leave_behind(shop: Parts, operation: str, digest: str) -> None:
     expires = datetime.now(UTC) + timedelta(hours=24)
     reason = STOPPED if operation == "sell_anywhere" else ""
     scope = f"{OPERATOR.rate_key}\n{operation}\nk"
-    await shop.store.keep(scope, digest, expires, owner="dead", lease=-1, reason=reason)
+    await shop.store.idempotency.reserve(scope, digest, expires, owner="dead", lease=-1, reason=reason)
 
 
 async def test_a_key_of_a_killed_process_is_not_said_to_be_running(
     shop: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digests: list[str] = []
-    keep = shop.store.keep
+    reserve = shop.store.idempotency.reserve
     monkeypatch.setattr(
-        shop.store,
-        "keep",
-        lambda scope, digest, *rest, **more: digests.append(digest) or keep(scope, digest, *rest, **more),
+        shop.store.idempotency,
+        "reserve",
+        lambda scope, digest, *rest, **more: digests.append(digest) or reserve(scope, digest, *rest, **more),
     )
     await attempt(shop, "sell_anywhere", "other", id="a")
     for operation in ("sell_anywhere", "sell_here", "sell_again"):
@@ -391,7 +391,7 @@ async def test_a_running_call_keeps_its_lease(shop: Parts, monkeypatch: pytest.M
     running = asyncio.create_task(attempt(shop, "sell_here", id="a", ending="wait"))
     await own().started.wait()
     renewals = 0
-    renew = shop.store.renew_key
+    renew = shop.store.idempotency.renew
 
     async def count(*args: Any) -> bool:
         nonlocal renewals
@@ -399,7 +399,7 @@ async def test_a_running_call_keeps_its_lease(shop: Parts, monkeypatch: pytest.M
         renewals += renewed
         return renewed
 
-    monkeypatch.setattr(shop.store, "renew_key", count)
+    monkeypatch.setattr(shop.store.idempotency, "renew", count)
     while renewals < 12:  # longer than the lease
         await asyncio.sleep(0.01)
 
@@ -423,7 +423,7 @@ async def test_who_was_taken_over_commits_nothing(shop: Parts, monkeypatch: pyte
 
     assert [await hanging, await second] == [KeyInUse, "sold a, run 2"]
     assert await written(shop) == (1, 1)
-    assert (await shop.store.get("orders", "a")).version.startswith("1-")
+    assert (await shop.store.items.get("orders", "a")).version.startswith("1-")
 
 
 async def test_an_operation_that_committed_a_part_is_not_run_again(shop: Parts) -> None:
@@ -435,7 +435,7 @@ async def test_an_operation_that_committed_a_part_is_not_run_again(shop: Parts) 
 
 def fail_once(shop: Parts, monkeypatch: pytest.MonkeyPatch, error: SiteError, *, commits: bool = False) -> None:
     """Let the next commit of writes fail, before or after it is made."""
-    commit, errors = shop.store.commit, [error]
+    commit, errors = shop.store.items.commit, [error]
 
     async def fail(writes: Any, *args: Any) -> Any:
         if not errors or not writes:
@@ -444,7 +444,7 @@ def fail_once(shop: Parts, monkeypatch: pytest.MonkeyPatch, error: SiteError, *,
             await commit(writes, *args)
         raise errors.pop()
 
-    monkeypatch.setattr(shop.store, "commit", fail)
+    monkeypatch.setattr(shop.store.items, "commit", fail)
 
 
 @pytest.mark.parametrize("ending", ["repeat", "ignore"])
@@ -455,7 +455,7 @@ async def test_writes_are_kept_when_the_store_could_not_commit_them(
 
     assert await attempt(shop, "sell_patiently", id="a", ending=ending) == "sold"
     assert await written(shop) == (1, 0)
-    assert await shop.store.head() == 1
+    assert await shop.store.changes.head() == 1
 
 
 @pytest.mark.parametrize("ending", ["repeat", "ignore", "refuse"])
@@ -473,21 +473,21 @@ async def test_writes_with_an_unknown_outcome_are_neither_repeated_nor_acknowled
 
 
 async def test_a_commit_that_is_no_longer_awaited_is_made_once(shop: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit = shop.store.commit
+    commit = shop.store.items.commit
 
     async def commit_slowly(*args: Any) -> Any:
         await asyncio.sleep(0.1)
         return await commit(*args)
 
-    monkeypatch.setattr(shop.store, "commit", commit_slowly)
+    monkeypatch.setattr(shop.store.items, "commit", commit_slowly)
 
     assert await attempt(shop, "sell_hastily", id="a") == "sold"
-    assert await shop.store.head() == 1
+    assert await shop.store.changes.head() == 1
 
 
 async def test_commits_and_writes_at_the_same_time_are_each_made_once(shop: Parts) -> None:
     assert await attempt(shop, "sell_side_by_side", id="a") == "sold"
-    assert (await written(shop), await shop.store.head()) == ((1, 1), 2)
+    assert (await written(shop), await shop.store.changes.head()) == ((1, 1), 2)
 
 
 @pytest.mark.parametrize(("operation", "then"), [("sell_here", "sold a, run 2"), ("sell_anywhere", OutcomeUnknown)])
@@ -498,7 +498,7 @@ async def test_after_a_commit_that_failed_only_what_is_undone_is_run_again(
         raise Unavailable("The disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(shop.store, "commit", fail)
+        patch.setattr(shop.store.items, "commit", fail)
         assert await attempt(shop, operation, id="a") is Unavailable
 
     assert await attempt(shop, operation, id="a") == then
@@ -542,7 +542,7 @@ async def test_what_a_task_writes_is_kept_with_what_it_saves(shop: Parts, opened
     assert (ended.state, ended.result, ended.attempts) == ("completed", 6, 2 if fail else 1)
     assert own().runs == (["from 0", "from 3"] if fail else ["from 0"])
     assert await written(shop) == (6, 6)
-    assert await shop.store.head() == 12  # nothing was written twice
+    assert await shop.store.changes.head() == 12  # nothing was written twice
 
 
 async def test_a_site_that_closes_leaves_no_half_step_behind(shop: Parts, opened: Open) -> None:
@@ -550,7 +550,7 @@ async def test_a_site_that_closes_leaves_no_half_step_behind(shop: Parts, opened
     await own().started.wait()
     await shop.site.tasks.close()
 
-    left = await shop.store.get_task(task.id)
+    left = await shop.store.tasks.get(task.id)
     assert (left.state, left.saved) == ("pending", 3)
     assert await written(shop) == (3, 3)
 
@@ -558,17 +558,17 @@ async def test_a_site_that_closes_leaves_no_half_step_behind(shop: Parts, opened
 async def test_a_key_and_the_task_that_it_stands_for_are_stored_together(
     shop: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add = shop.store.add_task
+    add = shop.store.tasks.add
 
     async def lose(*args: Any) -> bool:
         await add(*args)
         raise Unavailable("The answer got lost")
 
     with monkeypatch.context() as patch:
-        patch.setattr(shop.store, "add_task", lose)
+        patch.setattr(shop.store.tasks, "add", lose)
         with pytest.raises(Unavailable):
             await shop.site.call(Call("load_all", {"count": 1}, key="k"), OPERATOR)
 
     again = await shop.site.call(Call("load_all", {"count": 1}, key="k"), OPERATOR)
     assert again.repeated
-    assert len(await shop.store.recent_tasks()) == 1
+    assert len(await shop.store.tasks.list_recent()) == 1

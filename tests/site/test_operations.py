@@ -99,14 +99,14 @@ DECLARED = {
 async def test_an_update_is_held_to_the_types_of_its_collection(opened: Open) -> None:
     async with opened(collections=DECLARED) as parts:
         await furnish(parts)
-        call, before = Calling(parts.site), await parts.store.head()
+        call, before = Calling(parts.site), await parts.store.changes.head()
         for fields, param, expected, got in REFUSED:
             with pytest.raises(InvalidParams) as refusal:
                 await call("update_room", id="garden", input={"price": 1, **fields})
             told = refusal.value.details
             assert (told["param"], told["expected"], told["got"]) == (param, expected, got)
             assert refusal.value.message == f"`{param}` must be of the type {expected}, not {got}"
-        unchanged = await parts.store.head()
+        unchanged = await parts.store.changes.head()
         for fields in TAKEN:
             await call("update_room", id="garden", input=fields)
 
@@ -163,7 +163,7 @@ async def test_search_finds_by_word_within_a_filter(call: Calling) -> None:
 
 async def test_a_collection_that_was_just_made_can_be_searched(parts: Parts) -> None:
     """Another process may have made it; the catalog shows it, so its operations work."""
-    await parts.store.declare(parts.config.collection("guests"))
+    await parts.store.collections.declare(parts.config.collection("guests"))
 
     found = await parts.site.call(Call("search_guests", {"query": "ada"}), OPERATOR)
 
@@ -368,12 +368,12 @@ async def test_an_error_inside_an_operation_is_not_told_to_the_caller(own: Calli
 @pytest.mark.parametrize("how", ["put", "merge", "remove"])
 async def test_an_operation_that_is_declared_to_read_writes_nothing(own: Calling, how: str) -> None:
     store = own.site.finder.store
-    before = await store.head()
+    before = await store.changes.head()
     with pytest.raises(OperationFailed):
         await own("hoard", how=how)
 
-    assert await store.head() == before
-    assert await store.get("rooms", "hoard") is None
+    assert await store.changes.head() == before
+    assert await store.items.get("rooms", "hoard") is None
 
 
 async def test_an_operation_that_takes_too_long_is_ended(own: Calling) -> None:

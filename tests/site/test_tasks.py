@@ -197,7 +197,7 @@ async def test_whoever_listens_is_told_once_of_every_end_that_is_stored(opened: 
         await until(partial(asyncio.sleep, 0, told), lambda told: len(told) == 4)
 
         assert told[1:] == [(running.id, "cancelled"), (done.id, "completed"), (failed.id, "failed")]
-        assert (await inn.store.get_task(failed.id)).state == "failed"
+        assert (await inn.store.tasks.get(failed.id)).state == "failed"
 
 
 async def test_the_more_urgent_task_runs_first_and_keeps_what_its_caller_said_of_it(opened: Open) -> None:
@@ -229,7 +229,7 @@ async def test_what_no_task_can_have_is_refused(inn: Parts) -> None:
     for said in wrong:
         with pytest.raises(InvalidParams):
             await inn.site.call(Call("quick", {}, "later", **said), OPERATOR)
-    assert await inn.store.tasks(OPERATOR.id) == []
+    assert await inn.store.tasks.list_by_caller(OPERATOR.id) == []
 
 
 async def test_work_is_tried_as_often_as_declared(inn: Parts, call: Calling) -> None:
@@ -326,7 +326,7 @@ async def test_a_task_is_run_waited_for_and_cancelled_at_whichever_replica(opene
         async with opened_store_only(running.config) as other:
             call = Calling(other.site)
             first, second = await call.task("wait"), await call.task("wait")
-            await until(lambda: other.store.get_task(second.id), lambda task: task.progress == 0.5)
+            await until(lambda: other.store.tasks.get(second.id), lambda task: task.progress == 0.5)
 
             cancelled = await call("cancel_task", id=first.id)
             own.gate.set()
@@ -351,7 +351,7 @@ async def test_closing_a_site_with_much_going_on_ends(opened: Open) -> None:
     """Writes, tasks and followers at the moment of closing must not keep it open."""
     for _ in range(15):
         async with opened(OWN) as parts:
-            await parts.store.declare(parts.config.collection("rooms"))
+            await parts.store.collections.declare(parts.config.collection("rooms"))
             call = Calling(parts.site)
             await call.task("quick")
             await call("create_room", input={"beds": 1})
@@ -369,8 +369,11 @@ class Away:
     loses: str = ""  # what is done once, but not answered
     asked: Counter[str] = field(default_factory=Counter)
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.store, name)
+    def __getattr__(self, part: str) -> Any:
+        found = getattr(self.store, part)
+        return found if isinstance(found, bytes | str) else AwayPart(self, part, found)
+
+    def wrap(self, name: str, found: Any) -> Any:
         if not inspect.iscoroutinefunction(found):
             return found
 
@@ -389,6 +392,18 @@ class Away:
     async def is_asked_again(self, name: str, times: int = 1) -> None:
         before = self.asked[name]
         await until(partial(asyncio.sleep, 0, self.asked), lambda asked: asked[name] >= before + times)
+
+
+@dataclass
+class AwayPart:
+    """One part of a store that can be away."""
+
+    away: Away
+    name: str
+    part: Any
+
+    def __getattr__(self, name: str) -> Any:
+        return self.away.wrap(f"{self.name}.{name}", getattr(self.part, name))
 
 
 @dataclass
@@ -414,7 +429,7 @@ def replica(tmp_path: Path, url: str) -> Replica:
         store = Away(await open_store(settings.store_url))
         operations = await site_operations(settings, store.store)
         observed: list[Observation] = []
-        identity = Identity(store.find_key, frozenset())
+        identity = Identity(store.keys.find, frozenset())
         site = Site("inn", Finder(store), identity, operations=operations, observe=observed.append)
         site.tasks.open()
         yield Shaky(Calling(site), store, sys.modules["portico_site_own"], observed)
@@ -432,8 +447,8 @@ async def test_the_end_of_a_task_is_stored_when_the_store_is_back(replica: Repli
         here.store.is_away = True
         here.own.gate.set()
         await until(partial(asyncio.sleep, 0, here.own.seen), lambda seen: "told" in seen)
-        await here.store.is_asked_again("get_task", 3)
-        meanwhile = await here.store.store.get_task(task.id)
+        await here.store.is_asked_again("tasks.get", 3)
+        meanwhile = await here.store.store.tasks.get(task.id)
         here.store.is_away = False
 
         ended = await here.call.finished(task.id)
@@ -448,7 +463,7 @@ async def test_an_end_that_is_stored_without_an_answer_is_told_once(replica: Rep
     told: list[Task] = []
     async with replica() as here:
         here.call.site.tasks.on_end(told.append)
-        here.store.loses = "commit"
+        here.store.loses = "items.commit"
         task = await here.call.task("quick")
         await until(partial(asyncio.sleep, 0, told), bool)
         ended = await here.call.finished(task.id)
@@ -464,7 +479,7 @@ async def test_what_work_saved_while_the_store_was_away_is_there_for_the_next_tr
         here.store.is_away = True
         here.own.gate.set()
         await until(partial(asyncio.sleep, 0, here.own.seen), lambda seen: "told" in seen)
-        await here.store.is_asked_again("get_task", 3)
+        await here.store.is_asked_again("tasks.get", 3)
         here.store.is_away = False
 
         ended = await here.call.finished(task.id)
@@ -480,9 +495,9 @@ async def test_a_task_whose_lease_ran_out_goes_on_and_is_not_run_twice(
         task = await here.call.task("tell")
         await here.own.started.wait()
         here.store.is_away = True
-        await here.store.is_asked_again("claim_task", 2)
+        await here.store.is_asked_again("tasks.claim", 2)
         here.store.is_away = False
-        await here.store.is_asked_again("claim_task", 2)
+        await here.store.is_asked_again("tasks.claim", 2)
         here.own.gate.set()
 
         ended = await here.call.finished(task.id)
@@ -522,7 +537,7 @@ async def test_what_became_of_a_task_that_was_taken_over_meanwhile_is_dropped(
             second = await staying.enter_async_context(replica())
             await second.own.started.wait()
             first.store.is_away = False
-        still = await second.store.get_task(task.id)
+        still = await second.store.tasks.get(task.id)
         second.own.gate.set()
         ended = await second.call.finished(task.id)
 
@@ -594,13 +609,13 @@ async def test_when_the_store_is_back_a_living_owner_keeps_its_task(
         with monkeypatch.context() as patch:
             patch.setattr("portico.tasks.LEASE_SECONDS", -1)
             patch.setattr("portico.tasks.RENEW_SECONDS", 0)
-            await owner.store.is_asked_again("renew_lease", 2)
+            await owner.store.is_asked_again("tasks.renew", 2)
             owner.store.is_away = True
-        await other.store.is_asked_again("claim_task")
+        await other.store.is_asked_again("tasks.claim")
 
         other.store.is_away = False
-        await other.store.is_asked_again("claim_task", 2)
-        meanwhile = await other.store.store.get_task(task.id)
+        await other.store.is_asked_again("tasks.claim", 2)
+        meanwhile = await other.store.store.tasks.get(task.id)
         owner.own.gate.set()
         owner.store.is_away = False
         ended = await other.call.finished(task.id)

@@ -35,18 +35,20 @@ from portico.query import (
     Query,
     matches,
 )
-from portico.store import Put, Store, open_store
+from portico.store import Store, open_store
 from portico.store.postgres import vectors
+from portico.store.records import Put
 
 OPEN = """
 import asyncio, sys
 from portico.catalog import Collection
-from portico.store import Put, open_store
+from portico.store import open_store
+from portico.store.records import Put
 
 async def main():
     store = await open_store(sys.argv[1])
-    await store.declare(Collection("things"))
-    await store.write("things", [Put(sys.argv[2], {"from": sys.argv[2]})])
+    await store.collections.declare(Collection("things"))
+    await store.items.write("things", [Put(sys.argv[2], {"from": sys.argv[2]})])
     sys.stdout.write(store.secret.hex())
     await store.close()
 
@@ -139,7 +141,7 @@ async def test_a_schema_may_have_any_name(
     try:
         here, there = await opening(url), await opening(url)
         await fill(here, {"a": {"n": 1}})
-        heard = asyncio.create_task(there.wait(1, 20))
+        heard = asyncio.create_task(there.changes.wait(1, 20))
         await fill(here, {"b": {"n": 2}})
 
         assert await heard == 2
@@ -173,7 +175,7 @@ async def test_a_store_of_an_older_portico_is_brought_up_to_date_with_its_tasks(
 ) -> None:
     now = datetime.now(UTC)
     left = Task("left", Call("export"), Caller("key:ann"), TaskState.PENDING, now, now)
-    await store.add_task(left)
+    await store.tasks.add(left)
     await session.execute(f"ALTER TABLE {schema_of(url)}.tasks DROP COLUMN rank")
     await session.execute(f"DROP TABLE {schema_of(url)}.cases, {schema_of(url)}.trail")
     await session.execute(f"DROP FUNCTION {schema_of(url)}.refuse_change")
@@ -184,8 +186,8 @@ async def test_a_store_of_an_older_portico_is_brought_up_to_date_with_its_tasks(
     newer = await opening(url)
 
     for priority in ("low", "high"):
-        await newer.add_task(replace(left, id=priority, call=Call("export", priority=priority)))
-    claimed = [await newer.claim_task("me", 60) for _ in range(3)]
+        await newer.tasks.add(replace(left, id=priority, call=Call("export", priority=priority)))
+    claimed = [await newer.tasks.claim("me", 60) for _ in range(3)]
     assert [each.id for each in claimed if each] == ["high", "left", "low"]
 
 
@@ -194,11 +196,11 @@ async def test_of_the_tasks_that_wait_only_the_one_that_is_claimed_is_read(
 ) -> None:
     now = datetime.now(UTC)
     for number in range(3):
-        await store.add_task(Task(f"t{number}", Call("export"), Caller(), TaskState.PENDING, now, now))
+        await store.tasks.add(Task(f"t{number}", Call("export"), Caller(), TaskState.PENDING, now, now))
     spoil = f"UPDATE {schema_of(url)}.tasks SET task = 'no task', created = created + 1 WHERE id <> 't1'"
     await session.execute(spoil)
 
-    claimed = await store.claim_task("me", 60)
+    claimed = await store.tasks.claim("me", 60)
 
     assert claimed is not None
     assert claimed.id == "t1"
@@ -233,8 +235,8 @@ async def test_stores_opened_at_once_on_an_empty_schema_are_one(url: str, openin
     stores = await asyncio.gather(*(opening(url) for _ in range(6)))
 
     assert len({store.secret for store in stores}) == 1
-    await asyncio.gather(*(store.declare(Collection("things")) for store in stores))
-    await asyncio.gather(*(store.write("things", [Put(f"i{n}", {"n": n})]) for n, store in enumerate(stores)))
+    await asyncio.gather(*(store.collections.declare(Collection("things")) for store in stores))
+    await asyncio.gather(*(store.items.write("things", [Put(f"i{n}", {"n": n})]) for n, store in enumerate(stores)))
     for store in stores:
         assert await ids(store, {"n": {"$gte": 0}}) == [f"i{n}" for n in range(6)]
 
@@ -267,7 +269,7 @@ async def test_a_follower_of_the_feed_sees_every_change_once_and_in_order(url: s
     writers = [await opening(url) for _ in range(2)]
     reader = await opening(url)
     for name in ("things", "others"):
-        await writers[0].declare(Collection(name))
+        await writers[0].collections.declare(Collection(name))
     rounds = 30
     done = False
 
@@ -277,7 +279,7 @@ async def test_a_follower_of_the_feed_sees_every_change_once_and_in_order(url: s
         for turn in range(rounds):
             puts = [Put(f"w{number}-{turn}-{n}", {"n": turn}) for n in range(1 + (number + turn) % 3)]
             shared = Put(f"shared{turn % 3}", {"by": f"{number}-{turn}"})
-            written += len(await store.write(name, [*puts, shared]))
+            written += len(await store.items.write(name, [*puts, shared]))
         return written
 
     async def follow() -> list[int]:
@@ -285,22 +287,22 @@ async def test_a_follower_of_the_feed_sees_every_change_once_and_in_order(url: s
         since = 0
         while True:
             ended = done
-            changes = await reader.changes(since, 7)
+            changes = await reader.changes.list_since(since, 7)
             seen += [change.seq for change in changes]
             if not changes and ended:
                 return seen
             since = seen[-1] if seen else 0
             if not changes:
-                await reader.wait(since, 0.2)
+                await reader.changes.wait(since, 0.2)
 
     following = asyncio.create_task(follow())
     written = sum(await asyncio.gather(*(write(number) for number in range(8))))
     done = True
 
     assert await following == list(range(1, written + 1))
-    assert await reader.head() == written
+    assert await reader.changes.head() == written
     for name in ("things", "others"):
-        of_one = [change.seq for change in await reader.changes(0, 10_000, name)]
+        of_one = [change.seq for change in await reader.changes.list_since(0, 10_000, name)]
         assert all(a < b for a, b in pairwise(of_one))
 
 
@@ -308,26 +310,26 @@ async def test_of_two_creations_of_one_item_exactly_one_wins(pair: tuple[Store, 
     await fill(pair[0], {"seed": {"by": 0}})
     for number in range(20):
         said = await asyncio.gather(
-            *(each.write("things", [Put(f"i{number}", {"by": n}, expect="")]) for n, each in enumerate(pair)),
+            *(each.items.write("things", [Put(f"i{number}", {"by": n}, expect="")]) for n, each in enumerate(pair)),
             return_exceptions=True,
         )
 
         won = [each for each in said if isinstance(each, list)]
         assert [type(each) for each in said if not isinstance(each, list)] == [AlreadyExists]
-        assert (await pair[0].get("things", f"i{number}")) == won[0][0].item
+        assert (await pair[0].items.get("things", f"i{number}")) == won[0][0].item
 
 
 async def test_of_two_plain_puts_of_a_new_item_one_is_the_second(pair: tuple[Store, Store]) -> None:
     await fill(pair[0], {"seed": {"by": 0}})
     for number in range(20):
         said = await asyncio.gather(
-            *(each.write("things", [Put(f"i{number}", {"by": n})]) for n, each in enumerate(pair))
+            *(each.items.write("things", [Put(f"i{number}", {"by": n})]) for n, each in enumerate(pair))
         )
 
         first, second = sorted((changes[0] for changes in said), key=lambda change: change.seq)
         assert (first.kind, second.kind) == ("create", "update")
         assert [change.item.version.partition("-")[0] for change in (first, second)] == ["1", "2"]
-        assert await pair[0].get("things", f"i{number}") == second.item
+        assert await pair[0].items.get("things", f"i{number}") == second.item
 
 
 async def test_writers_of_the_same_items_in_different_orders_do_not_block_each_other(pair: tuple[Store, Store]) -> None:
@@ -337,11 +339,11 @@ async def test_writers_of_the_same_items_in_different_orders_do_not_block_each_o
     async def write(store: Store, number: int) -> None:
         for turn in range(10):
             order = random.Random(100 * number + turn).sample(names, 8)
-            await store.write("things", [Put(name, {"n": 100 * number + turn + 1}) for name in order])
+            await store.items.write("things", [Put(name, {"n": 100 * number + turn + 1}) for name in order])
 
     await asyncio.gather(*(write(pair[n % 2], n) for n in range(6)))
 
-    assert await pair[1].head() == len(names) + 6 * 10 * 8
+    assert await pair[1].changes.head() == len(names) + 6 * 10 * 8
 
 
 async def test_two_stores_that_add_different_fields_at_once_both_keep_theirs(pair: tuple[Store, Store]) -> None:
@@ -349,19 +351,21 @@ async def test_two_stores_that_add_different_fields_at_once_both_keep_theirs(pai
     for number in range(6):
         await asyncio.gather(
             *(
-                each.write("things", [Put(f"{side}{number}", {f"{side}{number}": number, f"both{number}": side})])
+                each.items.write("things", [Put(f"{side}{number}", {f"{side}{number}": number, f"both{number}": side})])
                 for side, each in zip("ab", pair, strict=True)
             )
         )
 
     for store in pair:
-        await store.refresh()
-        assert {f"{side}{n}" for side in ("a", "b", "both") for n in range(6)} <= set(store.schema["things"].fields)
+        await store.collections.refresh()
+        assert {f"{side}{n}" for side in ("a", "b", "both") for n in range(6)} <= set(
+            store.collections.schema["things"].fields
+        )
         for number in range(6):
             for side in "ab":
                 assert await ids(store, {f"{side}{number}": number}) == [f"{side}{number}"]
                 assert await ids(store, {f"both{number}": side}) == [f"{side}{number}"]
-    assert pair[0].schema["things"] == pair[1].schema["things"]
+    assert pair[0].collections.schema["things"] == pair[1].collections.schema["things"]
 
 
 # Indexes
@@ -371,21 +375,21 @@ async def test_a_long_text_can_be_written_after_its_field_got_an_index(
     url: str, store: Store, session: asyncpg.Connection
 ) -> None:
     await fill(store, {f"i{n:04}": {"note": f"short {n}", "n": n} for n in range(1100)})
-    await store.optimise("things")
+    await store.collections.optimize("things")
     indexed = "SELECT count(*) FROM pg_indexes WHERE schemaname = $1 AND indexname ~ '^items_1_f'"
     assert await session.fetchval(indexed, schema_of(url)) == 2
     letters = [chr(n) for n in range(0x4E00, 0x9000)]
     long, longer = ("".join(random.Random(seed).choices(letters, k=10_000)) for seed in (1, 2))
 
-    await store.write("things", [Put("long", {"note": long, "n": -1})])
-    load = await store.begin_load("a source")
-    await store.load(load, "things", [Put("longer", {"note": longer, "n": -2})])
-    await store.optimise("things")
-    await store.write("things", [Put("i0001", {"note": longer + long})])
+    await store.items.write("things", [Put("long", {"note": long, "n": -1})])
+    load = await store.loads.begin("a source")
+    await store.loads.put(load, "things", [Put("longer", {"note": longer, "n": -2})])
+    await store.collections.optimize("things")
+    await store.items.write("things", [Put("i0001", {"note": longer + long})])
 
     assert await ids(store, Condition("note", "eq", long)) == ["long"]
     assert await ids(store, Condition("note", "gte", longer)) == sorted(
-        item.id for item in (await store.get_many("things", ["long", "longer", "i0001"])).values()
+        item.id for item in (await store.items.get_many("things", ["long", "longer", "i0001"])).values()
         if item.data["note"] >= longer
     )  # fmt: skip
     assert await store.check() == []
@@ -402,10 +406,10 @@ async def near_stores(
     shelf = {f"i{n:03}": {"v": v, "rare": n % 100, "half": n % 2, "n": n} for n, v in enumerate(numbers)}
     for each in (store, exact):
         await fill(each, shelf)
-        embedded = [(item, digest) for item, digest in await each.unembedded("things", "m", 1000)]
+        embedded = [(item, digest) for item, digest in await each.vectors.list_missing("things", "m", 1000)]
         made = [(item.id, digest, np.asarray(item.data["v"][::-1], "<f4").tobytes()) for item, digest in embedded]
-        await each.put_vectors("things", "m", made)
-        await each.optimise("things")
+        await each.vectors.put("things", "m", made)
+        await each.collections.optimize("things")
     return store, exact
 
 
@@ -429,11 +433,11 @@ async def test_neighbours_found_by_a_graph_fill_the_page_whatever_the_filter(
     asked = np.random.default_rng(8).normal(size=(3, 24)).round(4).tolist()
 
     for where in WHERES:
-        matching = await exact.count("things", where)
+        matching = await exact.items.count("things", where)
         for vector in asked:
             for top in (5, 60):
                 query = Query("things", near=Near(tuple(vector), field, top=top), where=where, limit=1000)
-                found, wanted = await graphed.find(query), await exact.find(query)
+                found, wanted = await graphed.items.find(query), await exact.items.find(query)
                 assert len(found.items) == min(top, matching)
                 assert [item.id for item in found.items] == [item.id for item in wanted.items]
                 assert found.scores == pytest.approx(wanted.scores, abs=1e-6)
@@ -444,10 +448,10 @@ async def test_a_graph_follows_what_is_written_after_it(near_stores: tuple[Store
     target = [1.0] * 24
     await fill(store, {"new": {"v": target, "n": 1000}})
     nearest = Query("things", near=Near(tuple(target), "v", top=1))
-    assert all_ids([await store.find(nearest)]) == ["new"]
+    assert all_ids([await store.items.find(nearest)]) == ["new"]
 
     await fill(store, {"new": {"v": [-1.0] * 24, "n": 1000}})
-    assert all_ids([await store.find(nearest)]) != ["new"]
+    assert all_ids([await store.items.find(nearest)]) != ["new"]
 
 
 async def test_vectors_of_different_lengths_live_in_one_field(store: Store) -> None:
@@ -456,11 +460,11 @@ async def test_vectors_of_different_lengths_live_in_one_field(store: Store) -> N
 
     for size in (16, 20, 32):
         for metric in ("cosine", "euclidean", "dot_product"):
-            page = await store.find(Query("things", near=Near((1.0,) * size, "v", metric=metric)))
+            page = await store.items.find(Query("things", near=Near((1.0,) * size, "v", metric=metric)))
             same = {id for id in shelf if id.startswith(f"{size}-")} | ({"zero"} if size == 16 else set())
             assert {item.id for item in page.items} == same
     with pytest.raises(InvalidQuery, match="24 numbers"):
-        await store.find(Query("things", near=Near((1.0,) * 24, "v")))
+        await store.items.find(Query("things", near=Near((1.0,) * 24, "v")))
 
 
 # Values
@@ -488,10 +492,10 @@ async def test_floats_are_exact_to_the_last_bit(store: Store) -> None:
             assert all_ids(pages) == (rising[::-1] if descending else rising)
         for n, value in enumerate(values):
             assert await ids(store, Condition(path, "eq", value)) == [f"i{n:03}"], value
-            assert await store.count("things", Condition(path, "lt", value)) == rising.index(f"i{n:03}")
+            assert await store.items.count("things", Condition(path, "lt", value)) == rising.index(f"i{n:03}")
     assert {item.id: item.data["x"] for item in all_items(pages)} == {f"i{n:03}": v for n, v in enumerate(values)}
     ends = (Aggregation("min", "least", "x"), Aggregation("max", "most", "x"))
-    (row,) = (await store.find(Query("things", aggregate=Aggregate(ends)))).rows
+    (row,) = (await store.items.find(Query("things", aggregate=Aggregate(ends)))).rows
     assert row == {"least": min(values), "most": max(values)}
 
 
@@ -506,11 +510,11 @@ async def test_integers_of_64_bits_are_exact(store: Store) -> None:
         for n, value in enumerate(values):
             assert await ids(store, Condition(path, "eq", value)) == [f"i{n:02}"]
             assert await ids(store, Condition(path, "in", (value,))) == [f"i{n:02}"]
-            assert await store.count("things", Condition(path, "gt", value)) == len(values) - 1 - rising.index(
+            assert await store.items.count("things", Condition(path, "gt", value)) == len(values) - 1 - rising.index(
                 f"i{n:02}"
             )
     counted = Aggregate((Aggregation("count", "n"),), ("x",))
-    rows = (await store.find(Query("things", aggregate=counted, limit=100))).rows
+    rows = (await store.items.find(Query("things", aggregate=counted, limit=100))).rows
     assert [row["x"] for row in rows] == sorted(values)
 
 
@@ -519,18 +523,18 @@ async def test_an_id_may_have_1024_bytes(store: Store, letter: str) -> None:
     size = len(letter.encode())
     longest = letter * (1024 // size) + "x" * (1024 % size)
     await fill(store, {longest: {"v": [1.0] * 16, "n": 1}, "a": {"n": 2}})
-    load = await store.begin_load("a source")
-    await store.load(load, "things", [Put(longest, {"v": [1.0] * 16, "n": 3})])
+    load = await store.loads.begin("a source")
+    await store.loads.put(load, "things", [Put(longest, {"v": [1.0] * 16, "n": 3})])
 
-    assert await store.finish_load(load) == 0
-    assert (await store.get("things", longest)).data["n"] == 3
+    assert await store.loads.finish(load) == 0
+    assert (await store.items.get("things", longest)).data["n"] == 3
     assert await ids(store, Condition("id", "eq", longest)) == [longest]
     assert set(all_ids(await walk(store, Query("things", order=(Order("id", descending=True),), limit=1)))) == {
         "a",
         longest,
     }
-    assert all_ids([await store.find(Query("things", near=Near((1.0,) * 16, "v")))]) == [longest]
-    assert [change.item.id for change in await store.changes(2)] == [longest]
+    assert all_ids([await store.items.find(Query("things", near=Near((1.0,) * 16, "v")))]) == [longest]
+    assert [change.item.id for change in await store.changes.list_since(2)] == [longest]
 
 
 PATTERN = Condition("name", "regex", "^(ab|c.)")
@@ -565,7 +569,7 @@ async def test_patterns_mean_the_same_inside_any_filter(store: Store, where: Fil
         for n in range(150)
     }
     await fill(store, shelf)
-    known = store.schema["things"]
+    known = store.collections.schema["things"]
     wanted = [id for id, data in shelf.items() if matches(where, Item(id, "things", data), known)]
 
     order = (Order("n", descending=True), Order("name"))
@@ -575,11 +579,13 @@ async def test_patterns_mean_the_same_inside_any_filter(store: Store, where: Fil
     assert sorted(all_ids(pages)) == wanted
     falling = [item.data["n"] for item in all_items(pages)]
     assert falling == sorted(falling, reverse=True)
-    assert await store.count("things", where) == len(wanted)
-    assert sorted(await store.matching("things", where)) == wanted
-    rows = (await store.find(Query("things", where=where, aggregate=Aggregate((Aggregation("count", "n"),))))).rows
+    assert await store.items.count("things", where) == len(wanted)
+    assert sorted(await store.items.list_ids("things", where)) == wanted
+    rows = (
+        await store.items.find(Query("things", where=where, aggregate=Aggregate((Aggregation("count", "n"),))))
+    ).rows
     assert rows == ({"n": len(wanted)},)
 
 
 async def test_whether_anybody_has_written_is_not_told_without_asking(store: Store) -> None:
-    assert store.stamp() is None
+    assert store.changes.stamp() is None

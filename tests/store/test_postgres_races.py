@@ -15,7 +15,8 @@ from portico.copying import copy_store
 from portico.errors import Conflict, Unavailable
 from portico.items import Item
 from portico.query import EVERYTHING, Near, Query
-from portico.store import Put, Remove, Store
+from portico.store import Store
+from portico.store.records import Put, Remove
 
 DEADLINE = 30.0
 
@@ -62,17 +63,17 @@ async def until_waiting(session: asyncpg.Connection, count: int) -> None:
 
 
 async def load(store: Store, source: str, *ids: str, name: str = "things") -> None:
-    run = await store.begin_load(source)
-    await store.load(run, name, puts(*ids))
-    await store.finish_load(run)
+    run = await store.loads.begin(source)
+    await store.loads.put(run, name, puts(*ids))
+    await store.loads.finish(run)
 
 
 # Loads
 
 
 async def kinds_and_revisions(store: Store, name: str = "things") -> tuple[set[str], set[str]]:
-    changes = await store.changes(0)
-    items = [item async for batch in store.scan(name) for item in batch]
+    changes = await store.changes.list_since(0)
+    items = [item async for batch in store.items.scan(name) for item in batch]
     return {change.kind for change in changes}, {item.version.partition("-")[0] for item in items}
 
 
@@ -85,22 +86,22 @@ async def test_a_load_that_begins_while_another_looks_for_what_is_gone_loses_not
 ) -> None:
     here, there = pair
     all_ids = [f"i{n}" for n in range(600)]
-    first = await here.begin_load("file:a")
-    await here.load(first, "things", puts(*all_ids))
+    first = await here.loads.begin("file:a")
+    await here.loads.put(first, "things", puts(*all_ids))
 
     async with session.transaction():
         await session.execute("LOCK TABLE items_1 IN ACCESS EXCLUSIVE MODE")
-        finishing = asyncio.create_task(here.finish_load(first))
+        finishing = asyncio.create_task(here.loads.finish(first))
         await until_waiting(session, 1)
-        beginning = asyncio.create_task(there.begin_load("file:a"))
+        beginning = asyncio.create_task(there.loads.begin("file:a"))
         await until_waiting(session, 2)  # it does not take from the first run what that has seen
     removed = (await asyncio.gather(finishing, return_exceptions=True))[0]
     second = await beginning
-    await there.load(second, "things", puts(*all_ids))
+    await there.loads.put(second, "things", puts(*all_ids))
 
     assert removed == 0 or isinstance(removed, Conflict)
-    assert await there.finish_load(second) == 0
-    assert await there.count("things", EVERYTHING) == 600
+    assert await there.loads.finish(second) == 0
+    assert await there.items.count("things", EVERYTHING) == 600
     assert await kinds_and_revisions(there) == ({"create"}, {"1"})
     assert await forgotten_runs(session) == 0
 
@@ -109,19 +110,19 @@ async def test_a_load_that_ends_while_another_of_its_source_begins_does_not_stan
     pair: tuple[Store, Store], session: asyncpg.Connection
 ) -> None:
     here, there = pair
-    first = await here.begin_load("file:a")
-    await here.load(first, "things", puts("a", "b"))
+    first = await here.loads.begin("file:a")
+    await here.loads.put(first, "things", puts("a", "b"))
 
     async with session.transaction():
         await session.execute("SELECT run FROM runs FOR SHARE")
-        beginning = asyncio.create_task(there.begin_load("file:a"))
+        beginning = asyncio.create_task(there.loads.begin("file:a"))
         await until_waiting(session, 1)
-        finishing = asyncio.create_task(here.finish_load(first))
+        finishing = asyncio.create_task(here.loads.finish(first))
         await until_waiting(session, 2)
     second, removed = await asyncio.gather(beginning, finishing)
-    await there.load(second, "things", puts("a", "b"))
+    await there.loads.put(second, "things", puts("a", "b"))
 
-    assert (removed, await there.finish_load(second)) == (0, 0)
+    assert (removed, await there.loads.finish(second)) == (0, 0)
     assert await kinds_and_revisions(there) == ({"create"}, {"1"})
     assert await session.fetchval("SELECT count(*) FROM seen") == 0
 
@@ -132,21 +133,21 @@ async def test_a_load_that_was_overtaken_deletes_nothing_and_writes_nothing(
     here, there = pair
     all_ids = [f"i{n}" for n in range(600)]
     await load(here, "file:a", *all_ids)
-    first = await here.begin_load("file:a")
+    first = await here.loads.begin("file:a")
 
     await hold_shape(session, url, "things")
-    finishing = asyncio.create_task(here.finish_load(first))
-    second = await there.begin_load("file:a")
-    loading = asyncio.create_task(there.load(second, "things", puts(*all_ids)))
+    finishing = asyncio.create_task(here.loads.finish(first))
+    second = await there.loads.begin("file:a")
+    loading = asyncio.create_task(there.loads.put(second, "things", puts(*all_ids)))
     await release(session)
     with pytest.raises(Conflict):
         await finishing
     with pytest.raises(Conflict):
-        await here.load(first, "things", puts("late"))
+        await here.loads.put(first, "things", puts("late"))
 
     assert (await loading).unchanged == 600
-    assert await there.finish_load(second) == 0
-    assert await there.count("things", EVERYTHING) == 600
+    assert await there.loads.finish(second) == 0
+    assert await there.items.count("things", EVERYTHING) == 600
     assert await kinds_and_revisions(there) == ({"create"}, {"1"})
     assert await session.fetchval("SELECT count(*) FROM seen") == 0
 
@@ -162,7 +163,7 @@ async def test_loads_of_one_source_that_keep_overtaking_each_other_lose_nothing(
         assert [each for each in ended if each and not isinstance(each, Conflict)] == []
 
     assert await kinds_and_revisions(pair[0]) == ({"create"}, {"1"})
-    assert await pair[0].count("things", EVERYTHING) == 50
+    assert await pair[0].items.count("things", EVERYTHING) == 50
     assert await forgotten_runs(session) == 0
 
 
@@ -171,20 +172,20 @@ async def test_an_item_that_another_source_has_just_claimed_is_not_forgotten(
 ) -> None:
     here, there = pair
     await load(here, "file:a", "x", "kept")
-    first = await here.begin_load("file:a")
-    await here.load(first, "things", puts("kept"))
-    second = await there.begin_load("file:b")
+    first = await here.loads.begin("file:a")
+    await here.loads.put(first, "things", puts("kept"))
+    second = await there.loads.begin("file:b")
 
     async with session.transaction():
         await session.execute("LOCK TABLE seen IN SHARE MODE")  # to be read, but not written
-        claiming = asyncio.create_task(there.load(second, "things", puts("x")))
+        claiming = asyncio.create_task(there.loads.put(second, "things", puts("x")))
         await until_waiting(session, 1)
-        finishing = asyncio.create_task(here.finish_load(first))
+        finishing = asyncio.create_task(here.loads.finish(first))
         await until_waiting(session, 2)
 
     assert (await claiming).unchanged == 1
     assert await finishing == 0
-    assert await there.finish_load(second) == 0
+    assert await there.loads.finish(second) == 0
     assert await ids(there, {}) == ["kept", "x"]
     assert await kinds_and_revisions(there) == ({"create"}, {"1"})
 
@@ -199,19 +200,21 @@ async def test_an_item_that_is_removed_while_its_vector_is_written_leaves_none(
     vector = np.ones(4, "<f4").tobytes()
     names = ["a", "b", "c"]
     await fill(here, {"stays": {"n": 1}})
-    await there.put_vectors("things", "m", [(i.id, d, vector) for i, d in await there.unembedded("things", "m", 9)])
+    await there.vectors.put(
+        "things", "m", [(i.id, d, vector) for i, d in await there.vectors.list_missing("things", "m", 9)]
+    )
 
     for _ in range(60):
-        await here.write("things", puts(*names))
-        digests = [(item.id, digest) for item, digest in await there.unembedded("things", "m", 9)]
+        await here.items.write("things", puts(*names))
+        digests = [(item.id, digest) for item, digest in await there.vectors.list_missing("things", "m", 9)]
         await asyncio.gather(
-            here.write("things", [Remove(name) for name in names]),
-            there.put_vectors("things", "m", [(id, digest, vector) for id, digest in reversed(digests)]),
+            here.items.write("things", [Remove(name) for name in names]),
+            there.vectors.put("things", "m", [(id, digest, vector) for id, digest in reversed(digests)]),
         )
-        assert [row.id for row in await there.vectors("things", "", "m", 0, 9)] == ["stays"]
+        assert [row.id for row in await there.vectors.list_after("things", "", "m", 0, 9)] == ["stays"]
 
     assert await session.fetch("SELECT 1 FROM vectors WHERE id NOT IN (SELECT id FROM items_1)") == []
-    found = await there.find(Query("things", near=Near((1.0, 1.0, 1.0, 1.0), top=5)))
+    found = await there.items.find(Query("things", near=Near((1.0, 1.0, 1.0, 1.0), top=5)))
     assert [item.id for item in found.items] == ["stays"]
 
 
@@ -224,14 +227,14 @@ async def test_a_vector_that_is_being_written_is_removed_with_its_item(
 
     async with session.transaction():
         await session.execute("SELECT seq FROM vector_feed FOR UPDATE")
-        writing = asyncio.create_task(there.put_vectors("things", "m", [("a", digest, np.ones(4, "<f4").tobytes())]))
+        writing = asyncio.create_task(there.vectors.put("things", "m", [("a", digest, np.ones(4, "<f4").tobytes())]))
         await until_waiting(session, 1)
-        removing = asyncio.create_task(here.write("things", [Remove("a")]))
+        removing = asyncio.create_task(here.items.write("things", [Remove("a")]))
         await until_waiting(session, 2)
     await asyncio.gather(writing, removing)
 
     assert await session.fetchval("SELECT count(*) FROM vectors") == 0
-    assert (await there.find(Query("things", near=Near((1.0, 1.0, 1.0, 1.0), top=5)))).items == ()
+    assert (await there.items.find(Query("things", near=Near((1.0, 1.0, 1.0, 1.0), top=5)))).items == ()
 
 
 # Changes of shape
@@ -253,10 +256,10 @@ async def test_a_long_reader_holds_up_a_new_field_and_no_other_reader(
 
     async with session.transaction():
         await session.fetch("SELECT id FROM items_1")
-        writing = asyncio.create_task(store.write("things", [Put("b", {"n": 2, "new": "x"})]))
+        writing = asyncio.create_task(store.items.write("things", [Put("b", {"n": 2, "new": "x"})]))
         for _ in range(3):
             await until_waiting(session, 1)
-            assert await store.get("things", "a")
+            assert await store.items.get("things", "a")
             assert await ids(store, {"n": 1}) == ["a"]
         assert not writing.done()
     await writing
@@ -274,11 +277,11 @@ async def test_a_new_field_that_finds_no_moment_is_refused_in_plain_words(
     async with session.transaction():
         await session.fetch("SELECT id FROM items_1")
         with pytest.raises(Unavailable, match="reading it for long") as refusal:
-            await store.write("things", [Put("b", {"n": 2, "new": "x"})])
-        await store.write("things", [Put("c", {"n": 3})])
+            await store.items.write("things", [Put("b", {"n": 2, "new": "x"})])
+        await store.items.write("things", [Put("c", {"n": 3})])
     assert refusal.value.hint
-    assert await store.get("things", "b") is None
-    await store.write("things", [Put("b", {"n": 2, "new": "x"})])
+    assert await store.items.get("things", "b") is None
+    await store.items.write("things", [Put("b", {"n": 2, "new": "x"})])
 
     assert await ids(store, {"new": "x"}) == ["b"]
     assert await ids(store, {}) == ["a", "b", "c"]
@@ -293,11 +296,11 @@ async def test_writers_that_wait_for_a_change_of_shape_keep_no_connection(
     await fill(store, {"a": {"n": 1}}, "others")
 
     await hold_shape(session, url, "things")
-    writes = [asyncio.create_task(store.write("things", [Put(f"w{n}", data)])) for n in range(6)]
+    writes = [asyncio.create_task(store.items.write("things", [Put(f"w{n}", data)])) for n in range(6)]
     for _ in range(20):
-        assert await store.get("others", "a")
+        assert await store.items.get("others", "a")
         assert await ids(store, {"n": 1}, "others") == ["a"]
-        await store.write("others", [Put("b", {"n": 2})])
+        await store.items.write("others", [Put("b", {"n": 2})])
     assert not any(write.done() for write in writes)
     await release(session)
     await asyncio.gather(*writes)
@@ -324,19 +327,19 @@ async def test_a_change_of_shape_that_is_cancelled_again_and_again_leaves_no_col
     async with session.transaction():
         await session.execute("SELECT seq FROM vector_feed FOR UPDATE")  # columns are filled until a vector is numbered
         for _ in range(6):
-            declaring = asyncio.create_task(store.declare(Collection("things", wanted)))
+            declaring = asyncio.create_task(store.collections.declare(Collection("things", wanted)))
             await until_waiting(session, 1)
             declaring.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await declaring
             assert await columns(session) == before + 2
             assert await ids(store, {"n": 7}) == ["i0007"]
-    await store.declare(Collection("things", wanted))
-    await store.write("things", [Put("new", {"n": "seven", "m": "x"})])
+    await store.collections.declare(Collection("things", wanted))
+    await store.items.write("things", [Put("new", {"n": "seven", "m": "x"})])
 
     assert await columns(session) == before + 2
     assert await ids(store, {"n": "seven"}) == ["new"]
-    assert len((await store.find(Query("things", near=Near((1.0, 2.0), field="v", top=3)))).items) == 3
+    assert len((await store.items.find(Query("things", near=Near((1.0, 2.0), field="v", top=3)))).items) == 3
 
 
 async def test_a_field_that_is_new_in_the_data_leaves_other_items_untouched(
@@ -347,7 +350,7 @@ async def test_a_field_that_is_new_in_the_data_leaves_other_items_untouched(
     before = await session.fetch(rows)
     file = await session.fetchval("SELECT pg_relation_filenode('items_1')")
 
-    await store.write("things", [Put("new", {"n": 1, "new": "x", "more": 2.5})])
+    await store.items.write("things", [Put("new", {"n": 1, "new": "x", "more": 2.5})])
 
     assert await session.fetch(rows) == before
     assert await session.fetchval("SELECT pg_relation_filenode('items_1')") == file
@@ -367,6 +370,6 @@ async def test_an_item_of_many_texts_is_copied_there_and_back(
     await copy_store(file, store, lambda *_: None)
     await copy_store(store, back, lambda *_: None)
 
-    there: list[Item | None] = [await each.get("things", "wide") for each in (file, store, back)]
+    there: list[Item | None] = [await each.items.get("things", "wide") for each in (file, store, back)]
     assert there[0] == there[1] == there[2]
     assert await ids(back, {"t899": "a short text, number 899"}) == ["wide"]

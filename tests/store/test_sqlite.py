@@ -13,8 +13,9 @@ import pytest
 from portico.catalog import Collection
 from portico.errors import ConfigError, TimedOut, Unavailable
 from portico.query import Condition, Query
-from portico.store import Put, open_store
-from portico.store.planning import Plan, plan_writes
+from portico.store import open_store
+from portico.store.planning import WritePlan, plan_writes
+from portico.store.records import Put
 
 
 @pytest.mark.parametrize("url", ["", "site.db", "sqlite://site.db", "sqlite:///", "mysql:///x", "file:///x"])
@@ -69,8 +70,8 @@ async def test_a_folder_cannot_be_a_store(tmp_path: Path) -> None:
 
 async def test_a_temporary_store_leaves_nothing_behind() -> None:
     store = await open_store("sqlite:///:memory:")
-    await store.declare(Collection("things"))
-    path = Path(store._engine.path)  # type: ignore[attr-defined]
+    await store.collections.declare(Collection("things"))
+    path = Path(store.items._engine.path)  # type: ignore[attr-defined]
     assert path.exists()
 
     await store.close()
@@ -80,51 +81,51 @@ async def test_a_temporary_store_leaves_nothing_behind() -> None:
 
 async def test_a_temporary_store_has_a_feed_a_ledger_and_an_end_of_its_own() -> None:
     here, there = await open_store("sqlite:///:memory:"), await open_store("sqlite:///:memory:")
-    await here.declare(Collection("things"))
-    [change] = await here.write("things", [Put("a", {"n": 1})])
+    await here.collections.declare(Collection("things"))
+    [change] = await here.items.write("things", [Put("a", {"n": 1})])
 
-    assert [each.seq for each in await here.changes(0)] == [await here.head()] == [change.seq]
-    assert await here.lead("sweeper", "me", 60)
-    assert not await here.lead("sweeper", "you", 60)
-    assert await there.lead("sweeper", "you", 60)
-    assert (await there.head(), dict(there.schema)) == (0, {})
+    assert [each.seq for each in await here.changes.list_since(0)] == [await here.changes.head()] == [change.seq]
+    assert await here.roles.acquire("sweeper", "me", 60)
+    assert not await here.roles.acquire("sweeper", "you", 60)
+    assert await there.roles.acquire("sweeper", "you", 60)
+    assert (await there.changes.head(), dict(there.collections.schema)) == (0, {})
     await here.close()
     await there.close()
 
 
 async def test_a_stamp_tells_of_writes_of_every_process_and_of_nothing_else(tmp_path: Path) -> None:
     here, there = [await open_store(f"sqlite:///{tmp_path}/site.db") for _ in range(2)]
-    stamps = [here.stamp()]
-    await here.declare(Collection("things"))
-    stamps.append(here.stamp())
-    await there.write("things", [Put("a", {"n": 1})])
-    stamps.append(here.stamp())
-    await here.find(Query("things"))
-    await here.spend("ann", 3)
-    stamps.append(here.stamp())
+    stamps = [here.changes.stamp()]
+    await here.collections.declare(Collection("things"))
+    stamps.append(here.changes.stamp())
+    await there.items.write("things", [Put("a", {"n": 1})])
+    stamps.append(here.changes.stamp())
+    await here.items.find(Query("things"))
+    await here.meters.take("ann", 3)
+    stamps.append(here.changes.stamp())
 
     first, declared, written, read = stamps
     assert first < declared < written == read
     await here.close()
     await there.close()
-    assert here.stamp() is None
+    assert here.changes.stamp() is None
 
 
 async def test_a_cancelled_read_does_not_spoil_the_next(tmp_path: Path) -> None:
     store = await open_store(f"sqlite:///{tmp_path}/site.db")
-    await store.declare(Collection("things"))
-    await store.write("things", [Put(f"i{n}", {"t": "x" * 100, "o": {"l": list(range(50))}}) for n in range(500)])
+    await store.collections.declare(Collection("things"))
+    await store.items.write("things", [Put(f"i{n}", {"t": "x" * 100, "o": {"l": list(range(50))}}) for n in range(500)])
     slow = Query("things", where=Condition("o.l", "regex", "(x+x+)+y"), count=True)
 
     for _ in range(8):
-        task = asyncio.create_task(store.find(slow))
+        task = asyncio.create_task(store.items.find(slow))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     try:
-        assert (await store.get_many("things", ["i1"]))["i1"].data["t"] == "x" * 100
+        assert (await store.items.get_many("things", ["i1"]))["i1"].data["t"] == "x" * 100
     except TimedOut:
         pytest.fail("a cancelled read stopped another one")
     await store.close()
@@ -132,8 +133,8 @@ async def test_a_cancelled_read_does_not_spoil_the_next(tmp_path: Path) -> None:
 
 async def test_a_store_closed_while_it_is_read_ends_cleanly(tmp_path: Path) -> None:
     store = await open_store(f"sqlite:///{tmp_path}/site.db")
-    await store.declare(Collection("things"))
-    reads = [asyncio.create_task(store.find(Query("things"))) for _ in range(10)]
+    await store.collections.declare(Collection("things"))
+    reads = [asyncio.create_task(store.items.find(Query("things"))) for _ in range(10)]
     await asyncio.sleep(0)
 
     await store.close()
@@ -144,12 +145,12 @@ async def test_a_store_closed_while_it_is_read_ends_cleanly(tmp_path: Path) -> N
 
 async def test_a_store_that_lacks_a_table_is_out_of_order_and_does_not_say_which(tmp_path: Path) -> None:
     store = await open_store(f"sqlite:///{tmp_path}/site.db")
-    await store.declare(Collection("things"))
+    await store.collections.declare(Collection("things"))
     with closing(apsw.Connection(str(tmp_path / "site.db"))) as other:
         other.execute("DROP TABLE items_1")
 
     with pytest.raises(Unavailable) as refusal:
-        await store.find(Query("things"))
+        await store.items.find(Query("things"))
 
     assert (refusal.value.message, refusal.value.details) == ("The store is not whole", {})
     await store.close()
@@ -160,29 +161,29 @@ async def test_a_write_that_fails_when_nobody_waits_for_it_leaves_no_fields_behi
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
-    def plan_when_let_go(*args: Any) -> Plan:
+    def plan_when_let_go(*args: Any) -> WritePlan:
         begun.set()
         go_on.wait(20)
         return plan_writes(*args)
 
-    monkeypatch.setattr("portico.store.sqlite.plan_writes", plan_when_let_go)
+    monkeypatch.setattr("portico.store.sqlite.items.plan_writes", plan_when_let_go)
     here, there = [await open_store(f"sqlite:///{tmp_path}/site.db") for _ in range(2)]
-    await here.declare(Collection("things"))
+    await here.collections.declare(Collection("things"))
     with closing(apsw.Connection(str(tmp_path / "site.db"))) as other:
         other.execute(
             "CREATE TRIGGER no BEFORE INSERT ON changes WHEN NEW.id = 'bad' BEGIN SELECT RAISE(ABORT, ''); END"
         )
 
-    writing = asyncio.create_task(here.write("things", [Put("bad", {"height": 1})]))
+    writing = asyncio.create_task(here.items.write("things", [Put("bad", {"height": 1})]))
     assert await asyncio.to_thread(begun.wait, 20)
     writing.cancel()
     await asyncio.wait([writing])
     go_on.set()
-    await here.save_blob("after it", b"")
+    await here.blobs.set("after it", b"")
 
-    await there.write("things", [Put("good", {"width": 1})])
-    page = await here.find(Query("things", where=Condition("width", "eq", 1)))
+    await there.items.write("things", [Put("good", {"width": 1})])
+    page = await here.items.find(Query("things", where=Condition("width", "eq", 1)))
     assert [item.id for item in page.items] == ["good"]
-    assert set((await here.refresh())["things"].fields) == {"width"}
+    assert set((await here.collections.refresh())["things"].fields) == {"width"}
     await here.close()
     await there.close()

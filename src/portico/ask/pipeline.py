@@ -357,7 +357,7 @@ class Pipeline:
         """The items that a result names by their ids, as far as whoever asks may see them."""
         collections = self._catalog().collections
         found = ids_in(result, [collections[name] for name in readable])
-        held = [await self._finder.store.get_many(name, ids) for name, ids in found.items()]
+        held = [await self._finder.store.items.get_many(name, ids) for name, ids in found.items()]
         return tuple(item for items in held for item in items.values())
 
     async def _with_items(self, deed: Deed, text: str, asker: Asker, speech: Phrases) -> Deed:
@@ -374,7 +374,7 @@ class Pipeline:
     async def _with_answer(self, deed: Deed, name: str, collection: str, seen: int, speech: Phrases) -> Deed:
         """With the item that an answer names, by its id or by its name."""
         said = str(deed.params[name])[:READ_CHARACTERS]
-        known = await self._finder.store.get(collection, said) if said.isprintable() else None
+        known = await self._finder.store.items.get(collection, said) if said.isprintable() else None
         near = [] if known else await self._near(collection, said, seen)
         meant = [known] if known else named_by(said, near)
         why = "" if meant else speech.nothing_for(said[:200])
@@ -532,7 +532,7 @@ class Pipeline:
         asked = clarify(turn.meaning, turn.ask.rounds, turn.phrases, is_answered=bool(turn.ask.answers))
         for target in turn.meaning.targets if asked and len(turn.meaning.targets) == 1 else ():
             # Nobody wants to choose between one thing.
-            if await self._finder.store.count(target.name, target.where) <= 1:
+            if await self._finder.store.items.count(target.name, target.where) <= 1:
                 return None
         return asked
 
@@ -576,7 +576,7 @@ class Pipeline:
         targets = turn.meaning.targets
         if any(target.without for target in targets):
             return None
-        return sum([await self._finder.store.count(target.name, target.where) for target in targets])
+        return sum([await self._finder.store.items.count(target.name, target.where) for target in targets])
 
     async def _ordered(self, turn: _Turn, scored: list[Scored]) -> AsyncGenerator[Scored | Promised]:
         if self._judge is None or not scored or turn.meaning.sort or turn.compared or turn.about:

@@ -31,8 +31,9 @@ from portico.items import Change, Item
 from portico.models import Embedder
 from portico.observe import Broke, Incident, Observe, nowhere
 from portico.query import Condition, Filter, Order, conditions
-from portico.store import Store, VectorRow
+from portico.store import Store
 from portico.store.health import StoreFault, UnreadableRow
+from portico.store.records import VectorRow
 from portico.store.tables import needs_filling
 
 BATCH = 1000
@@ -282,7 +283,7 @@ class MemoryIndex:
 
     def _see_schema(self) -> None:
         """Take up collections and fields that came into being since the last look."""
-        schema = self._store.schema
+        schema = self._store.collections.schema
         if schema is self._schema or self._seq < 0:
             return
         # What is in a new collection came after the last change that was read: the feed brings it.
@@ -347,8 +348,8 @@ class MemoryIndex:
 
     async def _read_everything(self) -> None:
         """Read all collections aside: the old parts answer until the new ones are whole."""
-        seq = await self._store.head()
-        schema = await self._store.refresh()
+        seq = await self._store.changes.head()
+        schema = await self._store.collections.refresh()
         parts = {name: await self._opened(collection, seq) for name, collection in schema.items()}
         self._parts, self._schema, self._seq = parts, schema, seq
         self._is_stale = False
@@ -367,7 +368,7 @@ class MemoryIndex:
 
     async def _build(self, part: CollectionIndex, collection: Collection) -> None:
         builder = SegmentBuilder(collection, part.vocabulary)
-        async for items in self._store.scan(collection.name):
+        async for items in self._store.items.scan(collection.name):
             for item, error in await asyncio.to_thread(builder.add, items):
                 self._report_item(item, error)
         segment = await asyncio.to_thread(builder.build)
@@ -405,7 +406,7 @@ class MemoryIndex:
 
     async def _saved(self, collection: Collection) -> bytes | None:
         try:
-            return await self._store.load_blob(_blob(collection))
+            return await self._store.blobs.get(_blob(collection))
         except SiteError as error:  # it saves time, and nothing depends on it
             self._observe(Broke("saved index", str(error), error))
             return None
@@ -413,7 +414,7 @@ class MemoryIndex:
     async def _changes_since(self, seq: int, collection: str) -> list[Change]:
         found: list[Change] = []
         while True:
-            batch = await self._store.changes(seq, BATCH * 10, collection)
+            batch = await self._store.changes.list_since(seq, BATCH * 10, collection)
             found.extend([await self._repair(change) for change in batch])
             if len(batch) < BATCH * 10:
                 return found
@@ -421,22 +422,22 @@ class MemoryIndex:
 
     async def _repair(self, change: Change) -> Change:
         """The change, or in place of one that cannot be read what the store has of its item now."""
-        if change.is_readable or change.item.collection not in self._store.schema:
+        if change.is_readable or change.item.collection not in self._store.collections.schema:
             return change
         try:
-            item = await self._store.get(change.item.collection, change.item.id)
+            item = await self._store.items.get(change.item.collection, change.item.id)
         except UnreadableRow:
             item = None
         return replace(change, item=item) if item else replace(change, kind="delete")
 
     async def _save(self, part: CollectionIndex, collection: Collection, seq: int) -> None:
         """Keep the segment for the next start. Of processes that start together, one does it."""
-        if len(part.segments) != 1 or not await self._store.lead(_blob(collection), self._owner, LEAD_SECONDS):
+        if len(part.segments) != 1 or not await self._store.roles.acquire(_blob(collection), self._owner, LEAD_SECONDS):
             return
         raw = await asyncio.to_thread(dump_segment, part.segments[0], part.vocabulary)
         header = seq.to_bytes(8, "big") + _fingerprint(collection)
         try:
-            await self._store.save_blob(_blob(collection), header + raw)
+            await self._store.blobs.set(_blob(collection), header + raw)
         except SiteError as error:
             self._observe(Broke("saved index", str(error), error))
         part.saved_at = len(part.places)
@@ -458,7 +459,7 @@ class MemoryIndex:
         model = "" if field else self._model()
         before = after = part.vector_seq.get(field, 0)
         while part.holds_vectors:
-            rows = await self._store.vectors(collection.name, field, model, after, VECTOR_BATCH)
+            rows = await self._store.vectors.list_after(collection.name, field, model, after, VECTOR_BATCH)
             if not rows:
                 break
             if field not in part.vectors and (dimensions := _dimensions(rows)):
@@ -509,7 +510,7 @@ class MemoryIndex:
                 await self._read_everything()
                 return True
             try:
-                changes = await self._store.changes(self._seq, BATCH)
+                changes = await self._store.changes.list_since(self._seq, BATCH)
             except FeedExpired:
                 self._is_stale = True
                 self._ready.clear()
@@ -524,7 +525,7 @@ class MemoryIndex:
         if not changes:
             return
         # Other processes may have given the collections new fields with these changes.
-        schema = await self._store.refresh()
+        schema = await self._store.collections.refresh()
         by_collection: dict[str, list[Change]] = {}
         for change in changes:
             by_collection.setdefault(change.item.collection, []).append(await self._repair(change))
@@ -543,13 +544,13 @@ class MemoryIndex:
         else:
             self._apply_changes(part, changes, collection)
         self._bound_vectors(part)
-        part.publish(self._store.schema[collection.name], seq)
+        part.publish(self._store.collections.schema[collection.name], seq)
 
     async def _follow(self) -> None:
         while True:
             try:
                 await self.start()
-                await self._reach(await self._store.wait(self._seq, 5.0))
+                await self._reach(await self._store.changes.wait(self._seq, 5.0))
                 await self._tidy()
             except StoreFault:  # the store records it
                 await asyncio.sleep(RETRY_SECONDS)
@@ -561,7 +562,7 @@ class MemoryIndex:
 
     async def _tidy(self) -> None:
         """Take up new vectors and collections, and merge what has become too much."""
-        await self._store.refresh()
+        await self._store.collections.refresh()
         self._see_schema()
         for name, part in list(self._parts.items()):
             await self._take_in(name)
@@ -614,15 +615,15 @@ class MemoryIndex:
             if part.settled == part.touched or part.snapshot.collection.private:
                 continue
             touched = part.touched
-            self._leads = await self._store.lead(EMBEDDER, self._owner, LEAD_SECONDS)
+            self._leads = await self._store.roles.acquire(EMBEDDER, self._owner, LEAD_SECONDS)
             if self._leads:
                 missing = await self.embed_batch(name)
                 is_busy = is_busy or missing > 0
                 if not missing and not part.holds_vectors and len(part.places) > 1.2 * part.optimised_at:
                     part.optimised_at = len(part.places)
-                    await self._store.optimise(name)  # they are searched there
+                    await self._store.collections.optimize(name)  # they are searched there
             else:
-                missing = len(await self._store.unembedded(name, self._model(), 1))
+                missing = len(await self._store.vectors.list_missing(name, self._model(), 1))
                 await self._take_in(name)
             if not missing:
                 part.settled = touched
@@ -631,20 +632,20 @@ class MemoryIndex:
     async def _step_down(self) -> None:
         self._leads = False
         with contextlib.suppress(SiteError):
-            await self._store.lead(EMBEDDER, self._owner, 0)
+            await self._store.roles.acquire(EMBEDDER, self._owner, 0)
 
     async def embed_batch(self, name: str) -> int:
         """Embed some items of a collection that have no current vector; says how many."""
         embedder = self._embedder
         if embedder is None:
             return 0
-        waiting = await self._store.unembedded(name, embedder.name, EMBED_BATCH)
+        waiting = await self._store.vectors.list_missing(name, embedder.name, EMBED_BATCH)
         if waiting:
-            collection = self._store.schema[name]
+            collection = self._store.collections.schema[name]
             texts = [embedding_text(item, collection) for item, _ in waiting]
             matrix = await asyncio.to_thread(embedder.embed, texts)
             rows = [(item.id, digest, matrix[i].tobytes()) for i, (item, digest) in enumerate(waiting)]
-            await self._store.put_vectors(name, embedder.name, rows)
+            await self._store.vectors.put(name, embedder.name, rows)
         await self._take_in(name)
         return len(waiting)
 

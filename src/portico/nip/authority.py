@@ -156,7 +156,7 @@ class Authority:
         ):
             raise UntrustedIssuer(f"{self.nid} has not issued this certificate", hint="Renew it where it was issued.")
         certificate.check_time(now)
-        record = await self._store.find_key(certificate.digest)
+        record = await self._store.keys.find(certificate.digest)
         if record is None or record.is_withdrawn(now):
             raise revoked_by(self.nid)
         if record.until:
@@ -178,8 +178,8 @@ class Authority:
             cast("dict[str, Any]", metadata) if isinstance(metadata, dict) else None,
         )
         issued = await self._issued(wanted, Rights(record.scopes, record.danger, record.trust))
-        if not await self._store.supersede_key(record.id, now + OVERLAP):
-            await self._store.revoke_key(issued.key.id, now)
+        if not await self._store.keys.supersede(record.id, now + OVERLAP):
+            await self._store.keys.revoke(issued.key.id, now)
             raise Conflict(f"The certificate of {record.name} was renewed or revoked meanwhile")
         return issued
 
@@ -193,7 +193,7 @@ class Authority:
         written = read_certificate(msgspec.json.encode(certificate))
         rights = granted.scopes, granted.danger, now, written.expires
         key = Key(id, wanted.nid, written.digest, *rights, trust=granted.trust)
-        await self._store.add_key(key)
+        await self._store.keys.add(key)
         return Issued(certificate, key, private_key)
 
     def _now(self) -> datetime:
@@ -249,7 +249,7 @@ class Authority:
 
     async def rights(self, certificate: Certificate) -> Rights:
         """What the holder may do here. A certificate that has no record any more is as good as revoked."""
-        record = await self._store.find_key(certificate.digest)
+        record = await self._store.keys.find(certificate.digest)
         if record is None or record.is_withdrawn(datetime.fromtimestamp(self._clock(), UTC)):
             raise revoked_by(self.nid)
         return Rights(record.scopes, record.danger, record.trust, record.id)
@@ -295,7 +295,7 @@ class Authority:
         """Anybody may ask, as often as they like: it is read for all of them at once, and not each time."""
         async with self._reading:
             known = self._register.get("")
-            return known or self._register.put("", _register(await self._store.keys()))
+            return known or self._register.put("", _register(await self._store.keys.list_all()))
 
 
 def own_host(config: Config) -> str:

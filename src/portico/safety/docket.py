@@ -16,7 +16,8 @@ import msgspec
 
 from portico.errors import SiteError, Unavailable
 from portico.observe import Audited, Observe
-from portico.store import Case, Store
+from portico.store import AuditStore
+from portico.store.records import SafetyRecord
 
 TRIES = 200
 FIRST_PAUSE = 0.001  # seconds; it doubles with every attempt
@@ -39,8 +40,8 @@ class Filed(Protocol):
 class Sheets:
     """Cases as they were read, and what is to become of them."""
 
-    read: Mapping[tuple[str, str], Case | None]
-    changed: dict[tuple[str, str], Case] = field(default_factory=dict[tuple[str, str], Case])
+    read: Mapping[tuple[str, str], SafetyRecord | None]
+    changed: dict[tuple[str, str], SafetyRecord] = field(default_factory=dict[tuple[str, str], SafetyRecord])
     told: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list[tuple[str, Mapping[str, Any]]])
 
     def get(self, kind: type[T], id: str) -> T | None:
@@ -64,7 +65,7 @@ class Sheets:
 
     def _change(self, kind: str, id: str, data: bytes | None, expires: datetime | None) -> None:
         before = self.read.get((kind, id))
-        self.changed[kind, id] = Case(kind, id, data, before.version if before else 0, expires)
+        self.changed[kind, id] = SafetyRecord(kind, id, data, before.version if before else 0, expires)
 
 
 class Queues:
@@ -83,17 +84,17 @@ class Queues:
 
 
 class Docket:
-    def __init__(self, store: Store, observe: Observe) -> None:
-        self._store = store
+    def __init__(self, audit: AuditStore, observe: Observe) -> None:
+        self._audit = audit
         self._observe = observe
         self._queues = Queues()
 
     async def read(self, kind: type[T], id: str) -> T | None:
-        case = await self._store.case(kind.__name__, id)
+        case = await self._audit.get(kind.__name__, id)
         return msgspec.json.decode(case.data, type=kind) if case and case.data is not None else None
 
     async def all(self, kind: type[T], limit: int = MANY) -> list[T]:
-        cases = await self._store.cases(kind.__name__, limit)
+        cases = await self._audit.list_records(kind.__name__, limit)
         return [msgspec.json.decode(case.data, type=kind) for case in cases if case.data is not None]
 
     async def change(self, names: Sequence[Name], work: Callable[[Sheets], R | SiteError]) -> R:
@@ -101,7 +102,7 @@ class Docket:
         keys = [(kind.__name__, id) for kind, id in names]
         async with self._queues.hold(keys):
             for attempt in range(TRIES):
-                sheets = Sheets({key: await self._store.case(*key) for key in keys})
+                sheets = Sheets({key: await self._audit.get(*key) for key in keys})
                 result = work(sheets)
                 if await self._kept(sheets):
                     if isinstance(result, SiteError):
@@ -113,7 +114,7 @@ class Docket:
     async def _kept(self, sheets: Sheets) -> bool:
         if not sheets.changed and not sheets.told:
             return True
-        lines = await self._store.decide(list(sheets.changed.values()), sheets.told)
+        lines = await self._audit.commit(list(sheets.changed.values()), sheets.told)
         if lines is None:
             return False
         for line in lines:

@@ -37,7 +37,8 @@ from portico.safety.evaluation import check_patterns
 from portico.safety.loop import Loop, blocked
 from portico.safety.office import Office, check_approver, digest_of, now
 from portico.safety.policy import Policies, Verdict
-from portico.store import Line, Store, link
+from portico.store import Store
+from portico.store.records import AuditEntry, audit_digest
 
 LOOP = frozenset(
     {
@@ -94,7 +95,7 @@ class Guard:
         self.settings = settings
         self._store = store
         check_patterns(settings)
-        office = Office(Docket(store, observe), settings, Policies(settings), store.secret, show, clock)
+        office = Office(Docket(store.audit, observe), settings, Policies(settings), store.secret, show, clock)
         self._office = office
         self._confirmations = Confirmations(office)
         self._challenges = Challenges(office)
@@ -346,14 +347,14 @@ class Guard:
             raise
         await self.refuse_blocked(caller)
 
-    async def trail(self, after: int, limit: int, caller: Caller) -> list[Line]:
+    async def trail(self, after: int, limit: int, caller: Caller) -> list[AuditEntry]:
         check_approver(caller)
-        return await self._store.trail(min(max(after, 0), MAX_LINE), min(max(limit, 1), MAX_TRAIL))
+        return await self._store.audit.list_entries(min(max(after, 0), MAX_LINE), min(max(limit, 1), MAX_TRAIL))
 
     async def check_trail(self) -> list[str]:
         """What is wrong with the audit trail; empty when every line follows from the one before."""
         problems, before, seq = list[str](), "", 0
-        while lines := await self._store.trail(seq, MAX_TRAIL):
+        while lines := await self._store.audit.list_entries(seq, MAX_TRAIL):
             for line in lines:
                 problems.extend(_problems(line, before, seq))
                 before, seq = line.digest, line.seq
@@ -373,7 +374,7 @@ class Guard:
     async def begin(self) -> None:
         """Look at paused steps anew after a restart (8.8.3). A second process on the same store is not a restart."""
         with contextlib.suppress(SiteError):  # a store that is away keeps nobody from starting: pauses stay
-            if await self._store.lead(SERVING, self._owner, SERVING_SECONDS):
+            if await self._store.roles.acquire(SERVING, self._owner, SERVING_SECONDS):
                 await self.loop.forget_pauses()
         self._serving = asyncio.create_task(self._keep_serving())
 
@@ -381,14 +382,14 @@ class Guard:
         while True:
             await asyncio.sleep(SERVING_SECONDS / 3)
             with contextlib.suppress(SiteError):  # a store that is away is asked again
-                await self._store.lead(SERVING, self._owner, SERVING_SECONDS)
+                await self._store.roles.acquire(SERVING, self._owner, SERVING_SECONDS)
 
     async def close(self) -> None:
         """Let the next process that begins count as a restart."""
         if self._serving:
             self._serving.cancel()
             with contextlib.suppress(SiteError):
-                await self._store.lead(SERVING, self._owner, 0)
+                await self._store.roles.acquire(SERVING, self._owner, 0)
 
 
 def _is_open(operation: Operation) -> bool:
@@ -454,9 +455,9 @@ def _changed(agent: Agent, taken: Taken, change: Callable[[Step], Step]) -> Agen
     return replace(agent, runs=runs)
 
 
-def _problems(line: Line, before: str, seq: int) -> list[str]:
+def _problems(line: AuditEntry, before: str, seq: int) -> list[str]:
     if line.seq != seq + 1:
         return [f"Lines {seq + 1} to {line.seq - 1} of the audit trail are missing"]
-    if line.before != before or line.digest != link(before, line.seq, line.at, line.event, line.body):
+    if line.before != before or line.digest != audit_digest(before, line.seq, line.at, line.event, line.body):
         return [f"Line {line.seq} of the audit trail was changed"]
     return []

@@ -36,7 +36,7 @@ class UnreadableRow(Unavailable):
         self.place = place
 
 
-class Health:
+class StoreHealth:
     """Records when a store begins to fail and when it works again.
 
     That one read or write succeeds does not end a fault: others may still fail. A fault is over once a blob can be
@@ -61,7 +61,7 @@ class Health:
     def record_to(self, observe: Observe) -> None:
         self._incident.observe = observe
 
-    def report(self, fault: "StoreFault | UnreadableRow") -> None:
+    def report(self, fault: StoreFault | UnreadableRow) -> None:
         """Take note of a fault. Called in the event loop."""
         if isinstance(fault, UnreadableRow):
             self.report_row(fault)

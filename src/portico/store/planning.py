@@ -1,4 +1,4 @@
-"""What a batch of writes does to the items it names. Reads and writes nothing: each store carries the plan out."""
+"""Plans what a batch of writes does to the items it names. Reads and writes nothing: each store applies the plan."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,36 +8,36 @@ from typing import cast
 from portico.catalog import Collection
 from portico.errors import AlreadyExists, InvalidParams, UnknownItem, VersionMismatch
 from portico.items import Change, Item, content_hash, diff, merge, parts_of, problem_with, version_of
-from portico.store import Merge, Put, Record, Remove, Write, Written
 from portico.store.health import UnreadableRow
-from portico.store.tables import Row, text
+from portico.store.records import LoadResult, Merge, Put, Remove, SourcedItem, Write
+from portico.store.tables import StoredRow, encode_text
 
 
 @dataclass(slots=True)
-class Plan:
-    """What becomes of each item, and the changes to tell, in order and not yet numbered."""
+class WritePlan:
+    """What becomes of each item, and the changes for the feed, in order and not yet numbered."""
 
-    collection: Collection  # with room for all that is written
-    before: Mapping[str, Row]
+    collection: Collection  # with the fields of all that is written
+    before: Mapping[str, StoredRow]
     at: datetime
-    after: dict[str, Row | None] = field(default_factory=dict[str, Row | None])
+    after: dict[str, StoredRow | None] = field(default_factory=dict[str, StoredRow | None])
     changes: list[Change] = field(default_factory=list[Change])
-    raws: list[str] = field(default_factory=list[str])  # beside changes: the item's data as JSON text
+    raws: list[str] = field(default_factory=list[str])  # beside changes: the item's data as JSON encode_text
     items: list[Item] = field(default_factory=list[Item])  # for every write: the item after it, or before its removal
 
     @property
-    def created(self) -> list[Row]:
+    def created(self) -> list[StoredRow]:
         return [row for id, row in self.after.items() if row and id not in self.before]
 
     @property
-    def updated(self) -> list[Row]:
+    def updated(self) -> list[StoredRow]:
         return [row for id, row in self.after.items() if row and id in self.before]
 
     @property
     def removed(self) -> list[str]:
         return [id for id, row in self.after.items() if row is None and id in self.before]
 
-    def current(self, id: str) -> Row | None:
+    def current(self, id: str) -> StoredRow | None:
         return self.after[id] if id in self.after else self.before.get(id)
 
     def put(self, put: Put, digest: str) -> None:
@@ -51,28 +51,30 @@ class Plan:
         self.collection = self.collection.widened(item.data)
         patch = diff(old.item.data, item.data) if old else ()
         undo = diff(item.data, old.item.data) if old else ()
-        row = self.after[item.id] = Row(item, *parts_of(item.version), text(item.data))
-        self._tell(Change(0, "update" if old else "create", item, patch, self.at, undo), row)
+        row = self.after[item.id] = StoredRow(item, *parts_of(item.version), encode_text(item.data))
+        self._add_change(Change(0, "update" if old else "create", item, patch, self.at, undo), row)
 
-    def remove(self, row: Row) -> None:
+    def remove(self, row: StoredRow) -> None:
         self.after[row.item.id] = None
-        self._tell(Change(0, "delete", row.item, (), self.at), row)
+        self._add_change(Change(0, "delete", row.item, (), self.at), row)
 
-    def _tell(self, change: Change, row: Row) -> None:
+    def _add_change(self, change: Change, row: StoredRow) -> None:
         self.changes.append(change)
         self.raws.append(row.raw)
 
 
 def check_ids(writes: Sequence[Write]) -> None:
-    for each in writes:
-        problem = problem_with(each.id, {})
+    for write in writes:
+        problem = problem_with(write.id, {})
         if problem:
-            raise InvalidParams(f"{each.id[:80]!a} cannot be an id: {problem}")
+            raise InvalidParams(f"{write.id[:80]!a} cannot be an id: {problem}")
 
 
-def plan_writes(collection: Collection, writes: Sequence[Write], before: Mapping[str, Row], at: datetime) -> Plan:
-    """The plan for all of the writes, or the reason why one of them cannot be done."""
-    plan = Plan(collection, before, at)
+def plan_writes(
+    collection: Collection, writes: Sequence[Write], before: Mapping[str, StoredRow], at: datetime
+) -> WritePlan:
+    """Return the plan for all of the writes; raise the reason why one of them cannot be done."""
+    plan = WritePlan(collection, before, at)
     for write in writes:
         old = plan.current(write.id)
         _check_expected(collection, write, old)
@@ -87,37 +89,39 @@ def plan_writes(collection: Collection, writes: Sequence[Write], before: Mapping
             continue
         data = merge(old.item.data, write.data) if isinstance(write, Merge) and old else dict(write.data)
         put = Put(write.id, data)
-        digest = _checked_digest(put)
+        digest = _check_and_hash(put)
         if old is None or old.digest != digest:
             plan.put(put, digest)
-        plan.items.append(cast("Row", plan.current(write.id)).item)
+        plan.items.append(cast("StoredRow", plan.current(write.id)).item)
     return plan
 
 
-def by_collection(writes: Sequence[tuple[str, Write]]) -> dict[str, list[Write]]:
-    """Writes by collection. The names are in one order for all, so that no two transactions wait for each other."""
+def group_by_collection(writes: Sequence[tuple[str, Write]]) -> dict[str, list[Write]]:
+    """Return writes by collection. The names are sorted, so that no two transactions wait for each other."""
     groups: dict[str, list[Write]] = {name: [] for name in sorted({name for name, _ in writes})}
     for name, write in writes:
         groups[name].append(write)
     return groups
 
 
-def items_in_order(writes: Sequence[tuple[str, Write]], plans: Mapping[str, Plan]) -> list[Item]:
-    """The items of all plans in the order of the writes."""
+def items_in_order(writes: Sequence[tuple[str, Write]], plans: Mapping[str, WritePlan]) -> list[Item]:
+    """Return the items of all plans in the order of the writes."""
     items = {name: iter(plan.items) for name, plan in plans.items()}
     return [next(items[name]) for name, _ in writes]
 
 
-def plan_removal(collection: Collection, before: Mapping[str, Row], at: datetime) -> Plan:
-    plan = Plan(collection, before, at)
+def plan_removal(collection: Collection, before: Mapping[str, StoredRow], at: datetime) -> WritePlan:
+    plan = WritePlan(collection, before, at)
     for row in before.values():
         plan.remove(row)
     return plan
 
 
-def plan_restoring(collection: Collection, items: Sequence[Item], before: Mapping[str, Row], at: datetime) -> Plan:
-    """The plan for items that keep the versions they have."""
-    plan = Plan(collection, before, at)
+def plan_restore(
+    collection: Collection, items: Sequence[Item], before: Mapping[str, StoredRow], at: datetime
+) -> WritePlan:
+    """Return the plan for items that keep the versions they have."""
+    plan = WritePlan(collection, before, at)
     for item in items:
         old = plan.current(item.id)
         if old is None or old.item.version != item.version:
@@ -125,54 +129,54 @@ def plan_restoring(collection: Collection, items: Sequence[Item], before: Mappin
     return plan
 
 
-def by_source(records: Sequence[Record]) -> list[tuple[str, list[Item]]]:
+def group_by_source(items: Sequence[SourcedItem]) -> list[tuple[str, list[Item]]]:
     groups: dict[str, list[Item]] = {}
-    for record in records:
-        groups.setdefault(record.source, []).append(record.item)
+    for sourced in items:
+        groups.setdefault(sourced.source, []).append(sourced.item)
     return list(groups.items())
 
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """What a batch of a load does. Unchanged items that the run sees for the first time are claimed for its source."""
+    """What a batch of a load does. Unchanged items that the run sees for the first time get its source."""
 
-    plan: Plan
-    written: Written
-    claimed: tuple[str, ...]
+    writes: WritePlan
+    result: LoadResult
+    unchanged: tuple[str, ...]
 
 
 def plan_load(
-    collection: Collection, puts: Sequence[Put], before: Mapping[str, Row], seen: set[str], at: datetime
+    collection: Collection, puts: Sequence[Put], before: Mapping[str, StoredRow], run_ids: set[str], at: datetime
 ) -> LoadPlan:
-    plan = Plan(collection, before, at)
+    plan = WritePlan(collection, before, at)
     counts = {"added": 0, "changed": 0, "unchanged": 0}
     repeated: list[str] = []
-    claimed: list[str] = []
-    seen = set(seen)
+    unchanged: list[str] = []
+    run_ids = set(run_ids)
     for put in puts:
-        digest = _checked_digest(put)
+        digest = _check_and_hash(put)
         old = plan.current(put.id)
         if old and old.digest == digest:
             counts["unchanged"] += 1
-            if put.id not in seen:
-                claimed.append(put.id)
-        elif put.id in seen:
+            if put.id not in run_ids:
+                unchanged.append(put.id)
+        elif put.id in run_ids:
             repeated.append(put.id)
         else:
             plan.put(put, digest)
             counts["changed" if old else "added"] += 1
-        seen.add(put.id)
-    return LoadPlan(plan, Written(**counts, repeated=tuple(repeated)), tuple(claimed))
+        run_ids.add(put.id)
+    return LoadPlan(plan, LoadResult(**counts, repeated=tuple(repeated)), tuple(unchanged))
 
 
-def _checked_digest(put: Put) -> str:
+def _check_and_hash(put: Put) -> str:
     problem = problem_with(put.id, put.data)
     if problem:
-        raise InvalidParams(f"{put.id[:80]!r} cannot be kept: {problem}", id=put.id[:80])
+        raise InvalidParams(f"{put.id[:80]!r} cannot be stored: {problem}", id=put.id[:80])
     return content_hash(put.data)
 
 
-def _check_expected(collection: Collection, write: Write, old: Row | None) -> None:
+def _check_expected(collection: Collection, write: Write, old: StoredRow | None) -> None:
     if write.expect is None:
         return
     if write.expect == "" and old:
@@ -187,5 +191,5 @@ def _check_expected(collection: Collection, write: Write, old: Row | None) -> No
             id=write.id,
             expected=write.expect,
             actual=old.item.version if old else None,
-            hint="Read it again, then make the change again.",
+            hint="Read the item again, then repeat the change.",
         )

@@ -4,8 +4,9 @@ Names of collections and fields never enter SQL: tables and columns are numbered
 Every atom is two-valued, so that NOT means what it says for missing values too.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from decimal import Decimal
 from math import isfinite
 from typing import Any, Protocol, cast
@@ -30,6 +31,7 @@ from portico.query import (
     make_cursor,
     operand,
 )
+from portico.store.tables import Table, position_of
 
 FALSE, TRUE = "(1=0)", "(1=1)"
 ENDS = ("gte", "lte")  # of a between
@@ -37,10 +39,10 @@ COMPARISONS = {"lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 MAX_GROUPS = 100_000
 
 
-class Dialect(Protocol):
+class SqlDialect(Protocol):
     """What differs between databases."""
 
-    def bound(self, params: list[Any], value: Any) -> str:
+    def bind(self, params: list[Any], value: Any) -> str:
         """Add a value to the parameters and name it."""
         ...
 
@@ -48,8 +50,8 @@ class Dialect(Protocol):
 
     def contains(self, text: str, part: str) -> str: ...
 
-    def one_of(self, value: str, statement: "Statement", wanted: Sequence[Any]) -> str:
-        """True if a value, which is not NULL, is one of these; all are of one kind."""
+    def one_of(self, value: str, statement: "Statement", options: Sequence[Any]) -> str:
+        """True if a value, which is not NULL, is one of the options; all are of one kind."""
         ...
 
     def reaches(self, path: tuple[str, ...], build: "Callable[[Element], str]") -> str:
@@ -81,7 +83,7 @@ class Dialect(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """SQL for one reached value: as each kind, NULL if it is of another, and whether it came out of an array."""
+    """SQL for one value at a path: as each kind, NULL if it is of another, and whether it came out of an array."""
 
     number: str
     text: str
@@ -89,9 +91,9 @@ class Element:
     is_null: str
     in_array: str
 
-    def like(self, wanted: Any) -> str | None:
-        """The form in which the value compares with this one."""
-        match wanted:
+    def like(self, operand: Any) -> str | None:
+        """Return the form in which the value compares with this operand."""
+        match operand:
             case bool():
                 return self.boolean
             case int() | float():
@@ -106,14 +108,41 @@ class Element:
 class Statement:
     """SQL text under construction, with its bound values."""
 
-    dialect: Dialect
-    collection: Collection
-    columns: Mapping[str, str]
+    dialect: SqlDialect
+    table: Table
     float_sums: bool = False  # for a database that refuses sums of whole numbers beyond 64 bits
-    params: list[Any] = field(default_factory=list[Any])
+    params: list[Any] = dataclass_field(default_factory=list[Any])
+
+    @property
+    def collection(self) -> Collection:
+        return self.table.collection
 
     def bind(self, value: Any) -> str:
-        return self.dialect.bound(self.params, storable(value) if type(value) is int else value)
+        return self.dialect.bind(self.params, storable(value) if type(value) is int else value)
+
+    # Whole statements
+
+    def select(self, columns: str, where: Filter) -> str:
+        return f"SELECT {columns} FROM {self.table.name} WHERE {self.where(where)}"
+
+    def select_page(self, query: Query, where: Filter, secret: bytes) -> str:
+        """Select the items of a page and one more, aggregation with its position among the sort terms as k0, k1, …"""
+        terms = self.order(query.order)
+        keys = ", ".join(f"{term.sql} AS k{i}" for i, term in enumerate(terms))
+        rows = self.select(f"id, data, revision, digest, {keys}", where)
+        if query.cursor:
+            position = position_of(query, self.kinds(query.order), secret)
+            rows = f"{rows} AND {self.after(terms, position)}"
+        order = ", ".join(str(term) for term in terms if not term.implied)
+        return f"{rows} ORDER BY {order} LIMIT {query.limit + 1}"
+
+    def select_groups(self, aggregate: Aggregate, where: Filter) -> str:
+        """Select the keys of every group and what is computed of it, as c0, c1, …; one group more than allowed."""
+        keys = [self._group_key(self.collection.field(name)) for name in aggregate.group_by]
+        values = [self._aggregation(aggregation) for aggregation in aggregate.operations]
+        columns = ", ".join(f"{value} AS c{i}" for i, value in enumerate([*keys, *values]))
+        grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
+        return f"{self.select(columns, where)}{grouping} LIMIT {MAX_GROUPS + 1}"
 
     # Filters
 
@@ -128,140 +157,144 @@ class Statement:
             case Condition(name, op, value):
                 return self._condition(self.collection.field(name), op, value)
 
-    def _condition(self, known: Field, op: str, wanted: Any) -> str:
+    def _condition(self, field: Field, op: str, value: Any) -> str:
         if op in NEGATIONS:
-            return f"(NOT {self._condition(known, NEGATIONS[op], wanted)})"
-        column = self._column(known)
-        if column is None or known.type == FieldType.STRING:
-            op, wanted = _without_nul(op, wanted)
-        if column is None or (op in TEXTUAL and known.type in TEXT_BEHIND):
-            return self._reached(segments(known.where), op, wanted)
-        return self._column_test(column, known.type, op, operand(known, op, wanted))
+            return f"(NOT {self._condition(field, NEGATIONS[op], value)})"
+        column = self._column(field)
+        if column is None or field.type == FieldType.STRING:
+            op, value = _without_nul(op, value)
+        if column is None or (op in TEXTUAL and field.type in TEXT_BEHIND):
+            return self._test_path(segments(field.where), op, value)
+        return self._test_column(column, field.type, op, operand(field, op, value))
 
-    def _column(self, known: Field) -> str | None:
-        return "id" if known.name == ID else self.columns.get(known.name)
+    def _column(self, field: Field) -> str | None:
+        return "id" if field.name == ID else self.table.columns.get(field.name)
 
-    def _column_test(self, column: str, kind: FieldType, op: str, wanted: Any) -> str:
+    def _test_column(self, column: str, kind: FieldType, op: str, value: Any) -> str:
         match op:
             case "exists":
-                return f"({column} IS NOT NULL)" if wanted else f"({column} IS NULL)"
+                return f"({column} IS NOT NULL)" if value else f"({column} IS NULL)"
             case "eq":
-                return self._equals(column, wanted)
+                return self._equals(column, value)
             case "in":
-                absent = f"({column} IS NULL)" if None in wanted else FALSE
-                known = [each for each in wanted if each is not None and not isinstance(each, Unmatchable)]
-                found = f"({column} IS NOT NULL AND {self.dialect.one_of(column, self, known)})" if known else FALSE
-                return f"({absent} OR {found})"
+                absent = f"({column} IS NULL)" if None in value else FALSE
+                options = [option for option in value if option is not None and not isinstance(option, Unmatchable)]
+                present = (
+                    f"({column} IS NOT NULL AND {self.dialect.one_of(column, self, options)})" if options else FALSE
+                )
+                return f"({absent} OR {present})"
             case "between":
-                ends = [self._column_test(column, kind, *_without_nul(*end)) for end in zip(ENDS, wanted, strict=True)]
+                ends = [self._test_column(column, kind, *_without_nul(*end)) for end in zip(ENDS, value, strict=True)]
                 return _join(" AND ", ends, TRUE)
             case "contains" | "regex":
-                return self._text_test(op, f"({column} IS NOT NULL)", column, wanted, kind == FieldType.STRING)
+                return self._test_text(op, f"({column} IS NOT NULL)", column, value, kind == FieldType.STRING)
             case _:
-                if wanted is None or isinstance(wanted, Unmatchable):
+                if value is None or isinstance(value, Unmatchable):
                     return FALSE
-                return f"({column} IS NOT NULL AND {column} {COMPARISONS[op]} {self.bind(wanted)})"
+                return f"({column} IS NOT NULL AND {column} {COMPARISONS[op]} {self.bind(value)})"
 
-    def _equals(self, column: str, wanted: Any) -> str:
-        if wanted is None:
+    def _equals(self, column: str, value: Any) -> str:
+        if value is None:
             return f"({column} IS NULL)"
-        if isinstance(wanted, Unmatchable):
+        if isinstance(value, Unmatchable):
             return FALSE
-        return f"({column} IS NOT NULL AND {column} = {self.bind(wanted)})"
+        return f"({column} IS NOT NULL AND {column} = {self.bind(value)})"
 
-    def _text_test(self, op: str, guard: str, text: str, wanted: Any, is_text: bool = True) -> str:
-        if not is_text or not isinstance(wanted, str):
+    def _test_text(self, op: str, guard: str, text: str, value: Any, is_text: bool = True) -> str:
+        if not is_text or not isinstance(value, str):
             return FALSE
-        bound = self.bind(wanted)
+        bound = self.bind(value)
         test = self.dialect.contains(text, bound) if op == "contains" else self.dialect.regex(text, bound)
         return f"({guard} AND {test})"
 
-    def _reached(self, path: tuple[str, ...], op: str, wanted: Any) -> str:
+    def _test_path(self, path: tuple[str, ...], op: str, value: Any) -> str:
         if op == "exists":
-            return self.dialect.exists(path) if wanted else f"(NOT {self.dialect.exists(path)})"
-        if op == "eq" and wanted is None:
+            return self.dialect.exists(path) if value else f"(NOT {self.dialect.exists(path)})"
+        if op == "eq" and value is None:
             return f"(NOT {self.dialect.exists(path)} OR {self.dialect.reaches(path, lambda e: e.is_null)})"
-        if op == "in" and None in wanted:
-            rest = tuple(each for each in wanted if each is not None)
-            return f"({self._reached(path, 'eq', None)} OR {self._reached(path, 'in', rest)})"
-        return self.dialect.reaches(path, lambda e: self._element_test(e, op, wanted))
+        if op == "in" and None in value:
+            rest = tuple(option for option in value if option is not None)
+            return f"({self._test_path(path, 'eq', None)} OR {self._test_path(path, 'in', rest)})"
+        return self.dialect.reaches(path, lambda e: self._test_element(e, op, value))
 
-    def _element_test(self, element: Element, op: str, wanted: Any) -> str:
+    def _test_element(self, element: Element, op: str, value: Any) -> str:
         match op:
             case "eq":
-                return self._element_compares(element, "=", wanted)
+                return self._compare_element(element, "=", value)
             case "in":
-                return self._element_in(element, wanted)
+                return self._test_membership(element, value)
             case "between":
-                ends = [self._element_test(element, *_without_nul(*end)) for end in zip(ENDS, wanted, strict=True)]
+                ends = [self._test_element(element, *_without_nul(*end)) for end in zip(ENDS, value, strict=True)]
                 return _join(" AND ", ends, TRUE)
             case "contains":
-                member = f"({element.in_array} AND {self._element_compares(element, '=', wanted)})"
+                member = f"({element.in_array} AND {self._compare_element(element, '=', value)})"
                 guard = f"(NOT {element.in_array} AND {element.text} IS NOT NULL)"
-                return f"({member} OR {self._text_test('contains', guard, element.text, wanted)})"
+                return f"({member} OR {self._test_text('contains', guard, element.text, value)})"
             case "regex":
-                return self._text_test("regex", f"({element.text} IS NOT NULL)", element.text, wanted)
+                return self._test_text("regex", f"({element.text} IS NOT NULL)", element.text, value)
             case _:
-                return self._element_compares(element, COMPARISONS[op], wanted)
+                return self._compare_element(element, COMPARISONS[op], value)
 
-    def _element_in(self, element: Element, wanted: Sequence[Any]) -> str:
+    def _test_membership(self, element: Element, options: Sequence[Any]) -> str:
         groups: dict[str, list[Any]] = {}
-        for each in wanted:
-            value = element.like(each)
+        for option in options:
+            value = element.like(option)
             if value is not None:
-                groups.setdefault(value, []).append(each)
-        tests = [f"({value} IS NOT NULL AND {self.dialect.one_of(value, self, few)})" for value, few in groups.items()]
+                groups.setdefault(value, []).append(option)
+        tests = [
+            f"({value} IS NOT NULL AND {self.dialect.one_of(value, self, group)})" for value, group in groups.items()
+        ]
         return _join(" OR ", tests, FALSE)
 
-    def _element_compares(self, element: Element, sign: str, wanted: Any) -> str:
-        value = element.like(wanted)
+    def _compare_element(self, element: Element, sign: str, operand: Any) -> str:
+        value = element.like(operand)
         if value is None:
             return FALSE
-        return f"({value} IS NOT NULL AND {value} {sign} {self.bind(wanted)})"
+        return f"({value} IS NOT NULL AND {value} {sign} {self.bind(operand)})"
 
     # Orders
 
     def order(self, order: Sequence[Order]) -> list["SortTerm"]:
-        """The terms to sort by, down to the id, so that every item has one place."""
+        """Return the terms to sort by, down to the id, so that every item has one position."""
         terms = [term for key in order for term in self._terms(key)]
         return terms if order and order[-1].field == ID else [*terms, SortTerm("id", False)]
 
     def kinds(self, order: Sequence[Order]) -> str:
-        """How the sorted fields are stored: a position among them means nothing once that has changed."""
-        known = (self.collection.field(key.field) for key in order)
-        return " ".join("number" if f.type in NUMERIC else f.type for f in known)
+        """Return how the sorted fields are stored: a position among them means nothing once that has changed."""
+        fields = (self.collection.field(key.field) for key in order)
+        return " ".join("number" if field.type in NUMERIC else field.type for field in fields)
 
     def cursor(self, query: Query, last: Item, secret: bytes) -> str:
-        """The cursor of a page that ends with this item, in an order of typed fields."""
+        """Return the cursor of a page that ends with this item, in an order of typed fields."""
         return make_cursor(query, (self.kinds(query.order), *self._position(query.order, last)), secret)
 
     def _position(self, order: Sequence[Order], item: Item) -> list[Any]:
-        """Where an item stands among the terms of an order."""
-        found: list[Any] = []
+        """Return the position of an item among the terms of an order."""
+        position: list[Any] = []
         for key in order:
-            known = self.collection.field(key.field)
-            value = item.id if known.name == ID else known.typed_value(item.data)
-            found += [value] if known.name == ID else [value is None, value]
-        return found if order and order[-1].field == ID else [*found, item.id]
+            field = self.collection.field(key.field)
+            value = item.id if field.name == ID else field.typed_value(item.data)
+            position += [value] if field.name == ID else [value is None, value]
+        return position if order and order[-1].field == ID else [*position, item.id]
 
     def _terms(self, key: Order) -> list["SortTerm"]:
-        known = self.collection.field(key.field)
-        column = self._column(known)
+        field = self.collection.field(key.field)
+        column = self._column(field)
         if column is not None:
-            if known.name == ID:
+            if field.name == ID:
                 return [SortTerm(column, key.descending)]
             absent = SortTerm(f"({column} IS NULL)", key.absent_first, implied=True)
             return [absent, SortTerm(column, key.descending, absent_first=key.absent_first)]
-        path = segments(known.where)
+        path = segments(field.where)
         rank = self.dialect.json_rank(path)
         return [
             SortTerm(f"({rank} = 3)", key.absent_first),
             SortTerm(rank, key.descending),
-            *(SortTerm(each, key.descending) for each in self.dialect.json_scalars(path)),
+            *(SortTerm(scalar, key.descending) for scalar in self.dialect.json_scalars(path)),
         ]
 
     def after(self, terms: Sequence["SortTerm"], position: Sequence[Any]) -> str:
-        """Rows that sort behind a position."""
+        """Return the condition for rows that sort after a position."""
         behind: list[str] = []
         equal: list[str] = []
         for term, value in zip(terms, position, strict=True):
@@ -275,48 +308,39 @@ class Statement:
 
     # Aggregates
 
-    def group(self, aggregate: Aggregate) -> tuple[list[str], list[str]]:
-        """The expressions to group by, and those to compute."""
-        keys = [self._group_key(self.collection.field(name)) for name in aggregate.group_by]
-        return keys, [self._aggregation(each) for each in aggregate.operations]
+    def _group_key(self, field: Field) -> str:
+        return self._column(field) or self.dialect.json_key(segments(field.where))
 
-    def _group_key(self, known: Field) -> str:
-        return self._column(known) or self.dialect.json_key(segments(known.where))
-
-    def _aggregation(self, each: Aggregation) -> str:
-        if not each.field:
+    def _aggregation(self, aggregation: Aggregation) -> str:
+        if not aggregation.field:
             return "COUNT(*)"
-        known = self.collection.field(each.field)
-        column = self._column(known)
-        path = segments(known.where)
-        match each.function:
+        field = self.collection.field(aggregation.field)
+        column = self._column(field)
+        path = segments(field.where)
+        match aggregation.function:
             case "count":
                 return f"COUNT({column or self.dialect.json_key(path)})"
             case "count_distinct":
                 return f"COUNT(DISTINCT {column or self.dialect.json_key(path)})"
-            case "min" | "max" if column and known.type == FieldType.BOOLEAN:
-                return f"{each.function.upper()}(CASE WHEN {column} THEN 1 WHEN NOT {column} THEN 0 END)"
+            case "min" | "max" if column and field.type == FieldType.BOOLEAN:
+                return f"{aggregation.function.upper()}(CASE WHEN {column} THEN 1 WHEN NOT {column} THEN 0 END)"
             case "min" | "max" if not column:
-                return self.dialect.json_extreme(each.function.upper(), path)
+                return self.dialect.json_extreme(aggregation.function.upper(), path)
             case "sum" if self.float_sums:
                 return f"SUM(1.0 * {column or self.dialect.json_number(path)})"
             case "sum" | "avg" | "min" | "max":
-                return f"{each.function.upper()}({column or self.dialect.json_number(path)})"
+                return f"{aggregation.function.upper()}({column or self.dialect.json_number(path)})"
 
 
 @dataclass(frozen=True, slots=True)
 class SortTerm:
     sql: str
     descending: bool
-    implied: bool = False  # the term behind it says the same in an ORDER BY, in words that an index fits
+    implied: bool = False  # the term after it has the same effect in an ORDER BY, in a form that an index serves
     absent_first: bool = False
 
     def __str__(self) -> str:
         return f"{self.sql}{' DESC' if self.descending else ''} NULLS {'FIRST' if self.absent_first else 'LAST'}"
-
-
-def ordering(terms: Sequence[SortTerm]) -> str:
-    return ", ".join(str(term) for term in terms if not term.implied)
 
 
 def _join(word: str, parts: Sequence[str], empty: str) -> str:
@@ -325,14 +349,14 @@ def _join(word: str, parts: Sequence[str], empty: str) -> str:
     return parts[0] if len(parts) == 1 else f"({word.join(parts)})"
 
 
-def _without_nul(op: str, wanted: Any) -> tuple[str, Any]:
-    """The same test without a NUL in its text: no stored text has one, and not every database takes one."""
+def _without_nul(op: str, value: Any) -> tuple[str, Any]:
+    """Return the same test without a NUL in its text: no stored text has one, and not every database takes one."""
     if op == "in":
-        return op, tuple(each for each in wanted if not _has_nul(each))
-    if op == "regex" or not _has_nul(wanted):
-        return op, wanted
+        return op, tuple(option for option in value if not _has_nul(option))
+    if op == "regex" or not _has_nul(value):
+        return op, value
     if op in COMPARISONS:
-        return "lte" if op in {"lt", "lte"} else "gt", wanted.partition("\0")[0]
+        return "lte" if op in {"lt", "lte"} else "gt", value.partition("\0")[0]
     return "in", ()
 
 
@@ -344,22 +368,22 @@ def too_many_groups() -> InvalidAggregate:
     return InvalidAggregate(f"More than {MAX_GROUPS} groups", limit=MAX_GROUPS, hint="Group by fewer fields.")
 
 
-def shown_row(
+def name_values(
     aggregate: Aggregate, collection: Collection, values: Sequence[Any], decode: Callable[[Any], Any]
 ) -> dict[str, Any]:
-    """A grouped row under its names, values in the form people write them."""
+    """Return a grouped row by the names of its columns, values in the form people write them."""
     row: dict[str, Any] = {}
     for name, value in zip(aggregate.group_by, values, strict=False):
-        known = collection.field(name)
-        row[name] = known.shown(settled(value)) if known.is_typed else settled(decode(value))
-    for each, value in zip(aggregate.operations, values[len(aggregate.group_by) :], strict=True):
-        is_json = each.function in {"min", "max"} and not collection.field(each.field).is_typed
-        row[each.alias] = _shown_aggregate(each, collection, decode(value) if is_json else value)
+        field = collection.field(name)
+        row[name] = field.shown(normalize(value)) if field.is_typed else normalize(decode(value))
+    for aggregation, value in zip(aggregate.operations, values[len(aggregate.group_by) :], strict=True):
+        is_json = aggregation.function in {"min", "max"} and not collection.field(aggregation.field).is_typed
+        row[aggregation.alias] = _format_aggregate(aggregation, collection, decode(value) if is_json else value)
     return row
 
 
-def settled(value: Any) -> Any:
-    """One form for equal numbers: 1.0 is shown as 1, whichever of them a database kept for a group."""
+def normalize(value: Any) -> Any:
+    """Return one form for equal numbers: 1.0 becomes 1, whichever of them a database chose for a group."""
     match value:
         case float() if value.is_integer():
             return storable(int(Decimal(repr(value))))
@@ -368,21 +392,23 @@ def settled(value: Any) -> Any:
         case int():
             return storable(value)
         case list():
-            return [settled(each) for each in cast("list[Any]", value)]
+            return [normalize(element) for element in cast("list[Any]", value)]
         case dict():
-            return {key: settled(each) for key, each in cast("dict[str, Any]", value).items()}
+            return {key: normalize(element) for key, element in cast("dict[str, Any]", value).items()}
         case _:
             return value
 
 
-def _shown_aggregate(each: Aggregation, collection: Collection, value: Any) -> Any:
-    if value is None or not each.field or each.function in {"count", "count_distinct"}:
+def _format_aggregate(aggregation: Aggregation, collection: Collection, value: Any) -> Any:
+    if value is None or not aggregation.field or aggregation.function in {"count", "count_distinct"}:
         return value
     if isinstance(value, float) and not isfinite(value):
-        raise InvalidAggregate(f"The {each.function} of {each.field} is too large", field=each.field)
-    known = collection.field(each.field)
-    if each.function in {"sum", "avg"}:
+        raise InvalidAggregate(
+            f"The {aggregation.function} of {aggregation.field} is too large", field=aggregation.field
+        )
+    field = collection.field(aggregation.field)
+    if aggregation.function in {"sum", "avg"}:
         # How a sum is rounded depends on the order of its parts; fifteen digits do not.
-        value = float(f"{value:.15g}") if isinstance(value, float) or each.function == "avg" else value
-    value = value if each.function == "avg" else settled(value)
-    return known.shown(value) if each.function in {"min", "max"} or known.type == FieldType.DURATION else value
+        value = float(f"{value:.15g}") if isinstance(value, float) or aggregation.function == "avg" else value
+    value = value if aggregation.function == "avg" else normalize(value)
+    return field.shown(value) if aggregation.function in {"min", "max"} or field.type == FieldType.DURATION else value

@@ -1,4 +1,4 @@
-"""Collections as a database lays them out: numbered tables and columns, and the rows in them. Knows no connection."""
+"""The layout of collections in a database: numbered tables and columns, and their rows. Knows no connection."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,15 +11,17 @@ from portico.catalog import NUMERIC, Collection, Field, FieldType
 from portico.errors import Conflict, FeedExpired, InvalidCursor, UnknownCollection
 from portico.items import Change, ChangeKind, Item, content_hash, version_of
 from portico.query import Query, item_bytes, project, read_cursor
-from portico.store import Load
+from portico.store.encoding import from_micros
 from portico.store.health import StoreFault, UnreadableRow
-from portico.store.ledger import moment
+from portico.store.records import Load
 
 INDEXED_FROM = 1000  # items, before columns are worth an index
 INDEXED_COLUMNS = 16  # of a collection
-INDEXED_LENGTH = 80  # characters: longer texts are looked for by words, not by their order
+INDEXED_LENGTH = 80  # characters: longer texts are searched by words, not sorted
 SCAN_BATCH = 1000
-ADOPTED_AT_ONCE = 5000  # items that change their source in one transaction
+ADOPT_BATCH = 5000  # items that change their source in one transaction
+MAX_PROBLEMS = 10  # that a check reports
+CHANGE_COLUMNS = "seq, collection, id, kind, version, data, patch, undo, at"
 ABOUT = ("title", "description", "type", "singular", "language", "weights", "private", "details")
 
 T = TypeVar("T")
@@ -30,7 +32,7 @@ decode = msgspec.json.Decoder().decode
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A collection as it lies in the database."""
+    """The table of a collection."""
 
     number: int
     collection: Collection
@@ -46,15 +48,15 @@ class Table:
 
     @property
     def about(self) -> str:
-        """What is said of the collection besides its fields."""
-        return text({name: getattr(self.collection, name) for name in ABOUT})
+        """The description of the collection besides its fields, as JSON."""
+        return encode_text({name: getattr(self.collection, name) for name in ABOUT})
 
     def values(self, data: Mapping[str, Any]) -> list[Any]:
         fields = self.collection.fields
         return [fields[name].typed_value(data) for name in self.columns]
 
     def field_rows(self) -> list[tuple[Any, ...]]:
-        """The fields as the database keeps them."""
+        """Return the rows of the table `fields`."""
         return [
             (self.number, position, f.name, f.type, f.path, f.declared, f.description, self.columns.get(f.name))
             for position, f in enumerate(self.collection.fields.values())
@@ -66,15 +68,15 @@ class Table:
         except _UNREADABLE as error:
             raise UnreadableRow(f"The item {id!r} of {self.collection.name}") from error
 
-    def row_before(self, id: str, data: str, revision: int, digest: str) -> "Row":
-        """The row that a write replaces. A damaged one counts as empty, so that it can be written anew or removed."""
+    def row_before(self, id: str, data: str, revision: int, digest: str) -> "StoredRow":
+        """Return the row that a write replaces. A damaged one counts as empty, so that it can be replaced."""
         try:
             return self.row(id, data, revision, digest)
         except UnreadableRow:
-            return Row(Item(id, self.collection.name, {}, version_of(revision, "")), revision, "", "{}")
+            return StoredRow(Item(id, self.collection.name, {}, version_of(revision, "")), revision, "", "{}")
 
     def find_damage(self, id: str, data: str, revision: int, digest: str) -> str:
-        """Say what is wrong with a row; empty if nothing is. Its digest tells whether it is what was written."""
+        """Describe the damage of a row; empty if there is none. Its digest tells whether it is what was written."""
         try:
             item = self.item(id, data, revision, digest)
         except UnreadableRow as error:
@@ -82,13 +84,13 @@ class Table:
         is_whole = content_hash(item.data) == digest
         return "" if is_whole else f"The item {id!r} of {self.collection.name} is not what was written"
 
-    def row(self, id: str, data: str, revision: int, digest: str) -> "Row":
-        return Row(self.item(id, data, revision, digest), revision, digest, data)
+    def row(self, id: str, data: str, revision: int, digest: str) -> "StoredRow":
+        return StoredRow(self.item(id, data, revision, digest), revision, digest, data)
 
 
 @dataclass(frozen=True)
 class Schema:
-    """All tables as of one change of their shape."""
+    """All tables as of one change of their columns."""
 
     number: int
     tables: Mapping[str, Table]
@@ -102,60 +104,60 @@ class Schema:
         return {table.number: name for name, table in self.tables.items()}
 
     def table(self, name: str) -> Table:
-        found = self.tables.get(name)
-        if found is None:
+        table = self.tables.get(name)
+        if table is None:
             raise UnknownCollection(
                 f"There is no collection {name!r}",
                 collection=name,
                 hint=f"Known collections: {', '.join(self.tables) or 'none yet'}.",
             )
-        return found
+        return table
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A stored item with what is kept beside it."""
+class StoredRow:
+    """An item with the columns stored beside it."""
 
     item: Item
     revision: int
     digest: str  # empty if the data is damaged
-    raw: str  # its data as JSON text
+    raw: str  # its data as JSON encode_text
 
 
-def text(value: Any) -> str:
+def encode_text(value: Any) -> str:
     return encode(value).decode()
 
 
 def _decode_object(data: str) -> dict[str, Any]:
-    found = decode(data)
-    if not isinstance(found, dict):
-        raise TypeError(f"{type(found).__name__} in the place of an object")
-    return cast("dict[str, Any]", found)
+    value = decode(data)
+    if not isinstance(value, dict):
+        raise TypeError(f"{type(value).__name__} in place of an object")
+    return cast("dict[str, Any]", value)
 
 
-# What reading a row may raise that holds anything at all. SQLite's columns take any type.
+# What reading a damaged row may raise. SQLite's columns take any type.
 _UNREADABLE = (msgspec.DecodeError, TypeError, ValueError, KeyError, AttributeError, OverflowError, RecursionError)
 
 
 def read_rows(
     make: Callable[..., T], rows: Iterable[Sequence[Any]], report: Callable[[UnreadableRow], None]
 ) -> list[T]:
-    """Make something of each row. One that cannot be read is reported and left out."""
-    made: list[T] = []
+    """Return what `make` returns for every row. A row that cannot be read is reported and left out."""
+    results: list[T] = []
     for row in rows:
         try:
-            made.append(make(*row))
+            results.append(make(*row))
         except UnreadableRow as error:
             report(error)
-    return made
+    return results
 
 
 def read_table(number: int, name: str, about: str, rows: Iterable[tuple[Any, ...]]) -> Table:
-    """A table from what the database says of it and of its fields, in their order."""
+    """Return the table that these rows of `collections` and `fields` describe."""
     try:
         return _read_table(number, name, about, rows)
     except _UNREADABLE as error:
-        hint = "`portico check` looks the store over; restore a backup."
+        hint = "Run `portico check` and restore a backup."
         raise StoreFault(f"The description of {name} cannot be read", hint=hint, is_damage=True) from error
 
 
@@ -166,9 +168,9 @@ def _read_table(number: int, name: str, about: str, rows: Iterable[tuple[Any, ..
         fields[field] = Field(field, FieldType(kind), path, bool(declared), description)
         if column:
             columns[field] = column
-    said = decode(about)
-    said["details"] = tuple(said.get("details", ()))
-    return Table(number, Collection(name, fields, **said), columns)
+    description = decode(about)
+    description["details"] = tuple(description.get("details", ()))
+    return Table(number, Collection(name, fields, **description), columns)
 
 
 def read_change(
@@ -184,13 +186,13 @@ def read_change(
     at: int,
 ) -> Change:
     item = Item(id, names[collection], _decode_object(data), version)
-    return Change(seq, _KINDS[kind], item, tuple(decode(patch)), moment(at), tuple(decode(undo)))
+    return Change(seq, _KINDS[kind], item, tuple(decode(patch)), from_micros(at), tuple(decode(undo)))
 
 
 def read_changes(
     names: Mapping[int, str], rows: Iterable[Sequence[Any]], report: Callable[[UnreadableRow], None]
 ) -> list[Change]:
-    """Read rows of the feed. A damaged one is reported and keeps its number, so that the feed goes on behind it."""
+    """Read rows of the feed. A damaged one is reported and keeps its number, so that the feed continues after it."""
     changes: list[Change] = []
     for row in rows:
         try:
@@ -201,7 +203,7 @@ def read_changes(
             damaged.__cause__ = error
             report(damaged)
             item = Item(str(id), names.get(collection, ""), {})
-            changes.append(Change(seq, "update", item, (), moment(0), is_readable=False))
+            changes.append(Change(seq, "update", item, (), from_micros(0), is_readable=False))
     return changes
 
 
@@ -212,76 +214,76 @@ def from_json(value: Any) -> Any:
     return decode(value) if isinstance(value, str) else value
 
 
-# Changing the shape of a table
+# Changing the columns of a table
 
 
-def combined(known: Collection, said: Collection) -> Collection:
-    """What the data taught, under what the site file says."""
-    fields = {name: f for name, f in known.fields.items() if not f.declared or name in said.fields}
-    return replace(said, fields={**fields, **said.fields})
+def merge_description(stored: Collection, declared: Collection) -> Collection:
+    """Return the declared collection with the fields that were inferred from data."""
+    fields = {name: f for name, f in stored.fields.items() if not f.declared or name in declared.fields}
+    return replace(declared, fields={**fields, **declared.fields})
 
 
-def undeclared(table: Table, wanted: Collection) -> list[str]:
-    """Fields that are no longer declared: the data says anew what type they have (see `relearned`)."""
-    return [name for name in table.collection.fields if name not in wanted.fields]
+def list_undeclared(table: Table, target: Collection) -> list[str]:
+    """Return the fields that are no longer declared: their types are inferred again (see `relearn`)."""
+    return [name for name in table.collection.fields if name not in target.fields]
 
 
-def relearned(wanted: Collection, names: Iterable[str], data: Mapping[str, Any]) -> Collection:
-    return wanted.widened({name: data[name] for name in names if name in data})
+def relearn(target: Collection, names: Iterable[str], data: Mapping[str, Any]) -> Collection:
+    return target.widened({name: data[name] for name in names if name in data})
 
 
-def same_storage(before: Field | None, now: Field) -> bool:
+def has_same_storage(before: Field | None, now: Field) -> bool:
     if before is None or before.where != now.where:
         return False
     return before.type == now.type or {before.type, now.type} <= NUMERIC
 
 
-def reshaped(
+def change_columns(
     table: Table,
-    wanted: Collection,
+    target: Collection,
     last: int,
-    stays: Callable[[Field | None, Field], bool],
-    unused: Callable[[Field], str | None] = lambda known: None,
+    keeps_column: Callable[[Field | None, Field], bool],
+    take_unused: Callable[[Field], str | None] = lambda field: None,
 ) -> Table:
-    """The table for a collection's new fields. A known one may stay in its column; others get one of their own.
+    """Return the table for a collection's new fields. A field may keep its column; others get a new one.
 
-    Columns are numbered on from the last there ever was. One that is filled anew may take a column that is not in use.
+    New columns are numbered after the last there ever was. A field that is refilled may take an unused column.
     """
     before = table.collection.fields
     columns = {
         name: column
         for name, column in table.columns.items()
-        if _is_placed(wanted, name) and stays(before.get(name), wanted.fields[name])
+        if _has_column(target, name) and keeps_column(before.get(name), target.fields[name])
     }
-    for name, known in wanted.fields.items():
-        if known.is_typed and name not in columns:
-            column = unused(known) if needs_filling(before.get(name), known) else None
+    for name, field in target.fields.items():
+        if field.is_typed and name not in columns:
+            column = take_unused(field) if needs_filling(before.get(name), field) else None
             last += column is None
             columns[name] = column or f"f{last}"
-    return Table(table.number, wanted, columns)
+    return Table(table.number, target, columns)
 
 
-def _is_placed(collection: Collection, name: str) -> bool:
-    known = collection.fields.get(name)
-    return known is not None and known.is_typed
+def _has_column(collection: Collection, name: str) -> bool:
+    field = collection.fields.get(name)
+    return field is not None and field.is_typed
 
 
-def refilled(before: Table, after: Table) -> list[Field]:
-    """The fields whose stored form has to be computed anew from the data."""
-    known = before.collection.fields
-    return [f for f in after.collection.fields.values() if needs_filling(known.get(f.name), f)]
+def list_unfilled(before: Table, after: Table) -> list[Field]:
+    """Return the fields whose stored form has to be computed from the data again."""
+    fields = before.collection.fields
+    return [field for field in after.collection.fields.values() if needs_filling(fields.get(field.name), field)]
 
 
 def needs_filling(before: Field | None, now: Field) -> bool:
-    """Whether items that are there already may have a value that is not stored in this form."""
+    """Return whether existing items may have a value that is not stored in this form."""
     if before is None:
-        # A field that is found in the data is known from its first value on.
+        # An inferred field exists from its first value on.
         return now.declared or bool(now.path)
-    return not same_storage(before, now)
+    return not has_same_storage(before, now)
 
 
 def column_number(name: str) -> int:
-    """The number of a typed column; 0 for the columns that every table has."""
+    """Return the number of a typed column; 0 for the columns that every table has."""
     return int(name[1:]) if name[:1] == "f" and name[1:].isdigit() else 0
 
 
@@ -299,7 +301,7 @@ def fill_page(
     """Return the items of a page, and the position of the last row if more follows. Reads one row beyond the page.
 
     A row is an item's id, data, revision and digest, and then its position. One that cannot be read is reported and
-    left out. `is_cut` tells that the database has more rows than it sent.
+    left out. `is_cut` says that the database has more rows than it sent.
     """
     items: list[Item] = []
     position: Sequence[Any] = ()
@@ -326,24 +328,24 @@ def _bytes_of(data: str) -> int:
 
 
 def position_of(query: Query, kinds: str, secret: bytes) -> list[Any]:
-    """Where a cursor stands; refused if a field it sorts by has changed its kind since."""
-    made_for, *position = read_cursor(query, secret)
-    if made_for != kinds:
+    """Return the position of a cursor; raise InvalidCursor if a field it sorts by has changed its type."""
+    cursor_kinds, *position = read_cursor(query, secret)
+    if cursor_kinds != kinds:
         raise InvalidCursor("A field in the order has changed its type", hint="Start again without a cursor.")
     return position
 
 
-# Refusals
+# Errors
 
 
-def overtaken(load: Load) -> Conflict:
-    return Conflict(f"Another load of {load.source} has begun", source=load.source, hint="Let that one finish.")
+def load_superseded(load: Load) -> Conflict:
+    return Conflict(f"Another load of {load.source} has begun", source=load.source, hint="Wait until it has finished.")
 
 
 def feed_expired(since: int, oldest: int, newest: int) -> FeedExpired:
     return FeedExpired(
-        f"Changes after {since} are not kept; the feed has {oldest} to {newest}",
+        f"Changes after {since} are no longer stored; the feed has {oldest} to {newest}",
         oldest=oldest,
         newest=newest,
-        hint="Read the items anew and follow from the newest change.",
+        hint="Read the items again and follow from the newest change.",
     )

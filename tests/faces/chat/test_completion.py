@@ -17,7 +17,7 @@ from portico.faces.chat.overrides import read_overrides
 from portico.faces.chat.render import options
 from portico.items import Item
 from portico.server import Parts
-from portico.store import Put
+from portico.store.records import Put
 
 
 @requirement("chat:request:post", "chat:request:json", "chat:request:paths", "chat:request:messages")
@@ -65,7 +65,7 @@ async def test_what_the_answer_says_of_an_item_stands_in_its_data_point(parts: P
     key = "The key hangs behind the blue boat."
     filler = " ".join(f"Day {number} was spent at sea with nets and oars." for number in range(100))
     log = {"@type": "Article", "name": "The log", "description": "A log.", "articleBody": f"{filler} {key} {filler}"}
-    await parts.store.write("rooms", [Put("log", {**log, "price": 12}, None)])
+    await parts.store.items.write("rooms", [Put("log", {**log, "price": 12}, None)])
     async with asking(parts) as http:
         quoted = await said(http, "Where does the key of the blue boat hang?")
         summed_up = await said(http, "the log")

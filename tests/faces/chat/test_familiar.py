@@ -9,7 +9,7 @@ from tests.conformance.requirements import requirement
 from tests.faces.chat.talk import QUIET, lines_of, message, said
 from tests.faces.conftest import Inn, asking, key_of
 
-from portico.store import Put
+from portico.store.records import Put
 
 ANN = "user-of-somebody-0001"
 
@@ -81,7 +81,7 @@ async def test_a_chat_goes_on_under_the_id_that_the_list_gives_it(front: httpx.A
 
 async def test_a_citation_may_end_with_a_slash_of_its_own(inn: Inn) -> None:
     async with inn(chat={"azure": True}) as parts, asking(parts) as http:
-        await parts.store.write("rooms", [Put("http://inn.example/tower/", {"name": "The tower"})])
+        await parts.store.items.write("rooms", [Put("http://inn.example/tower/", {"name": "The tower"})])
         content = await http.get("/content/http://inn.example/tower/")
 
     assert (content.status_code, content.headers["location"]) == (307, "/items/http:%2F%2Finn.example%2Ftower%2F")

@@ -21,7 +21,7 @@ from portico.faces.nlweb.models import ask_schema, await_schema
 from portico.faces.nwp.overlay import PATHS
 from portico.http import application
 from portico.server import Parts
-from portico.store import Put
+from portico.store.records import Put
 
 METHODS = {"get", "post", "put", "patch", "delete"}
 OWN = '''
@@ -157,7 +157,7 @@ async def test_a_result_that_no_schema_can_describe_is_anything(inn: Inn, tmp_pa
 
 async def test_a_new_collection_is_told_of_at_once(client: httpx.AsyncClient, parts: Parts) -> None:
     before = await client.get("/openapi.json")
-    await parts.store.declare(parts.config.collection("boats"))
+    await parts.store.collections.declare(parts.config.collection("boats"))
     after = await client.get("/openapi.json", headers={"if-none-match": before.headers["etag"]})
 
     assert "/operations/list_boats" not in before.json()["paths"]
@@ -173,8 +173,8 @@ async def test_who_has_it_already_is_told_so(client: httpx.AsyncClient) -> None:
 
 async def test_everybody_sees_the_same_and_nobody_sees_what_is_private(inn: Inn) -> None:
     async with inn(collections={"diaries": {"private": True}}) as parts, asking(parts) as client:
-        await parts.store.declare(parts.config.collection("diaries"))
-        await parts.store.write("diaries", [Put("d1", {"name": "Dear diary"})])
+        await parts.store.collections.declare(parts.config.collection("diaries"))
+        await parts.store.items.write("diaries", [Put("d1", {"name": "Dear diary"})])
         key = await key_of(parts, "ask", "*:*")
         bodies = [(await client.get(path)).text for path in ("/openapi.json", "/docs")]
         known = [(await client.get(path, headers={"x-api-key": key})).text for path in ("/openapi.json", "/docs")]

@@ -11,7 +11,7 @@ from tests.faces.conftest import Inn, asking, key_of
 from portico.faces.discovery import sitemap
 from portico.query import MAX_LIMIT
 from portico.server import Parts
-from portico.store import Put, Remove
+from portico.store.records import Put, Remove
 from portico.web.addresses import item_path
 
 BASE = "http://inn.example"
@@ -23,9 +23,9 @@ SIZE = 10
 async def large(inn: Inn) -> AsyncIterator[Parts]:
     """An inn of 35 rooms, and a collection that is nobody's business."""
     async with inn(collections={"ledger": {"private": True}}) as parts:
-        await parts.store.declare(parts.config.collection("ledger"))
-        await parts.store.write("ledger", [Put("debt", {"name": "Debts"})])
-        await parts.store.write("rooms", [Put(f"room/{n:02}", {"name": f"Room {n}"}) for n in range(32)])
+        await parts.store.collections.declare(parts.config.collection("ledger"))
+        await parts.store.items.write("ledger", [Put("debt", {"name": "Debts"})])
+        await parts.store.items.write("rooms", [Put(f"room/{n:02}", {"name": f"Room {n}"}) for n in range(32)])
         yield parts
 
 
@@ -74,7 +74,7 @@ async def test_a_sitemap_can_be_read_before_those_ahead_of_it(large: Parts) -> N
 async def test_items_that_come_and_go_are_in_the_sitemap_where_their_id_belongs(large: Parts) -> None:
     async with crawling(large) as client:
         before = await crawled(client)
-        await large.store.write(
+        await large.store.items.write(
             "rooms", [Put("bath", {"name": "Bath"}), Remove("room/20"), Put("zoo", {"name": "Zoo"})]
         )
         after = await crawled(client)
@@ -87,7 +87,7 @@ async def test_a_sitemap_that_has_grown_too_large_is_cut_anew(large: Parts) -> N
     more = [f"b{n:03}" for n in range(40)]
     async with crawling(large) as client:
         await crawled(client)
-        await large.store.write("rooms", [Put(id, {"name": id}) for id in more])
+        await large.store.items.write("rooms", [Put(id, {"name": id}) for id in more])
         for _ in range(8):  # each crawl may find one more cut
             found = await crawled(client)
         sizes = [len(await places(client, each)) for each in await places(client, "/sitemap.xml")]
@@ -98,7 +98,7 @@ async def test_a_sitemap_that_has_grown_too_large_is_cut_anew(large: Parts) -> N
 
 async def test_an_item_says_when_it_changed_if_it_knows(large: Parts) -> None:
     dates = {"a1": "2024-08-09", "a2": "2024-08-09T10:00:00Z", "a3": "last week", "a4": "2024-08-09T10:00", "a5": 7}
-    await large.store.write("rooms", [Put(id, {"dateModified": date}) for id, date in dates.items()])
+    await large.store.items.write("rooms", [Put(id, {"dateModified": date}) for id, date in dates.items()])
     async with crawling(large) as client:
         root = ElementTree.fromstring((await client.get("/sitemap-rooms-1.xml")).text)
     found = {each.findtext(f"{NAMESPACE}loc"): each.findtext(f"{NAMESPACE}lastmod") for each in root}
@@ -108,7 +108,7 @@ async def test_an_item_says_when_it_changed_if_it_knows(large: Parts) -> None:
 
 
 async def test_addresses_are_written_as_xml_wants_them(large: Parts) -> None:
-    await large.store.write("rooms", [Put("a&<b>'\" ü", {"name": "x"})])
+    await large.store.items.write("rooms", [Put("a&<b>'\" ü", {"name": "x"})])
     async with crawling(large) as client:
         found = await places(client, "/sitemap-rooms-1.xml")
 
@@ -136,7 +136,7 @@ async def test_a_sitemap_is_of_what_anybody_may_read_also_for_those_who_may_read
 async def test_a_sitemap_costs_one_request_however_many_items_it_holds(inn: Inn) -> None:
     async with inn(limits={"anonymous_per_minute": 1}) as parts, asking(parts) as client:
         rooms = [Put(f"room/{n:04}", {"name": f"Room {n}"}) for n in range(2 * MAX_LIMIT)]
-        await parts.store.write("rooms", rooms)
+        await parts.store.items.write("rooms", rooms)
         answer, refused = [await client.get("/sitemap-rooms-1.xml") for _ in range(2)]
 
     assert len(ElementTree.fromstring(answer.text)) == 1 + 3 + 2 * MAX_LIMIT
@@ -145,7 +145,7 @@ async def test_a_sitemap_costs_one_request_however_many_items_it_holds(inn: Inn)
 
 async def test_where_sitemaps_begin_is_kept_also_from_those_who_read_too_fast(inn: Inn) -> None:
     async with inn(limits={"anonymous_per_minute": 2}) as parts:
-        await parts.store.write("rooms", [Put(f"room/{n:02}", {"name": f"Room {n}"}) for n in range(32)])
+        await parts.store.items.write("rooms", [Put(f"room/{n:02}", {"name": f"Room {n}"}) for n in range(32)])
         app = cut_small(parts)
         async with crawling(parts, of=app) as one, crawling(parts, of=app, address="10.0.0.2") as other:
             refused = await one.get("/sitemap-rooms-4.xml")

@@ -12,7 +12,7 @@ from portico import __version__
 from portico.faces.discovery.wellknown import PROTOCOLS
 from portico.http import application
 from portico.server import Parts
-from portico.store import Put
+from portico.store.records import Put
 
 CARDS = ["/mcp/server-card", "/.well-known/mcp/server-card.json", "/.well-known/mcp.json"]
 PATHS = [*CARDS, "/.well-known/ai-catalog.json", "/.well-known/api-catalog", "/.well-known/nwp"]
@@ -107,7 +107,7 @@ async def test_the_manifest_is_that_of_the_node_that_leads_to_all_others(parts: 
 
 async def test_who_asks_by_the_manifest_is_told_when_its_schema_has_changed(parts: Parts) -> None:
     anchor = (await read(parts, "/.well-known/nwp")).json()["schema_anchors"]["rooms"]
-    await parts.store.write("rooms", [Put("loft", {"name": "The loft", "stairs": 40})])
+    await parts.store.items.write("rooms", [Put("loft", {"name": "The loft", "stairs": 40})])
     async with asking(parts) as client:
         query = {"anchor_ref": anchor, "auto_anchor": False}
         answer = await client.post("/nwp/rooms/query", json=query)

@@ -10,7 +10,7 @@ from tests.faces.mcp.conftest import ERAS, Era, visiting
 
 from portico.catalog import Collection
 from portico.server import Parts
-from portico.store import Put
+from portico.store.records import Put
 
 ITEM = types.ResourceTemplateReference(uri="portico://items/{collection}/{id}")
 COLLECTION = types.ResourceTemplateReference(uri="portico://collections/{collection}")
@@ -25,8 +25,8 @@ async def proposed(client: Any, ref: Any, name: str, begun: str, **known: str) -
 @pytest.mark.parametrize("era", ERAS)
 @requirement("mcp:completion:proposed")
 async def test_collections_are_proposed_by_their_beginning(parts: Parts, era: Era) -> None:
-    await parts.store.declare(Collection("routes"))
-    await parts.store.declare(Collection("robes", private=True))
+    await parts.store.collections.declare(Collection("routes"))
+    await parts.store.collections.declare(Collection("robes", private=True))
 
     async with visiting(parts, era) as client:
         found = [await proposed(client, ref, "collection", "RO") for ref in (ITEM, COLLECTION, FIND)]
@@ -41,7 +41,7 @@ async def test_collections_are_proposed_by_their_beginning(parts: Parts, era: Er
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_ids_are_proposed_by_their_beginning(parts: Parts, era: Era) -> None:
-    await parts.store.write("rooms", [Put(id, {}) for id in ("gar", "garden/2", "gar🧀", "gas", "Garden", "%_")])
+    await parts.store.items.write("rooms", [Put(id, {}) for id in ("gar", "garden/2", "gar🧀", "gas", "Garden", "%_")])
 
     async with visiting(parts, era) as client:
         found = await proposed(client, ITEM, "id", "gar", collection="rooms")
@@ -59,7 +59,7 @@ async def test_ids_are_proposed_by_their_beginning(parts: Parts, era: Era) -> No
 
 @requirement("mcp:completion:proposed")
 async def test_of_many_ids_a_hundred_are_proposed(parts: Parts) -> None:
-    await parts.store.write("rooms", [Put(f"r{number:03}", {}) for number in range(150)])
+    await parts.store.items.write("rooms", [Put(f"r{number:03}", {}) for number in range(150)])
 
     async with visiting(parts) as client:
         found = await proposed(client, ITEM, "id", "r", collection="rooms")
@@ -68,8 +68,8 @@ async def test_of_many_ids_a_hundred_are_proposed(parts: Parts) -> None:
 
 
 async def test_where_nothing_is_known_nothing_is_proposed(parts: Parts) -> None:
-    await parts.store.declare(Collection("diary", private=True))
-    await parts.store.write("diary", [Put("monday", {})])
+    await parts.store.collections.declare(Collection("diary", private=True))
+    await parts.store.items.write("diary", [Put("monday", {})])
     elsewhere = types.ResourceTemplateReference(uri="file:///{collection}")
 
     async with visiting(parts) as client:

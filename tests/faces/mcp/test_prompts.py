@@ -107,7 +107,7 @@ async def test_who_may_not_ask_is_offered_nothing(parts: Parts) -> None:
 async def test_a_prompt_that_lacks_something_says_what(
     parts: Parts, name: str, said: dict[str, str], told: str
 ) -> None:
-    await parts.store.declare(Collection("diary", private=True))
+    await parts.store.collections.declare(Collection("diary", private=True))
 
     async with visiting(parts) as client:
         with pytest.raises(MCPError) as refused:

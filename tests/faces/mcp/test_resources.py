@@ -19,7 +19,7 @@ from portico.errors import RateLimited
 from portico.faces.mcp import resources
 from portico.faces.nlweb.shapes import SCHEMA
 from portico.server import Parts
-from portico.store import Put
+from portico.store.records import Put
 
 NOT_FOUND = {"2026-07-28": types.INVALID_PARAMS, "legacy": -32002}
 ODD_IDS = ("a/b", "/", "..", "50 %", "%2F", "?x#y", "Käse 🧀", "https://inn.example/rooms?id=1&x=2", "a\nb", "é" * 512)
@@ -73,8 +73,8 @@ async def refusal(client: Client, uri: str) -> tuple[int, str, Any]:
 @pytest.mark.parametrize("era", ERAS)
 @requirement("mcp:resources:list")
 async def test_the_list_has_the_catalog_and_every_collection_one_may_read(parts: Parts, era: Era) -> None:
-    await parts.store.declare(Collection("diary", private=True))
-    await parts.store.declare(Collection("guests", title="Guests", description="Who is here."))
+    await parts.store.collections.declare(Collection("diary", private=True))
+    await parts.store.collections.declare(Collection("guests", title="Guests", description="Who is here."))
 
     async with visiting(parts, era) as everyone:
         listed = (await everyone.list_resources()).resources
@@ -93,7 +93,7 @@ async def test_a_long_list_comes_in_pages(parts: Parts, monkeypatch: pytest.Monk
     monkeypatch.setattr(resources, "PAGE", 2)
     names = ["baths", "drinks", "meals", "walks"]
     for name in names:
-        await parts.store.declare(Collection(name))
+        await parts.store.collections.declare(Collection(name))
     found: list[str] = []
 
     async with visiting(parts) as client:
@@ -110,7 +110,7 @@ async def test_a_long_list_comes_in_pages(parts: Parts, monkeypatch: pytest.Monk
 
 
 async def test_the_catalog_says_what_there_is_and_what_one_can_have_done(parts: Parts) -> None:
-    await parts.store.declare(Collection("diary", private=True))
+    await parts.store.collections.declare(Collection("diary", private=True))
 
     async with visiting(parts) as client:
         uri, kind, catalog = said(await client.read_resource("portico://catalog"))
@@ -147,8 +147,8 @@ async def test_the_catalog_says_what_there_is_and_what_one_can_have_done(parts: 
 
 async def test_a_collection_tells_its_fields_and_how_many_items_it_has(parts: Parts) -> None:
     fields = {"stars": Field("stars", FieldType.INTEGER, path="rating.stars", declared=True, description="1 to 5")}
-    await parts.store.declare(Collection("inns", fields, "Inns", "Where to stay.", "Hotel", language="de"))
-    await parts.store.write("inns", [Put("swan", {"rating": {"stars": 4}}), Put("bear", {})])
+    await parts.store.collections.declare(Collection("inns", fields, "Inns", "Where to stay.", "Hotel", language="de"))
+    await parts.store.items.write("inns", [Put("swan", {"rating": {"stars": 4}}), Put("bear", {})])
 
     async with visiting(parts) as client:
         uri, kind, inns = said(await client.read_resource("portico://collections/inns"))
@@ -173,7 +173,7 @@ async def test_a_collection_tells_its_fields_and_how_many_items_it_has(parts: Pa
 @pytest.mark.parametrize("era", ERAS)
 @requirement("mcp:resources:list")
 async def test_an_item_is_read_at_the_address_that_the_template_gives(parts: Parts, era: Era) -> None:
-    await parts.store.write("rooms", [Put(id, {"name": "Odd"}) for id in ODD_IDS])
+    await parts.store.items.write("rooms", [Put(id, {"name": "Odd"}) for id in ODD_IDS])
 
     async with visiting(parts, era) as client:
         collection, item = (await client.list_resource_templates()).resource_templates
@@ -193,7 +193,7 @@ async def test_an_item_is_read_at_the_address_that_the_template_gives(parts: Par
 
 
 async def test_an_id_may_keep_its_slashes_and_letters(parts: Parts) -> None:
-    await parts.store.write("rooms", [Put("north/Käse", {"name": "Odd"})])
+    await parts.store.items.write("rooms", [Put("north/Käse", {"name": "Odd"})])
 
     async with visiting(parts) as client:
         _, _, item = said(await client.read_resource("portico://items/rooms/north/Käse"))
@@ -212,10 +212,10 @@ async def test_every_address_that_leads_nowhere_is_answered_alike(parts: Parts, 
 
 @requirement("mcp:resources:not-found")
 async def test_what_one_may_not_read_does_not_exist(parts: Parts) -> None:
-    await parts.store.declare(Collection("diary", private=True))
-    await parts.store.write("diary", [Put("monday", {"name": "Rain"})])
-    await parts.store.declare(Collection("guests"))
-    await parts.store.write("guests", [Put("ann", {"name": "Ann"})])
+    await parts.store.collections.declare(Collection("diary", private=True))
+    await parts.store.items.write("diary", [Put("monday", {"name": "Rain"})])
+    await parts.store.collections.declare(Collection("guests"))
+    await parts.store.items.write("guests", [Put("ann", {"name": "Ann"})])
     hidden = ("collections/diary", "items/diary/monday", "collections/guests", "items/guests/ann")
 
     async with visiting(parts, key=await key_of(parts, "ask", "read:rooms")) as client:

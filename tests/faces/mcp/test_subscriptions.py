@@ -24,7 +24,7 @@ from portico.faces.mcp.server import made
 from portico.faces.mcp.subscriptions import Stream
 from portico.http import Serving, application, server_settings
 from portico.server import Parts
-from portico.store import Put, Remove, Write
+from portico.store.records import Put, Remove, Write
 
 # The client's author advises against what only older revisions have.
 pytestmark = pytest.mark.filterwarnings("ignore:resources/:mcp.shared.exceptions.MCPDeprecationWarning")
@@ -58,7 +58,7 @@ async def heard(subscription: Subscription) -> str:
 
 
 async def write(parts: Parts, *writes: Write) -> None:
-    await parts.store.write("rooms", writes)
+    await parts.store.items.write("rooms", writes)
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -160,16 +160,16 @@ async def test_an_address_is_told_as_the_client_wrote_it(parts: Parts) -> None:
 
 @requirement("mcp:resources:listen")
 async def test_a_listener_is_promised_only_what_it_may_read(parts: Parts) -> None:
-    await parts.store.declare(Collection("diary", private=True))
-    await parts.store.declare(Collection("guests"))
+    await parts.store.collections.declare(Collection("diary", private=True))
+    await parts.store.collections.declare(Collection("guests"))
     wanted = ["portico://items/diary/monday", "portico://collections/guests", "portico://catalog", "nowhere", ATTIC]
 
     async with (
         visiting(parts, key=await key_of(parts, "ask", "read:rooms")) as client,
         client.listen(resource_subscriptions=wanted, tools_list_changed=True, resources_list_changed=True) as changes,
     ):
-        await parts.store.write("guests", [Put("ann", {})])
-        await parts.store.write("diary", [Put("monday", {})])
+        await parts.store.items.write("guests", [Put("ann", {})])
+        await parts.store.items.write("diary", [Put("monday", {})])
         await write(parts, Put("attic", {"beds": 9}))
 
         assert changes.honored.model_dump(exclude_none=True) == {"resource_subscriptions": [ATTIC]}
@@ -180,7 +180,7 @@ async def test_a_listener_is_promised_only_what_it_may_read(parts: Parts) -> Non
     "uri", ["portico://items/diary/monday", "portico://items/no/x", "portico://catalog", "nowhere"]
 )
 async def test_what_cannot_be_read_or_followed_cannot_be_subscribed_to(parts: Parts, uri: str) -> None:
-    await parts.store.declare(Collection("diary", private=True))
+    await parts.store.collections.declare(Collection("diary", private=True))
 
     async with in_session(parts) as (client, _):
         with pytest.raises(MCPError, match="Resource not found") as refused:
@@ -227,7 +227,7 @@ async def test_streams_are_counted_for_each_caller_and_for_all(parts: Parts, mon
 
 async def test_a_slow_reader_is_told_once_of_what_changed_often(parts: Parts) -> None:
     stream = Stream(parts.site, parts.site.identity.nobody())
-    since = await parts.store.head()
+    since = await parts.store.changes.head()
     for id in ("attic", "shed"):
         stream.add(Address("rooms", id).uri, Address("rooms", id), since)
     sent: list[str] = []
@@ -277,7 +277,7 @@ async def test_a_watch_that_breaks_off_is_taken_up_again(
 
 
 async def test_nothing_goes_on_when_clients_have_left(parts: Parts) -> None:
-    await parts.store.declare(Collection("guests"))
+    await parts.store.collections.declare(Collection("guests"))
     followed = [ROOMS, ATTIC, "portico://collections/guests"]
     async with listening(parts) as port:
         await _come_and_go(port, followed)

@@ -11,7 +11,7 @@ from tests.conformance.requirements import requirement
 from tests.faces.conftest import Inn, asking, frames_of, key_of
 
 from portico.server import Parts
-from portico.store import Put
+from portico.store.records import Put
 
 OWN = '''
 from typing import Literal
@@ -65,7 +65,7 @@ def house(inn: Inn, tmp_path: Path) -> Any:
         collections = {"bells": {"private": True}}
         settings = {"operations": ["own.py"], "anonymous": anybody, "collections": collections, **said}
         async with inn(**settings) as parts, asking(parts) as client:
-            await parts.store.write("bells", [Put("house", {"rung": 0})])
+            await parts.store.items.write("bells", [Put("house", {"rung": 0})])
             yield parts, client
 
     return opening
@@ -78,7 +78,7 @@ async def ask(client: httpx.AsyncClient, text: str, headers: dict[str, str] | No
 
 
 async def rung(parts: Parts) -> int:
-    bell = await parts.store.get("bells", "house")
+    bell = await parts.store.items.get("bells", "house")
     assert bell
     return bell.data["rung"]
 
@@ -218,8 +218,8 @@ async def test_an_item_offers_operations_of_the_site_and_actions_of_its_data(hou
     foreign = {"@type": "PayAction", "target": "https://evil.example/pay"}
     async with house() as (parts, client):
         data = {"@type": "HotelRoom", "name": "The loft", "potentialAction": [own, foreign]}
-        await parts.store.write("rooms", [Put("loft", data)])
-        await parts.index.sync(await parts.store.head())
+        await parts.store.items.write("rooms", [Put("loft", data)])
+        await parts.index.sync(await parts.store.changes.head())
         [loft] = [each for each in (await ask(client, "loft"))["results"] if each["@id"] == "loft"]
 
     assert loft["actions"] == [

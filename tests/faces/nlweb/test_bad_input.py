@@ -239,7 +239,7 @@ async def _token(desk: Desk) -> str:
 
 async def foreign(desk: Desk) -> str:
     token, record = make_key("other", ["ask", "execute:bake"], Danger.SAFE, 1)
-    await desk.parts.store.add_key(record)
+    await desk.parts.store.keys.add(record)
     other = await desk.parts.site.caller(Credentials(token))
     return (await desk.parts.site.call(Call("bake"), other)).id
 
@@ -248,7 +248,7 @@ async def forgotten(desk: Desk) -> str:
     token = await _token(desk)
     while (await desk.send({"promise_token": token, "action": "checkin"}, "/await")).status_code == 202:
         pass
-    await desk.parts.store.forget_entries()
+    await desk.parts.store.backup.delete_entries()
     return token
 
 

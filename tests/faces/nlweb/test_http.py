@@ -367,7 +367,7 @@ async def test_each_caller_and_each_address_has_an_allowance_of_its_own(inn: Inn
 
 async def _key(parts: Parts, name: str) -> str:
     token, record = make_key(name, ["ask", "read:*"], Danger.SAFE, 1)
-    await parts.store.add_key(record)
+    await parts.store.keys.add(record)
     return token
 
 
@@ -724,13 +724,13 @@ async def test_a_promise_of_somebody_else_is_unknown_like_one_that_never_was(inn
     async with inn(**baking) as parts, asking(parts) as client:
         token = await started(parts)
         key, record = make_key("other", ["ask"], Danger.SAFE, 1)
-        await parts.store.add_key(record)
+        await parts.store.keys.add(record)
         headers = {"x-api-key": key}
         foreign = await client.post("/await", json={"promise_token": token, "action": "checkin"}, headers=headers)
         never = await client.post("/await", json={"promise_token": "nope", "action": "cancel"}, headers=headers)
         await look(client, token, "cancel")
         await until(client, token, 200)
-        await parts.store.forget_entries()
+        await parts.store.backup.delete_entries()
         forgotten = await look(client, token)
 
     assert foreign.status_code == never.status_code == forgotten.status_code == 200

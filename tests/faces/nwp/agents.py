@@ -21,7 +21,7 @@ from portico.http import application
 from portico.observe import Observe, nowhere
 from portico.operations import Context, operation
 from portico.server import Parts, opened_site
-from portico.store import Put
+from portico.store.records import Put
 
 HERE = "tests.faces.nwp.agents"
 ANYBODY: dict[str, Any] = {"scopes": ["ask", "read:*", "execute:*"]}
@@ -92,10 +92,10 @@ async def opened_inn(
     """The inn with these settings. Where there are rooms already, they stay as they are."""
     settings = {"search": {"embedder": "none:"}, "store": {"url": store}, "folder": str(folder), "operations": [HERE]}
     async with opened_site(parse_config({**settings, "anonymous": ANYBODY, **said}), observe=observe) as parts:
-        await parts.store.declare(parts.config.collection("rooms"))
-        if not await parts.store.get("rooms", "attic"):
-            await parts.store.write("rooms", [Put(id, data) for id, data in ROOMS.items()])
-        await parts.index.sync(await parts.store.head())
+        await parts.store.collections.declare(parts.config.collection("rooms"))
+        if not await parts.store.items.get("rooms", "attic"):
+            await parts.store.items.write("rooms", [Put(id, data) for id, data in ROOMS.items()])
+        await parts.index.sync(await parts.store.changes.head())
         yield parts
 
 

@@ -24,7 +24,7 @@ from portico.faces.nwp.frames import Frame, HelloFrame, Tier, decode, decode_any
 from portico.faces.nwp.native import Patience
 from portico.http import Serving, application, listening_of, server_settings
 from portico.server import Parts, opened_site
-from portico.store import Put
+from portico.store.records import Put
 
 PREAMBLE = b"NPS/1.0\n"
 
@@ -47,9 +47,9 @@ class Open:
 async def opened_inn(folder: Path, **said: Any) -> AsyncIterator[Parts]:
     settings = {"search": {"embedder": "none:"}, "store": {"url": "sqlite:///:memory:"}, "folder": str(folder)}
     async with opened_site(parse_config({**settings, **said})) as parts:
-        await parts.store.declare(parts.config.collection("rooms"))
-        await parts.store.write("rooms", [Put(id, data) for id, data in ROOMS.items()])
-        await parts.index.sync(await parts.store.head())
+        await parts.store.collections.declare(parts.config.collection("rooms"))
+        await parts.store.items.write("rooms", [Put(id, data) for id, data in ROOMS.items()])
+        await parts.index.sync(await parts.store.changes.head())
         yield parts
 
 

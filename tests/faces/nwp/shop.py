@@ -9,7 +9,7 @@ import httpx
 
 from portico.config import parse_config
 from portico.server import Parts, opened_site
-from portico.store import Put
+from portico.store.records import Put
 
 Things = Mapping[str, Mapping[str, Any]]
 
@@ -30,9 +30,9 @@ async def shop(folder: Path, things: Things, **said: Any) -> AsyncIterator[Parts
         "limits": {"anonymous_per_minute": 1_000_000, "keys_per_minute": 1_000_000},
     }
     async with opened_site(parse_config({**settings, **said})) as parts:
-        await parts.store.declare(parts.config.collection("things"))
-        await parts.store.write("things", [Put(id, data) for id, data in things.items()])
-        await parts.index.sync(await parts.store.head())
+        await parts.store.collections.declare(parts.config.collection("things"))
+        await parts.store.items.write("things", [Put(id, data) for id, data in things.items()])
+        await parts.index.sync(await parts.store.changes.head())
         yield parts
 
 

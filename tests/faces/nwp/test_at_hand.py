@@ -18,7 +18,7 @@ from portico.limits import Rates
 from portico.query import Page, Query
 from portico.server import Parts
 from portico.site import Site
-from portico.store import Merge
+from portico.store.records import Merge
 
 QUESTION = b'{"order": [{"field": "price"}], "limit": 2}'
 VARYING = frozenset({"date", "x-nwp-request-id", "x-nwp-rate-remaining", "x-nwp-rate-reset"})
@@ -208,7 +208,7 @@ async def test_a_cursor_of_an_answer_at_hand_leads_on(inn: Inn, answered: list[s
 async def test_who_knows_an_older_schema_is_sent_the_new_one_with_every_answer(inn: Inn) -> None:
     async with inn(limits={"anonymous_per_minute": 100_000}) as parts, connected(parts) as peer:
         older = json.loads((await peer.ask()).body)["anchor_ref"]
-        await parts.store.write("rooms", [Merge("attic", {"balcony": True})])
+        await parts.store.items.write("rooms", [Merge("attic", {"balcony": True})])
         await acquainted(peer)
         told = [await peer.ask(post(json.dumps({"anchor_ref": older}).encode())) for _ in range(6)]
 
@@ -351,7 +351,7 @@ async def test_a_request_that_came_before_is_known_again_only_as_a_whole(inn: In
 async def test_a_change_is_in_the_very_next_answer(parts: Parts) -> None:
     async with connected(parts) as peer:
         await peer.familiarise()
-        await parts.store.write("rooms", [Merge("attic", {"price": 5})])
+        await parts.store.items.write("rooms", [Merge("attic", {"price": 5})])
         assert (await peer.ask()).ids == ["attic", "cellar"]
         assert (await peer.familiarise()).ids == ["attic", "cellar"]
 
@@ -377,7 +377,7 @@ async def test_what_was_asked_before_a_schema_changed_is_not_answered_so_again(
         async with asyncio.timeout(60):
             while len(begun) < 3:
                 await asyncio.sleep(0.01)
-        await parts.store.write("rooms", [Merge("attic", {"stairs": 3})])
+        await parts.store.items.write("rooms", [Merge("attic", {"stairs": 3})])
         hearing = {asyncio.create_task(peer.hear()) for peer in peers}
         before: set[str] = set()
         while hearing:  # each finds what was written for the one before
@@ -522,7 +522,7 @@ async def test_who_does_not_read_is_not_written_to_without_end(
     # Nothing holds answers back but who reads them.
     monkeypatch.setattr(Rates, "has_at_hand", lambda *_: True)
     monkeypatch.setattr(Rates, "spend_at_hand", lambda *_: True)
-    await parts.store.write("rooms", [Merge("attic", {"price": 1, "description": "x" * 60_000})])
+    await parts.store.items.write("rooms", [Merge("attic", {"price": 1, "description": "x" * 60_000})])
     async with connected(parts) as peer, asyncio.timeout(60):
         await peer.familiarise()
         peer.say(post() * 500)

@@ -19,7 +19,7 @@ UNKNOWN = "NIP-CA-NID-NOT-FOUND"
 async def issued(parts: Parts, name: str, *, revoked: bool = False) -> Issued:
     made = await Authority(parts.config, parts.store).issue(name, nodes=["nwp://inn.example/*"])
     if revoked:
-        await parts.store.revoke_key(made.key.id, datetime.now(UTC))
+        await parts.store.keys.revoke(made.key.id, datetime.now(UTC))
     return made
 
 

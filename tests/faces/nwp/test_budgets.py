@@ -337,7 +337,7 @@ async def test_a_result_that_cannot_be_trimmed_to_the_certificate_is_refused_and
     async with shop(tmp_path_factory.mktemp("done"), things, server=server) as parts, asking(parts) as client:
         params = {"id": "long", "input": {"name": "A name that takes more tokens than the certificate allows"}}
         refused = await invoked(client, "things.create", params, await certificate(parts, 3))
-        created = await parts.store.get("things", "long")
+        created = await parts.store.items.get("things", "long")
 
     assert (refused["error"], refused["details"]["budget"]) == ("NWP-BUDGET-EXCEEDED", 3)
     assert refused["message"].startswith("things.create was done")

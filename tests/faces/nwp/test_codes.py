@@ -46,7 +46,7 @@ class Inns:
         authority = Authority(self.whole.config, self.whole.store, lambda: ago)
         made = await authority.issue(f"agent-{uuid4()}", scopes=("ask", "read:*"), days=days, **said)
         if is_revoked:
-            await self.whole.store.revoke_key(made.key.id, datetime.now(UTC))
+            await self.whole.store.keys.revoke(made.key.id, datetime.now(UTC))
         raw = base64.urlsafe_b64encode(json.dumps(made.certificate).encode())
         return await self.agent.post("rooms/query", x_nwp_ident=raw.decode())
 

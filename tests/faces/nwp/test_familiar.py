@@ -13,7 +13,7 @@ from portico.faces.nwp.familiar import Ids, first_of, is_anybodys, short_body
 from portico.faces.nwp.familiar import key_of as words_of
 from portico.http import application
 from portico.server import Parts
-from portico.store import Put, Remove
+from portico.store.records import Put, Remove
 
 QUESTION = b'{"fields": ["id"], "order": [{"field": "id"}]}'
 
@@ -41,10 +41,10 @@ async def test_the_same_words_get_the_same_answer_under_another_name(parts: Part
 async def test_what_was_written_is_told_at_once(parts: Parts, client: httpx.AsyncClient) -> None:
     assert [await ids(client) for _ in range(3)] == [["attic", "cellar", "garden"]] * 3
 
-    await parts.store.write("rooms", [Put("tower", {"name": "The tower", "storeys": 4})])
+    await parts.store.items.write("rooms", [Put("tower", {"name": "The tower", "storeys": 4})])
     assert [await ids(client) for _ in range(3)] == [["attic", "cellar", "garden", "tower"]] * 3
 
-    await parts.store.write("rooms", [Remove("attic")])
+    await parts.store.items.write("rooms", [Remove("attic")])
     assert [await ids(client) for _ in range(3)] == [["cellar", "garden", "tower"]] * 3
 
 

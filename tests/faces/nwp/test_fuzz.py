@@ -44,7 +44,7 @@ from portico.faces.nwp.frames import (
 from portico.faces.nwp.native import Patience
 from portico.http import application
 from portico.server import Parts
-from portico.store import Put, Remove
+from portico.store.records import Put, Remove
 
 OVER_HTTP = 4_500
 NATIVELY = 5_300
@@ -863,14 +863,14 @@ async def test_long_questions_and_long_answers_are_not_kept(served: Served) -> N
                     assert got.status == 200
 
     await ask_all(0)  # what is kept of the site itself is there now
-    await served.parts.store.write("rooms", [Put("hall", {"name": "The hall", "description": "x" * 500_000})])
+    await served.parts.store.items.write("rooms", [Put("hall", {"name": "The hall", "description": "x" * 500_000})])
     tracemalloc.start()
     try:
         await ask_all(20)
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-        await served.parts.store.write("rooms", [Remove("hall")])
+        await served.parts.store.items.write("rooms", [Remove("hall")])
 
     assert kept < 4 << 20  # the questions alone have twice that, and the answers ten times
 
@@ -878,12 +878,12 @@ async def test_long_questions_and_long_answers_are_not_kept(served: Served) -> N
 async def test_whole_numbers_of_any_size_are_answered_in_both_tiers(served: Served) -> None:
     msgpack = (b"x-nwp-encoding", b"msgpack")
     large = b"9" * 40
-    await served.parts.store.write("rooms", [Put("tower", {"name": "The tower", "beds": int(large)})])
+    await served.parts.store.items.write("rooms", [Put("tower", {"name": "The tower", "beds": int(large)})])
     find = posted("rooms/query", {"filter": {"id": {"$eq": "tower"}}, "fields": ["beds"], "depth": 0}, msgpack)
     follow = b'{"action":"subscribe","stream_id":"large","filter":{"price":{"$gt":' + large + b"}}}"
     found = await answer(served.app, find)
     followed = await answer(served.app, posted("rooms/subscribe", follow, msgpack))
-    await served.parts.store.write("rooms", [Remove("tower")])
+    await served.parts.store.items.write("rooms", [Remove("tower")])
 
     assert (found.status, followed.status) == (200, 200), (found.body, followed.body)
     assert msgspec.msgpack.decode(found.body)["data"] == [{"beds": 1e40}]

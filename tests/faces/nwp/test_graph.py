@@ -26,7 +26,7 @@ from portico.faces.nwp.frames import CapsFrame, OrderKey, QueryFrame, Tier, deco
 from portico.faces.nwp.graph import address_of, is_allowed
 from portico.observe import Broke
 from portico.server import Parts
-from portico.store import Put
+from portico.store.records import Put
 
 DISHES = {"soup": {"@type": "MenuItem", "name": "Soup"}, "cake": {"@type": "MenuItem", "name": "Cake"}}
 HERE = "urn:nps:node:inn.example:site"
@@ -35,8 +35,8 @@ CAPSULE = {"anchor_ref": "sha256:x", "count": 1, "data": [{"id": "a"}]}
 
 
 async def add_dishes(parts: Parts) -> None:
-    await parts.store.declare(parts.config.collection("dishes"))
-    await parts.store.write("dishes", [Put(id, data) for id, data in DISHES.items()])
+    await parts.store.collections.declare(parts.config.collection("dishes"))
+    await parts.store.items.write("dishes", [Put(id, data) for id, data in DISHES.items()])
     await parts.site.gate.settled(lambda: parts.site.catalog.collection("dishes"))
 
 
@@ -165,7 +165,7 @@ async def test_a_framed_answer_fits_with_all_that_other_nodes_say(inn: Inn) -> N
     async with inn(nwp={"node": nodes}) as parts, asking(parts) as client:
         long = {f"r{number:03}": {"@type": "HotelRoom", "name": "x" * 3000} for number in range(40)}
         await add_dishes(parts)
-        await parts.store.write("rooms", [Put(id, data) for id, data in long.items()])
+        await parts.store.items.write("rooms", [Put(id, data) for id, data in long.items()])
         answers = {limit: await framed(client, limit) for limit in (12, 40)}
 
     assert all(size <= 0xFFFF for size, _ in answers.values())

@@ -792,7 +792,7 @@ async def test_nodes_that_another_process_makes_hides_and_shows_again_are_known(
         statuses: list[int] = []
         books = parts.config.collection("books")
         for collection in (books, replace(books, private=True), books):
-            await other.declare(collection)
+            await other.collections.declare(collection)
             statuses += [(await client.post("/nwp/books/query", json={})).status_code for _ in range(2)]
         await other.close()
 

@@ -167,7 +167,7 @@ async def expired(parts: Parts, _: Elsewhere) -> Ident:
 
 async def revoked(parts: Parts, _: Elsewhere) -> Ident:
     made = await Authority(parts.config, parts.store).issue("gone", scopes=EVERYTHING)
-    await parts.store.revoke_key(made.key.id, datetime.now(UTC))
+    await parts.store.keys.revoke(made.key.id, datetime.now(UTC))
     return made.certificate
 
 
@@ -215,7 +215,7 @@ async def expired_and_forged_and_out_of_scope(_: Parts, elsewhere: Elsewhere) ->
 
 async def revoked_and_of_no_use(parts: Parts, _: Elsewhere) -> Ident:
     made = await Authority(parts.config, parts.store).issue("both", nodes=["nwp://x.example"], capabilities=["nop:x"])
-    await parts.store.revoke_key(made.key.id, datetime.now(UTC))
+    await parts.store.keys.revoke(made.key.id, datetime.now(UTC))
     return made.certificate
 
 
@@ -286,7 +286,7 @@ async def test_a_certificate_that_is_revoked_ends_at_once(parts: Parts, nobody: 
     agent = showing(nobody, made.certificate)
 
     before = await agent.post("rooms/query")
-    await parts.store.revoke_key(made.key.id, datetime.now(UTC))
+    await parts.store.keys.revoke(made.key.id, datetime.now(UTC))
     after = await agent.post("rooms/query")
 
     assert before.status_code == 200

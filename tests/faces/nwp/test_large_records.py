@@ -26,7 +26,7 @@ from portico.faces.nwp.frames import (
     SubscribeFrame,
     encode,
 )
-from portico.store import Put, Remove
+from portico.store.records import Put, Remove
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -82,11 +82,11 @@ async def stream_parts(agent: Native, **said: Any) -> list[StreamFrame]:
 async def rewrite(served: Open, mark: int) -> None:
     """Write every record once more, with another number."""
     for id, data in RECORDS.items():
-        await served.parts.store.write("things", [Put(id, {**data, "n": mark, "text": f"{mark}{data['text']}"})])
+        await served.parts.store.items.write("things", [Put(id, {**data, "n": mark, "text": f"{mark}{data['text']}"})])
 
 
 async def restore(served: Open) -> None:
-    await served.parts.store.write("things", [Put(id, data) for id, data in RECORDS.items()])
+    await served.parts.store.items.write("things", [Put(id, data) for id, data in RECORDS.items()])
 
 
 def records_of(frames: list[Any]) -> list[dict[str, Any]]:
@@ -187,10 +187,10 @@ async def test_a_record_is_shortened_to_its_id_if_nothing_else_fits(served: Open
         "i" * 1024: {"text": "\x01" * 20_000},
         "last": {"n": 1},
     }
-    await served.parts.store.write("things", [Put(id, {"hostile": True, **data}) for id, data in hostile.items()])
+    await served.parts.store.items.write("things", [Put(id, {"hostile": True, **data}) for id, data in hostile.items()])
     async with await Native.open(served.ports.native, ["json"]) as agent:
         pages = await query_pages(agent, filter={"hostile": {"$eq": True}})
-    await served.parts.store.write("things", [Remove(id) for id in hostile])
+    await served.parts.store.items.write("things", [Remove(id) for id in hostile])
 
     shown = {record["id"]: record for record in records_of(pages)}
     assert sorted(shown) == sorted(hostile)
@@ -204,14 +204,14 @@ async def test_a_subscription_goes_on_past_a_change_that_no_frame_holds(served: 
     async with await Native.open(served.ports.native) as agent:
         subscribe = SubscribeFrame(action="subscribe", stream_id="small", anchor_ref=await anchor_of(agent))
         await agent.ask(subscribe)
-        await served.parts.store.write("things", [Put("new", {"n": 1, "text": "t" * 100_000})])
+        await served.parts.store.items.write("things", [Put("new", {"n": 1, "text": "t" * 100_000})])
         created = await agent.receive()
         await rewrite(served, 78)
         changes = [await agent.receive() for _ in RECORDS]
         await agent.send(msgspec.structs.replace(subscribe, resume_from_seq=1))
         resumed = [await agent.receive() for _ in range(1 + len(RECORDS))]
         await agent.ask(SubscribeFrame(action="unsubscribe", stream_id="small"))
-    await served.parts.store.write("things", [Remove("new")])
+    await served.parts.store.items.write("things", [Remove("new")])
     await restore(served)
 
     assert isinstance(created, DiffFrame)
@@ -252,10 +252,10 @@ async def test_an_action_that_was_done_is_never_told_to_be_sent_again(served: Op
 
     async with await Native.open(served.ports.native, **EXTENDED) as agent:
         await anchor_of(agent)
-        before = await served.parts.store.head()
+        before = await served.parts.store.changes.head()
         await agent.send_raw(b"".join(encode(update(number), agent.tier) for number in range(12)))
         async with asyncio.timeout(30):
-            while await served.parts.store.head() < before + 12:
+            while await served.parts.store.changes.head() < before + 12:
                 await asyncio.sleep(0.01)
         answers = [await agent.receive() for _ in range(12)]
         refused = [answer for answer in answers if isinstance(answer, ErrorFrame)]

@@ -14,7 +14,7 @@ from tests.faces.nwp.conftest import serving
 from portico.catalog import anchor_of
 from portico.faces.nwp.frames import AnchorFrame, CapsFrame, QueryFrame, Tier, decode, encode
 from portico.server import Parts
-from portico.store import Put
+from portico.store.records import Put
 
 OWN = '''
 import datetime
@@ -234,7 +234,7 @@ async def test_who_knows_the_manifest_is_told_so(parts: Parts, client: httpx.Asy
         again = await client.get("/nwp/rooms/.nwm", headers={"if-none-match": known})
         assert (again.status_code, again.json()) == (200, first.json()), known
 
-    await parts.store.write("rooms", [Put("tower", {"name": "The tower", "view": "sea"})])
+    await parts.store.items.write("rooms", [Put("tower", {"name": "The tower", "view": "sea"})])
     changed = await client.get("/nwp/rooms/.nwm", headers={"if-none-match": version})
     assert changed.status_code == 200
     assert changed.json()["manifest_version"] != version
@@ -444,7 +444,7 @@ async def test_a_schema_that_nobody_published_is_not_found(client: httpx.AsyncCl
 
 
 async def widen(parts: Parts) -> None:
-    await parts.store.write("rooms", [Put("tower", {"name": "The tower", "view": "sea"})])
+    await parts.store.items.write("rooms", [Put("tower", {"name": "The tower", "view": "sea"})])
 
 
 @requirement("nwp:anchors:absent")
@@ -525,8 +525,8 @@ async def test_a_question_of_a_schema_that_nobody_published_is_refused(client: h
 async def test_schemas_that_two_collections_had_in_common_are_known_of_both(
     parts: Parts, client: httpx.AsyncClient
 ) -> None:
-    await parts.store.declare(parts.config.collection("barns"))
-    await parts.store.write("barns", [Put(id, data) for id, data in ROOMS.items()])
+    await parts.store.collections.declare(parts.config.collection("barns"))
+    await parts.store.items.write("barns", [Put(id, data) for id, data in ROOMS.items()])
     common = [(await manifest(client, node))["schema_anchors"][node] for node in ("rooms", "barns")]
     assert common[0] == common[1]
 
@@ -542,11 +542,11 @@ async def test_schemas_that_two_collections_had_in_common_are_known_of_both(
 
 @requirement("nwp:anchors:stale-inline")
 async def test_the_site_knows_the_older_schemas_of_all_its_collections(parts: Parts, client: httpx.AsyncClient) -> None:
-    await parts.store.declare(parts.config.collection("barns"))
-    await parts.store.write("barns", [Put("red", {"name": "The red barn", "cows": 5})])
+    await parts.store.collections.declare(parts.config.collection("barns"))
+    await parts.store.items.write("barns", [Put("red", {"name": "The red barn", "cows": 5})])
     old = (await manifest(client, "site"))["schema_anchors"]
     await widen(parts)
-    await parts.store.write("barns", [Put("new", {"name": "The new barn", "hay": True})])
+    await parts.store.items.write("barns", [Put("new", {"name": "The new barn", "hay": True})])
     new = (await manifest(client, "site"))["schema_anchors"]
 
     for name in ("rooms", "barns"):
@@ -559,8 +559,8 @@ async def test_a_made_up_schema_is_looked_for_once_however_many_collections_ther
     parts: Parts, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("barns", "sheds"):
-        await parts.store.declare(parts.config.collection(name))
-        await parts.store.write(name, [Put("first", {"name": name})])
+        await parts.store.collections.declare(parts.config.collection(name))
+        await parts.store.items.write(name, [Put("first", {"name": name})])
     await manifest(client, "site")
     looked: list[str] = []
     kept = parts.site.kept
@@ -638,8 +638,8 @@ async def test_a_task_is_looked_at_by_its_address(client: httpx.AsyncClient) -> 
 
 @requirement("nwp:body:paged")
 async def test_a_framed_answer_stays_within_the_short_header(parts: Parts, client: httpx.AsyncClient) -> None:
-    await parts.store.write("rooms", [Put(f"hall-{at:02}", {"name": "x" * 9000}) for at in range(10)])
-    await parts.store.write("rooms", [Put("zoo", {"name": "x" * 70_000})])
+    await parts.store.items.write("rooms", [Put(f"hall-{at:02}", {"name": "x" * 9000}) for at in range(10)])
+    await parts.store.items.write("rooms", [Put("zoo", {"name": "x" * 70_000})])
     seen: list[str] = []
     extended: list[bool] = []
     query = QueryFrame(filter={"beds": {"$exists": False}}, order=None, fields=["id", "name"])

@@ -47,7 +47,7 @@ from portico.observe import Broke, Observation
 from portico.query import Page, Query
 from portico.server import opened_site
 from portico.site import Site
-from portico.store import Put, Remove
+from portico.store.records import Put, Remove
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -212,7 +212,7 @@ async def test_a_familiar_question_is_answered_at_once_but_in_its_order_and_as_t
         slow = ActionFrame(action_id="rooms.count")
         await agent.send_raw(b"".join(encode(each, agent.tier) for each in (by_price, slow, by_price)))
         in_order = [(await agent.receive()).data for _ in range(3)]
-        await parts.store.write("rooms", [Put("loft", {"name": "The loft", "price": 5.0})])
+        await parts.store.items.write("rooms", [Put("loft", {"name": "The loft", "price": 5.0})])
         later = (await agent.ask(by_price)).data
         spent = [await agent.ask(by_price) for _ in range(60)]
 
@@ -235,12 +235,12 @@ async def test_a_frame_may_arrive_byte_by_byte_and_many_may_arrive_at_once(nativ
 async def test_a_question_goes_to_the_node_of_its_schema_also_of_an_older_one(native_inn: Open) -> None:
     store = native_inn.parts.store
     async with await Native.open(native_inn.ports.native) as agent:
-        await store.declare(native_inn.parts.config.collection("books"))
-        await store.write("books", [Put("b1", {"name": "Guests", "pages": 90})])
+        await store.collections.declare(native_inn.parts.config.collection("books"))
+        await store.items.write("books", [Put("b1", {"name": "Guests", "pages": 90})])
         manifest = await native_inn.parts.site.gate.settled(lambda: native_inn.parts.site.catalog.collection("books"))
         old = manifest.anchor_id
         known = await agent.ask(QueryFrame(anchor_ref=old, depth=0))
-        await store.write("books", [Put("b2", {"name": "Guests", "shelf": "top"})])
+        await store.items.write("books", [Put("b2", {"name": "Guests", "shelf": "top"})])
         fresh = await agent.ask(QueryFrame(anchor_ref=old, depth=0, fields=["id"]))
         stale = await agent.ask(QueryFrame(anchor_ref=old, depth=0, auto_anchor=False))
 
@@ -434,11 +434,11 @@ async def test_a_subscription_that_runs_is_taken_up_in_its_place(native_inn: Ope
         window = StreamFrame(stream_id="feed-4", seq=0, is_last=False, data=[], window_size=0)
         await agent.send(window)
         twice = await agent.ask(subscribe)
-        await native_inn.parts.store.write("rooms", [Put("barn", {"name": "The barn"})])
+        await native_inn.parts.store.items.write("rooms", [Put("barn", {"name": "The barn"})])
         resumed = await agent.ask(msgspec.structs.replace(subscribe, resume_from_seq=0))
         change = await agent.receive()
         await agent.ask(SubscribeFrame(action="unsubscribe", stream_id="feed-4"))
-        await native_inn.parts.store.write("rooms", [Remove("barn")])
+        await native_inn.parts.store.items.write("rooms", [Remove("barn")])
 
     assert (twice.error, twice.details["stream_id"]) == ("NCP-STREAM-LIMIT-EXCEEDED", "feed-4")
     assert resumed.data[0]["resumed"]
@@ -455,11 +455,11 @@ async def test_who_follows_is_told_that_the_subscription_is_read_elsewhere_now(n
         await first.ask(subscribe)
         taken = await second.ask(msgspec.structs.replace(subscribe, resume_from_seq=0))
         interrupted = await first.receive()
-        await native_inn.parts.store.write("rooms", [Put("loft", {"name": "The loft"})])
+        await native_inn.parts.store.items.write("rooms", [Put("loft", {"name": "The loft"})])
         change = await second.receive()
         await second.ask(SubscribeFrame(action="unsubscribe", stream_id="feed-9"))
         rooms = await first.ask(asked(limit=1))
-        await native_inn.parts.store.write("rooms", [Remove("loft")])
+        await native_inn.parts.store.items.write("rooms", [Remove("loft")])
 
     assert taken.data[0]["resumed"]
     assert interrupted.error == "NWP-SUBSCRIBE-INTERRUPTED"
@@ -474,13 +474,13 @@ async def test_a_subscription_tells_of_changes_until_it_is_ended(native_inn: Ope
         anchor = await anchor_of(agent)
         subscribe = SubscribeFrame(action="subscribe", stream_id="feed-1", anchor_ref=anchor)
         acknowledged = await agent.ask(subscribe)
-        await native_inn.parts.store.write("rooms", [Put("shed", {"name": "The shed"})])
+        await native_inn.parts.store.items.write("rooms", [Put("shed", {"name": "The shed"})])
         change = await agent.receive()
         full = await agent.ask(asked(stream=True, request_id="s-4"))
         alive = await agent.ask(SubscribeFrame(action="ping", stream_id="feed-1"))
         ended = await agent.ask(SubscribeFrame(action="unsubscribe", stream_id="feed-1"))
         gone = await agent.ask(SubscribeFrame(action="ping", stream_id="feed-1"))
-        await native_inn.parts.store.write("rooms", [Remove("shed")])
+        await native_inn.parts.store.items.write("rooms", [Remove("shed")])
         streamed = await agent.ask(asked(stream=True, limit=100))
 
     assert acknowledged.data[0]["status"] == "subscribed"
@@ -592,7 +592,7 @@ async def test_a_certificate_that_is_revoked_or_expires_ends_in_a_session_too(tm
                 await agent.receive()
                 first = await agent.ask(asked())
                 if days == 1:
-                    await parts.store.revoke_key(each.key.id, datetime.now(UTC))
+                    await parts.store.keys.revoke(each.key.id, datetime.now(UTC))
                 else:
                     await asyncio.sleep(max((each.key.expires - datetime.now(UTC)).total_seconds(), 0))
                 then = await agent.ask(asked())
@@ -634,7 +634,7 @@ async def test_what_a_certificate_began_ends_with_it(tmp_path: Path) -> None:
         shown = Credentials(ident=msgspec.json.encode(issued.certificate))
         caller = await parts.site.caller(shown)
         assert await parts.site.identity.renewed(caller) == caller
-        await parts.store.revoke_key(issued.key.id, datetime.now(UTC))
+        await parts.store.keys.revoke(issued.key.id, datetime.now(UTC))
         with pytest.raises(Unauthenticated, match="certificate"):
             await parts.site.identity.renewed(caller)
 
@@ -797,7 +797,7 @@ async def _is_let_in(port: int, address: str = "127.0.0.1") -> bool:
 
 async def test_who_does_not_read_is_left(tmp_path: Path) -> None:
     async with opened_inn(tmp_path) as parts, serving(parts, Patience(reading=0.1)) as ports:
-        await parts.store.write("rooms", [Put("hall", {"name": "The hall", "description": "x" * 50_000})])
+        await parts.store.items.write("rooms", [Put("hall", {"name": "The hall", "description": "x" * 50_000})])
         connection = socket.socket()
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.setblocking(False)

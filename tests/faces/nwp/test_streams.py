@@ -21,7 +21,7 @@ from portico.faces.nwp.frames import DiffFrame, OrderKey, QueryFrame, StreamFram
 from portico.faces.nwp.overlay import PACE_SECONDS
 from portico.http import application
 from portico.server import Parts
-from portico.store import Put
+from portico.store.records import Put
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -248,7 +248,7 @@ async def test_a_subscription_has_no_budget(tmp_path_factory: pytest.TempPathFac
         async with asyncio.timeout(10), http.stream("POST", address, json=said, headers=headers) as answer:
             events = (line.removeprefix("data: ") async for line in answer.aiter_lines() if line.startswith("data: "))
             await anext(events)
-            await parts.store.write("things", [Put("new", new)])
+            await parts.store.items.write("things", [Put("new", new)])
             told = decode(base64.b64decode(await anext(events)))
             await events.aclose()
 

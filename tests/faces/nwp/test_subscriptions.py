@@ -27,7 +27,7 @@ from portico.faces.nwp.frames import CapsFrame, DiffFrame, ErrorFrame, Subscribe
 from portico.faces.wire import EventStream
 from portico.identity import local_operator
 from portico.server import Parts, opened_site, opened_store_only
-from portico.store import Merge, Put, Remove, Write
+from portico.store.records import Merge, Put, Remove, Write
 from portico.subscriptions import Subscribe
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -99,7 +99,7 @@ async def test_a_subscription_is_acknowledged_and_then_tells_of_changes(
 
     async with subscribed(agent, body) as listener:
         first = await listener.next()
-        await parts.store.write("rooms", rooms)
+        await parts.store.items.write("rooms", rooms)
         events = [await listener.next() for _ in rooms]
 
     ack = {"stream_id": wanted["stream_id"], "status": "subscribed", "resumed": False, "last_seq": 0}
@@ -127,7 +127,7 @@ async def test_changes_are_patches_of_the_record(parts: Parts, agent: Agent) -> 
     async with subscribed(agent, wanted) as listener:
         await listener.frame()
         for write in (Put(id, {"name": "Loft", "beds": 2}), Merge(id, {"beds": 3}), Remove(id)):
-            await parts.store.write("rooms", [write])
+            await parts.store.items.write("rooms", [write])
         frames = [await listener.frame() for _ in range(3)]
 
     anchor = (await agent.get("rooms/.nwm")).json()["schema_anchors"]["rooms"]
@@ -157,9 +157,9 @@ async def test_a_filter_is_entered_and_left(parts: Parts, agent: Agent) -> None:
     small, large = room(1), room(9)
     async with subscribed(agent, subscribe(filter=LARGE)) as listener:
         ack = await listener.frame()
-        await parts.store.write("rooms", [small, large])
-        await parts.store.write("rooms", [Merge(small.id, {"beds": 7}), Merge(large.id, {"beds": 2})])
-        await parts.store.write("rooms", [Merge(small.id, {"beds": 8}), Remove(large.id)])
+        await parts.store.items.write("rooms", [small, large])
+        await parts.store.items.write("rooms", [Merge(small.id, {"beds": 7}), Merge(large.id, {"beds": 2})])
+        await parts.store.items.write("rooms", [Merge(small.id, {"beds": 8}), Remove(large.id)])
         events = await told(listener, 4)
 
     assert ack.data[0]["effective_filter"] == LARGE
@@ -188,7 +188,7 @@ async def test_when_nothing_happens_there_is_a_ping_that_takes_no_number(
             await listener.frame()
         early = await by_default.next()
         second = await each_second.next()
-        await parts.store.write("rooms", [made])
+        await parts.store.items.write("rooms", [made])
         events = await told(never, 1)
         heard = [await by_default.next()]
         while heard[-1][1].event_type == "ping":
@@ -255,14 +255,14 @@ async def test_a_subscription_is_taken_up_after_the_last_number_that_its_reader_
     stream, rooms = str(uuid4()), [room(beds) for beds in range(6, 12)]
     async with subscribed(agent, subscribe(stream, filter=LARGE)) as listener:
         await listener.frame()
-        await parts.store.write("rooms", rooms[:3])
+        await parts.store.items.write("rooms", rooms[:3])
         await told(listener, 3)
-    await parts.store.write("rooms", [room(1), *rooms[3:5]])
+    await parts.store.items.write("rooms", [room(1), *rooms[3:5]])
 
     async with subscribed(agent, subscribe(stream, resume_from_seq=1)) as listener:
         ack = await listener.frame()
         missed = await told(listener, 4)
-        await parts.store.write("rooms", rooms[5:])
+        await parts.store.items.write("rooms", rooms[5:])
         new = await told(listener, 1)
 
     said = {"stream_id": stream, "status": "subscribed", "resumed": True, "last_seq": 5, "effective_filter": LARGE}
@@ -276,7 +276,7 @@ async def test_what_cannot_be_taken_up_exactly_is_not_taken_up(
 ) -> None:
     stream = str(uuid4())
     await agent.post("rooms/subscribe", subscribe(stream, filter=LARGE), accept=CAPSULE)
-    await parts.store.write("rooms", [room(beds) for beds in range(6, 12)])
+    await parts.store.items.write("rooms", [room(beds) for beds in range(6, 12)])
 
     async def resumed(id: str, seq: int, **said: Any) -> httpx.Response:
         return await agent.post("rooms/subscribe", subscribe(id, resume_from_seq=seq, **said), accept=CAPSULE)
@@ -303,7 +303,7 @@ async def test_a_subscription_is_pinged_taken_up_and_ended_by_its_owner_alone(
     ping, unsubscribe = ({"action": each, "stream_id": stream} for each in ("ping", "unsubscribe"))
     async with subscribed(agent, subscribe(stream, filter=numbered)) as listener:
         await listener.frame()
-        await parts.store.write("rooms", [room(1)])
+        await parts.store.items.write("rooms", [room(1)])
         await listener.frame()
 
         taken = await other.post("rooms/subscribe", subscribe(stream, resume_from_seq=0), accept="text/event-stream")
@@ -330,7 +330,7 @@ async def test_who_does_not_take_events_gets_the_acknowledgement_and_can_come_ba
     frame = encode(SubscribeFrame(**subscribe(stream)), Tier.MSGPACK)
 
     answer = await agent.post("rooms/subscribe", frame, accept=CAPSULE)
-    await parts.store.write("rooms", [made])
+    await parts.store.items.write("rooms", [made])
     async with subscribed(agent, subscribe(stream, resume_from_seq=0)) as listener:
         ack = await listener.frame()
         events = await told(listener, 1)
@@ -350,7 +350,7 @@ async def test_a_reader_that_begins_anew_takes_the_place_of_the_first(parts: Par
         async with subscribed(agent, subscribe(stream, resume_from_seq=0)) as second:
             await second.frame()
             rest = await first.rest()
-            await parts.store.write("rooms", [made])
+            await parts.store.items.write("rooms", [made])
             events = await told(second, 1)
 
     [interrupted] = rest
@@ -384,7 +384,7 @@ async def test_a_reader_that_is_too_slow_is_dropped_and_can_come_back(
     rooms = [Put(str(uuid4()), {"description": "x" * 200_000}) for _ in range(60)]
     async with subscribed(agent, subscribe()), asleep(agent, subscribe(stream)):
         for made in rooms:
-            await parts.store.write("rooms", [made])
+            await parts.store.items.write("rooms", [made])
         # There is room for two: a third is let in once one of them was dropped.
         async with asyncio.timeout(20):
             while (await agent.post("rooms/subscribe", subscribe(), accept=CAPSULE)).status_code == 429:
@@ -456,7 +456,7 @@ async def test_a_server_that_stops_says_so_in_a_last_frame(tmp_path: Path) -> No
 @pytest.mark.parametrize("opening", [opened_site, opened_store_only])
 async def test_who_follows_a_site_that_closes_is_told_so(opening: Any, tmp_path: Path) -> None:
     async with opening(parse_config({"search": {"embedder": "none:"}, "folder": str(tmp_path)})) as parts:
-        await parts.store.declare(parts.config.collection("rooms"))
+        await parts.store.collections.declare(parts.config.collection("rooms"))
         following = await parts.site.follow(Subscribe("mine", "rooms"), local_operator())
 
     with pytest.raises(Unavailable):
@@ -467,13 +467,13 @@ async def test_a_key_that_is_revoked_ends_what_was_opened_with_it(
     parts: Parts, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feeds, "RECHECK_SECONDS", 0.0)
-    before = {key.id for key in await parts.store.keys()}
+    before = {key.id for key in await parts.store.keys.list_all()}
     agent = await known(parts, client)
-    (key,) = {key.id for key in await parts.store.keys()} - before
+    (key,) = {key.id for key in await parts.store.keys.list_all()} - before
     async with subscribed(agent, subscribe()) as listener:
         await listener.frame()
-        await parts.store.revoke_key(key, datetime.now(UTC))
-        await parts.store.write("rooms", [room(1)])
+        await parts.store.keys.revoke(key, datetime.now(UTC))
+        await parts.store.items.write("rooms", [room(1)])
         rest = await listener.rest()
 
     assert [(type(each), each.status) for each in rest] == [(ErrorFrame, "NPS-AUTH-UNAUTHENTICATED")]
@@ -535,7 +535,7 @@ async def read(listener: Listener, seen: list[tuple[int, str, str, Any]], upto: 
 async def written(parts: Parts, writes: list[tuple[Write, str, str, Any]]) -> None:
     """A few at a time, so that others have their turn in between."""
     for begin in range(0, len(writes), 3):
-        await parts.store.write("rooms", [write for write, *_ in writes[begin : begin + 3]])
+        await parts.store.items.write("rooms", [write for write, *_ in writes[begin : begin + 3]])
 
 
 def scripted(chance: random.Random, count: int) -> Iterator[tuple[Write, str, str, Any]]:

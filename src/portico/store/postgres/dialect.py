@@ -1,4 +1,4 @@
-"""How PostgreSQL says what dialects say differently: typed parameters, JSON paths, lists. Knows no tables."""
+"""PostgreSQL's form of what differs between databases: typed parameters, JSON paths, lists. Knows no tables."""
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -9,29 +9,29 @@ from portico.errors import Unsupported
 from portico.store.sql import Element, Statement
 
 MAX_EXPONENT = 300  # of ten: a number beyond is a float, or too large for one
-FEW = 100  # values: that many are looked up one by one, more are hashed
+FEW = 100  # values: so many are looked up one by one, more are hashed
 
 
 class PostgresDialect:
-    """Items lie in `data` as text and in `doc` as jsonb. Path steps are checked by `segments`, so SQL may hold them."""
+    """Items are stored in `data` as text and in `doc` as jsonb. `segments` checks path steps, so SQL may hold them."""
 
-    def bound(self, params: list[Any], value: Any) -> str:
+    def bind(self, params: list[Any], value: Any) -> str:
         params.append(native(value))
         return f"${len(params)}::{_type(value)}"
 
     def regex(self, text: str, pattern: str) -> str:
-        raise Unsupported("Patterns are matched before a statement is made")
+        raise Unsupported("A pattern must be resolved before the statement is built")
 
     def contains(self, text: str, part: str) -> str:
         return f"(strpos({text}, {part}) > 0)"
 
-    def one_of(self, value: str, statement: Statement, wanted: Sequence[Any]) -> str:
-        statement.params.append([native(storable(each) if type(each) is int else each) for each in wanted])
-        values = f"${len(statement.params)}::{_type(wanted[0])}[]" if wanted else "'{}'::text[]"
-        return f"({value} = ANY({values}))" if len(wanted) <= FEW else f"({value} IN (SELECT unnest({values})))"
+    def one_of(self, value: str, statement: Statement, options: Sequence[Any]) -> str:
+        statement.params.append([native(storable(option) if type(option) is int else option) for option in options])
+        values = f"${len(statement.params)}::{_type(options[0])}[]" if options else "'{}'::text[]"
+        return f"({value} = ANY({values}))" if len(options) <= FEW else f"({value} IN (SELECT unnest({values})))"
 
     def reaches(self, path: tuple[str, ...], build: Callable[[Element], str]) -> str:
-        opened, source = _opened(path)
+        arrays, source = _unnest_arrays(path)
         last = f"e{len(path)}.value"
         element = Element(
             number=f"number_of({last})",
@@ -40,13 +40,13 @@ class PostgresDialect:
             is_null=f"(jsonb_typeof({last}) = 'null')",
             in_array=f"(jsonb_typeof({source}) = 'array')",
         )
-        sources = ", ".join([*opened, _unwrapped(source, len(path))])
+        sources = ", ".join([*arrays, _elements(source, len(path))])
         return f"EXISTS (SELECT 1 FROM {sources} WHERE {build(element)})"
 
     def exists(self, path: tuple[str, ...]) -> str:
-        opened, source = _opened(path)
-        there = f"coalesce(jsonb_typeof({source}), 'null') <> 'null'"
-        return f"EXISTS (SELECT 1 FROM {', '.join(opened)} WHERE {there})" if opened else f"({there})"
+        arrays, source = _unnest_arrays(path)
+        is_present = f"coalesce(jsonb_typeof({source}), 'null') <> 'null'"
+        return f"EXISTS (SELECT 1 FROM {', '.join(arrays)} WHERE {is_present})" if arrays else f"({is_present})"
 
     def json_rank(self, path: tuple[str, ...]) -> str:
         return (
@@ -72,7 +72,7 @@ DIALECT = PostgresDialect()
 
 
 def column_type(kind: FieldType) -> str:
-    """Numbers, instants and lengths are numeric: exact, and comparable with whatever number is asked for."""
+    """Return the type of a column. Numbers, times and durations are numeric: exact, and comparable with any number."""
     match kind:
         case FieldType.STRING:
             return 'text COLLATE "C"'
@@ -83,7 +83,7 @@ def column_type(kind: FieldType) -> str:
 
 
 def native(value: Any) -> Any:
-    """A number as PostgreSQL's numeric: a float by the digits it is written with, not by all those behind them."""
+    """Return a number as PostgreSQL's numeric: a float by the digits of its repr, not by its exact value."""
     match value:
         case bool():
             return value
@@ -96,7 +96,7 @@ def native(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """What `native` made of a number, as a number again."""
+    """Return a number that `native` converted as a number of Python."""
     if not isinstance(value, Decimal):
         return value
     exponent = value.as_tuple().exponent
@@ -123,15 +123,15 @@ def _step(step: str) -> str:
     return f" -> '{step}'"
 
 
-def _opened(path: tuple[str, ...]) -> tuple[list[str], str]:
-    """The arrays of objects on the way to the end of a path, as tables, and the JSON found there."""
+def _unnest_arrays(path: tuple[str, ...]) -> tuple[list[str], str]:
+    """Return the arrays of objects along a path, as tables, and the JSON at its end."""
     source = _at(path[:1])
     tables: list[str] = []
     for depth, step in enumerate(path[1:], 1):
-        tables.append(_unwrapped(source, depth))
+        tables.append(_elements(source, depth))
         source = f"(e{depth}.value{_step(step)})"
     return tables, source
 
 
-def _unwrapped(source: str, depth: int) -> str:
+def _elements(source: str, depth: int) -> str:
     return f"jsonb_array_elements(elements_of({source})) AS e{depth}(value)"

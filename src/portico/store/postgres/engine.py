@@ -1,4 +1,4 @@
-"""Connections to one PostgreSQL database: a pool, deadlines, news from other processes, migrations. Knows no items."""
+"""Connections to one PostgreSQL database: a pool, deadlines, notifications, migrations. Knows no items."""
 
 import asyncio
 import contextlib
@@ -16,8 +16,16 @@ import numpy as np
 
 from portico.errors import ConfigError, OutcomeUnknown, TimedOut, Unavailable
 from portico.redaction import redact_url
+from portico.store.database import Notifications
 from portico.store.health import StoreFault
-from portico.store.postgres.faults import FAULTS, URL_HINT, Disconnected, explained, explained_to_operator, too_slow
+from portico.store.postgres.faults import (
+    FAULTS,
+    URL_HINT,
+    Disconnected,
+    too_slow,
+    translate_faults,
+    translate_opening_faults,
+)
 from portico.store.postgres.migrations import extension_schema, prepare
 
 SCHEMA = "portico"  # where the tables live unless the URL says otherwise
@@ -37,8 +45,8 @@ TOKEN_SECONDS = 600.0  # that the token of a transaction is kept: longer than an
 SWEEP_SECONDS = 60.0  # between two deletions of old tokens by one process
 
 
-class Connection(Protocol):
-    """What work may do with a connection."""
+class PostgresConnection(Protocol):
+    """What a transaction may do with a connection."""
 
     async def execute(self, sql: str, *params: Any) -> str: ...
 
@@ -52,10 +60,10 @@ class Connection(Protocol):
 
     def terminate(self) -> None: ...
 
-    def transaction(self, *, isolation: str = ..., readonly: bool = ...) -> "Transaction": ...
+    def transaction(self, *, isolation: str = ..., readonly: bool = ...) -> "AsyncpgTransaction": ...
 
 
-class Transaction(AbstractAsyncContextManager[None], Protocol):
+class AsyncpgTransaction(AbstractAsyncContextManager[None], Protocol):
     async def start(self) -> None: ...
 
     async def commit(self) -> None: ...
@@ -64,79 +72,59 @@ class Transaction(AbstractAsyncContextManager[None], Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """A store URL taken apart: what asyncpg is told, and the schema in which the tables live."""
+class PostgresUrl:
+    """The parts of a store URL: the DSN for asyncpg, and the schema of the tables."""
 
     dsn: str
     schema: str
-    shown: str  # without the password
+    redacted: str  # without the password
 
     @classmethod
-    def of(cls, url: str) -> "Address":
+    def parse(cls, url: str) -> "PostgresUrl":
         try:
             parts = urlsplit(url)
         except ValueError as error:
             raise ConfigError("The URL of the store cannot be used", hint=URL_HINT) from error
         options = parse_qsl(parts.query, keep_blank_values=True)
         schema = next((value for name, value in options if name == "schema"), SCHEMA)
-        taken = schema in {"$user", "information_schema"} or schema.startswith("pg_")
-        if not schema or taken or len(schema.encode()) > 63 or "\0" in schema:
+        is_reserved = schema in {"$user", "information_schema"} or schema.startswith("pg_")
+        if not schema or is_reserved or len(schema.encode()) > 63 or "\0" in schema:
             raise ConfigError(
-                f"{schema!r} cannot name a schema", hint="At most 63 bytes, and none of PostgreSQL's own."
+                f"{schema!r} cannot name a schema", hint="Use at most 63 bytes, and none of PostgreSQL's own schemas."
             )
         rest = urlencode([pair for pair in options if pair[0] != "schema"], quote_via=quote)
         return cls(urlunsplit(("postgresql", parts.netloc, parts.path, rest, "")), schema, redact_url(url))
 
     @property
     def channel(self) -> str:
-        """The name under which processes tell each other what happened; a schema's own may be too long for it."""
+        """The channel of notifications; the name of a schema may be too long for one."""
         return f"portico_{hashlib.blake2b(self.schema.encode(), digest_size=12).hexdigest()}"
 
 
-class News:
-    """What other processes have told: counts, and an event for whoever waits."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._event = asyncio.Event()
-
-    def tell(self) -> None:
-        self.count += 1
-        self._event.set()
-
-    async def wait(self, after: int, timeout: float) -> None:
-        self._event.clear()
-        if self.count > after or timeout <= 0:
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                await self._event.wait()
-
-
-class Busy(Exception):
+class LockBusy(Exception):
     """Another process has the lock. Try again, without keeping a connection meanwhile."""
 
 
-class Engine:
-    """Runs statements on pooled connections, each with a deadline, and says in plain words what went wrong."""
+class PostgresEngine:
+    """Runs statements on pooled connections, each with a deadline, and translates faults of the database."""
 
-    def __init__(self, address: Address, *, pool: int, seconds: float) -> None:
+    def __init__(self, address: PostgresUrl, *, pool: int, seconds: float) -> None:
         self._address = address
         self._size = pool
         self._searches = asyncio.Semaphore(max(pool - SHORT_WORK, 1))
         self._seconds = seconds
         self._path = ""
         self._pool: Any = None
-        self._listening: asyncio.Task[None] | None = None
+        self._listener: asyncio.Task[None] | None = None
         self.report: Callable[[StoreFault], None] = lambda _: None
-        self.hears = False  # whether news arrive at present
-        self.changes = News()
-        self.tasks = News()
+        self.is_listening = False  # whether notifications arrive at present
+        self.changes = Notifications()
+        self.tasks = Notifications()
         self._swept = float("-inf")  # when tokens were last deleted, by the monotonic clock
 
     async def open(self) -> bytes:
         """Connect, bring the tables up to date, and return the store's secret."""
-        with explained_to_operator():
+        with translate_opening_faults():
             connection = await _connect(self._address)
             try:
                 self._path, secret = await prepare(connection, self._address.schema)
@@ -149,7 +137,7 @@ class Engine:
                 timeout=CONNECT_SECONDS,
                 command_timeout=LONG_SECONDS,
                 init=_set_up,
-                reset=_nothing_to_reset,
+                reset=_reset,
                 server_settings=self._settings(),
             )
         return secret
@@ -166,10 +154,10 @@ class Engine:
         }
 
     async def close(self) -> None:
-        if self._listening:
-            self._listening.cancel()
+        if self._listener:
+            self._listener.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._listening
+                await self._listener
         if self._pool:
             try:
                 async with asyncio.timeout(CLOSE_SECONDS):
@@ -196,11 +184,11 @@ class Engine:
 
     async def search(self, sql: str, *params: Any) -> list[Sequence[Any]]:
         """Like `fetch`, for statements that may take long: some connections are always left for others."""
-        async with self._searching():
+        async with self._search_slot():
             return await self.fetch(sql, *params)
 
     @asynccontextmanager
-    async def _searching(self) -> AsyncGenerator[None]:
+    async def _search_slot(self) -> AsyncGenerator[None]:
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._searches.acquire()
@@ -216,19 +204,19 @@ class Engine:
         return rows[0] if rows else None
 
     async def change(self, sql: str, *params: Any) -> Sequence[Any] | None:
-        """Run one statement that writes, in a transaction of its own; the first row it gives back."""
+        """Run one statement that writes, in a transaction of its own; return its first row."""
         async with self.connection() as connection, _deadline(self._seconds):
             return await connection.fetchrow(sql, *params)
 
     @asynccontextmanager
-    async def connection(self) -> AsyncGenerator[Connection]:
+    async def connection(self) -> AsyncGenerator[PostgresConnection]:
         try:
-            with explained():
-                taken = await self._acquired()
+            with translate_faults():
+                pooled = await self._acquire()
                 try:
-                    yield cast("Connection", taken)
+                    yield cast("PostgresConnection", pooled)
                 finally:
-                    await self._give_back(taken)
+                    await self._release(pooled)
         except Disconnected:
             # What cut one connection has most likely cut the others: none of them fails a request of its own.
             await self._pool.expire_connections()
@@ -237,7 +225,7 @@ class Engine:
             self.report(fault)
             raise
 
-    async def _acquired(self) -> Any:
+    async def _acquire(self) -> Any:
         try:
             return await self._pool.acquire(timeout=WAIT_SECONDS)
         except TimeoutError:
@@ -249,16 +237,16 @@ class Engine:
             hint="Try again in a moment. If it stays so, raise store.pool.",
         )
 
-    async def _give_back(self, taken: Any) -> None:
+    async def _release(self, pooled: Any) -> None:
         """Return a connection to the pool, which drops one that does not answer any more."""
         with contextlib.suppress(*FAULTS):
-            await self._pool.release(taken, timeout=CLOSE_SECONDS)
+            await self._pool.release(pooled, timeout=CLOSE_SECONDS)
 
     @asynccontextmanager
-    async def snapshot(self) -> AsyncGenerator[Connection]:
-        """Several statements that see the same state."""
+    async def snapshot(self) -> AsyncGenerator[PostgresConnection]:
+        """Yield a connection whose statements all see the same state."""
         async with (
-            self._searching(),
+            self._search_slot(),
             self.connection() as connection,
             _deadline(self._seconds - GRACE_SECONDS),
             connection.transaction(isolation="repeatable_read", readonly=True),
@@ -266,11 +254,13 @@ class Engine:
             yield connection
 
     @asynccontextmanager
-    async def writing(self, seconds: float = WRITE_SECONDS, shared: Sequence[str] = ()) -> AsyncGenerator[Connection]:
-        """One transaction: all of it is kept, or none. It may share locks that `holding` has to itself, or is Busy.
+    async def writing(
+        self, seconds: float = WRITE_SECONDS, shared: Sequence[str] = ()
+    ) -> AsyncGenerator[PostgresConnection]:
+        """Run one transaction, all or nothing. It may share locks that `holding` has to itself; else raise LockBusy.
 
         A COMMIT that is not answered is looked up: a transaction that was committed ends well, one that was not raises
-        Disconnected or TimedOut, and OutcomeUnknown is raised when the database cannot be asked.
+        Disconnected or TimedOut, and OutcomeUnknown is raised when the database cannot be reached.
         """
         token, is_committing = "", False
         try:
@@ -285,7 +275,7 @@ class Engine:
                         secrets.token_hex(8),
                     )
                     if not is_free:
-                        raise Busy
+                        raise LockBusy
                     yield connection
                 except BaseException:
                     with contextlib.suppress(*FAULTS):
@@ -296,10 +286,10 @@ class Engine:
         except (Disconnected, TimedOut) as error:
             if not is_committing or not await self._is_committed(token, error):
                 raise
-        await self._sweep_tokens()
+        await self._delete_tokens()
 
     async def _is_committed(self, token: str, fault: Unavailable) -> bool:
-        """Whether the transaction of this token was committed, once it has ended; OutcomeUnknown if nobody can say."""
+        """Return whether the transaction of this token was committed; raise OutcomeUnknown if no lookup succeeds."""
         deadline, pause = time.monotonic() + LOOKUP_SECONDS, 0.05
         while True:
             try:
@@ -316,7 +306,7 @@ class Engine:
             await asyncio.sleep(pause)
             pause = min(2 * pause, 1.0)
 
-    async def _sweep_tokens(self) -> None:
+    async def _delete_tokens(self) -> None:
         """Delete old tokens, after the first transaction of a process and then from time to time."""
         now = time.monotonic()
         if now - self._swept >= SWEEP_SECONDS:
@@ -325,35 +315,35 @@ class Engine:
                 await self.change(_SWEEP, TOKEN_SECONDS)
 
     async def fetch_patiently(self, sql: str, *params: Any) -> list[Sequence[Any]]:
-        """Like `fetch`, for what a process reads in bulk and no caller waits for."""
+        """Like `fetch`, for bulk reads that no caller waits for."""
         async with self.connection() as connection, _deadline(PATIENT_SECONDS), connection.transaction(readonly=True):
             await connection.execute(f"SET LOCAL statement_timeout = {int(PATIENT_SECONDS * 1000)}")
             return await connection.fetch(sql, *params)
 
     @asynccontextmanager
-    async def holding(self, lock: str) -> AsyncGenerator[Connection]:
-        """A connection for long work, while no other process does work under the same name; or Busy, after a moment."""
-        async with self._for_long() as connection:
+    async def holding(self, lock: str) -> AsyncGenerator[PostgresConnection]:
+        """Yield a connection for long work, with a lock of this name; raise LockBusy if another process has it."""
+        async with self._long_connection() as connection:
             await connection.execute(f"SET lock_timeout = {int(QUEUE_SECONDS * 1000)}")
             try:
                 await connection.execute("SELECT pg_advisory_lock(hashtextextended($1, 0))", self.lock_name(lock))
             except asyncpg.LockNotAvailableError:
-                raise Busy from None
+                raise LockBusy from None
             await connection.execute("RESET lock_timeout")
             yield connection
 
     @asynccontextmanager
-    async def alone(self, lock: str) -> AsyncGenerator[Connection | None]:
-        """Like `holding`, but nothing if another process has the name: it does the same."""
-        async with self._for_long() as connection:
-            taken = await connection.fetchval(
+    async def alone(self, lock: str) -> AsyncGenerator[PostgresConnection | None]:
+        """Like `holding`, but yield None if another process has the lock: it does the same work."""
+        async with self._long_connection() as connection:
+            is_locked = await connection.fetchval(
                 "SELECT pg_try_advisory_lock(hashtextextended($1, 0))", self.lock_name(lock)
             )
-            yield connection if taken else None
+            yield connection if is_locked else None
 
     @asynccontextmanager
-    async def _for_long(self) -> AsyncGenerator[Connection]:
-        """A connection that may take its time and keep locks; both end here, or the connection does."""
+    async def _long_connection(self) -> AsyncGenerator[PostgresConnection]:
+        """Yield a connection that may take long and hold locks; both end here, or the connection does."""
         async with self.connection() as connection, _deadline(LONG_SECONDS):
             try:
                 await connection.execute(f"SET statement_timeout = {int(LONG_SECONDS * 1000)}")
@@ -367,39 +357,39 @@ class Engine:
                     connection.terminate()
                     raise
 
-    def lock_name(self, what: str) -> str:
-        return f"portico/{self._address.schema}/{what}"
+    def lock_name(self, name: str) -> str:
+        return f"portico/{self._address.schema}/{name}"
 
     @property
     def channel(self) -> str:
         return self._address.channel
 
-    # News
+    # Notifications
 
     def listen(self) -> None:
-        """Hear what other processes tell, from now on; a lost connection is made again."""
-        if self._listening is None:
-            self._listening = asyncio.create_task(self._listen())
+        """Receive notifications of other processes from now on; a lost connection is opened again."""
+        if self._listener is None:
+            self._listener = asyncio.create_task(self._listen())
 
     async def _listen(self) -> None:
         pause = FIRST_PAUSE
         while True:
             try:
-                await self._hear()
+                await self._listen_once()
                 pause = FIRST_PAUSE
             except FAULTS:
                 pause = min(pause * 2, LONGEST_PAUSE)
             await asyncio.sleep(pause)
 
-    async def _hear(self) -> None:
-        """Listen on a connection of our own until it is lost."""
+    async def _listen_once(self) -> None:
+        """Listen on a connection of its own until it is lost."""
         connection = await _connect(self._address)
         lost = asyncio.Event()
         try:
             connection.add_termination_listener(lambda _connection: lost.set())
-            await connection.add_listener(self.channel, self._heard)
-            self.hears = True
-            self._heard(None, 0, "", "")  # of what happened before
+            await connection.add_listener(self.channel, self._notify)
+            self.is_listening = True
+            self._notify(None, 0, "", "")  # of what happened before
             while not lost.is_set():
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(LONGEST_PAUSE * 3):
@@ -408,16 +398,16 @@ class Engine:
                 async with asyncio.timeout(LONGEST_PAUSE):
                     await connection.execute("SELECT 1")  # a connection that was cut silently says nothing
         finally:
-            self.hears = False
-            self._heard(None, 0, "", "")
+            self.is_listening = False
+            self._notify(None, 0, "", "")
             connection.terminate()
 
-    def _heard(self, _connection: object, _pid: int, _channel: str, what: str) -> None:
-        """Wake who waits. Whoever starts or stops to hear looks for everything."""
-        if what in {"", "changes"}:
-            self.changes.tell()
-        if what in {"", "tasks"}:
-            self.tasks.tell()
+    def _notify(self, _connection: object, _pid: int, _channel: str, topic: str) -> None:
+        """Wake those who wait. When listening starts or ends, all of them look for themselves."""
+        if topic in {"", "changes"}:
+            self.changes.notify()
+        if topic in {"", "tasks"}:
+            self.tasks.notify()
 
 
 # Tokens are named by the clock of the database, which all processes share: later ones sort after earlier ones.
@@ -436,7 +426,7 @@ INSERT INTO commits VALUES ($1, false) ON CONFLICT (token) DO UPDATE SET token =
 
 @asynccontextmanager
 async def _deadline(seconds: float) -> AsyncGenerator[None]:
-    """A bound for a server that no longer answers; one that does keeps its own."""
+    """Bound the time of a server that no longer answers; one that answers enforces its own deadline."""
     try:
         async with asyncio.timeout(seconds + GRACE_SECONDS):
             yield
@@ -447,12 +437,12 @@ async def _deadline(seconds: float) -> AsyncGenerator[None]:
 # Opening
 
 
-async def _connect(address: Address) -> asyncpg.Connection:
+async def _connect(address: PostgresUrl) -> asyncpg.Connection:
     return await asyncpg.connect(address.dsn, timeout=CONNECT_SECONDS, server_settings={"application_name": "portico"})
 
 
-async def _nothing_to_reset(_connection: Any) -> None:
-    """Nothing is left to undo: settings end with their transaction, and `_for_long` undoes its own."""
+async def _reset(_connection: Any) -> None:
+    """Nothing is left to undo: settings end with their transaction, and `_long_connection` undoes its own."""
 
 
 async def _set_up(connection: Any) -> None:
@@ -462,7 +452,7 @@ async def _set_up(connection: Any) -> None:
 
 
 def _to_vector(raw: bytes) -> bytes:
-    """float32 in our order to what pgvector sends: two short numbers, then float32 in network order."""
+    """Convert little-endian float32 to the format of pgvector: two short numbers, then float32 in network order."""
     return (len(raw) // 4).to_bytes(2, "big") + b"\0\0" + np.frombuffer(raw, "<f4").astype(">f4").tobytes()
 
 

@@ -1,4 +1,4 @@
-"""What a caller may know of a fault of the database, in plain words."""
+"""Translates faults of the database into errors for callers and operators."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -21,33 +21,33 @@ def too_slow() -> TimedOut:
 
 
 @contextmanager
-def explained() -> Generator[None]:
-    """What a caller of the site may know of a fault of the database."""
+def translate_faults() -> Generator[None]:
+    """Raise a fault of the database as an error that a caller of the site may see."""
     try:
         yield
     except FAULTS as error:
-        raise _explained(error) from error
+        raise _explain(error) from error
 
 
 @contextmanager
-def explained_to_operator() -> Generator[None]:
-    """What whoever opens the store may know: also where it lies, never with which password."""
+def translate_opening_faults() -> Generator[None]:
+    """Raise a fault as an error for the operator who opens the store. It may name the address, never the password."""
     try:
         yield
     except asyncpg.PostgresError as error:
-        raise _of_the_url(error) or _explained(error) from error
+        raise _explain_url(error) or _explain(error) from error
     except (ValueError, OverflowError) as error:
         raise ConfigError("The URL of the store cannot be used", hint=URL_HINT) from error
     except (OSError, TimeoutError) as error:
-        said = str(error) or "it does not answer"
-        raise Unavailable(f"The database cannot be reached: {said}", hint="Is it running? Check the URL.") from error
+        reason = str(error) or "it does not answer"
+        raise Unavailable(f"The database cannot be reached: {reason}", hint="Is it running? Check the URL.") from error
 
 
 _HINT = "It is tried again with the next request; `portico check` says more."
 URL_HINT = "Write postgresql://user@host:5432/database?schema=name, and a password with %40 for @ and %2F for /."
 
 
-def _of_the_url(error: asyncpg.PostgresError) -> ConfigError | None:
+def _explain_url(error: asyncpg.PostgresError) -> ConfigError | None:
     match error:
         case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
             return ConfigError("The database refuses this user", hint="Check user and password in the store's URL.")
@@ -63,7 +63,7 @@ def _of_the_url(error: asyncpg.PostgresError) -> ConfigError | None:
             return None
 
 
-def _explained(error: Exception) -> SiteError:  # noqa: PLR0912 - a table
+def _explain(error: Exception) -> SiteError:  # noqa: PLR0912 - a table
     match error:
         case asyncpg.QueryCanceledError():
             return too_slow()

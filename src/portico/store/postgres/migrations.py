@@ -101,7 +101,7 @@ MIGRATIONS = (
     CREATE TRIGGER trail_changed BEFORE UPDATE OR DELETE OR TRUNCATE ON trail
         FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
     """,
-    # Tokens of transactions, by which is found out whether one was committed whose COMMIT was not answered.
+    # Tokens of transactions: they show whether one was committed whose COMMIT was not answered.
     """
     ALTER TABLE kept ADD COLUMN owner text NOT NULL DEFAULT '', ADD COLUMN lease timestamptz NOT NULL
         DEFAULT '-infinity', ADD COLUMN reason text NOT NULL DEFAULT '';
@@ -116,36 +116,36 @@ TABLES = re.findall(r"CREATE (?:UNLOGGED )?TABLE (\w+)", "".join(MIGRATIONS))
 async def prepare(connection: Any, schema: str) -> tuple[str, bytes]:
     """Bring the schema up to date; returns the search path and the store's secret."""
     await connection.execute(f"SET statement_timeout = {int(MIGRATION_SECONDS * 1000)}")
-    found = await _as_it_is(connection, schema)
-    if found is None:
+    secret = await _read_secret(connection, schema)
+    if secret is None:
         lock = f"portico/{schema}/migrations"
         # Replicas that start together wait here; the first one does the work.
         await connection.execute("SELECT pg_advisory_lock(hashtextextended($1, 0))", lock)
-        found = await _as_it_is(connection, schema)
-    if found is None:
-        await _make_room(connection, schema)
+        secret = await _read_secret(connection, schema)
+    if secret is None:
+        await _create_schema(connection, schema)
         async with connection.transaction():
             path = await _search_path(connection, schema)
             await connection.execute(f"SET LOCAL search_path = {path}")
             await _bring_up_to_date(connection, schema)
-        found = await _as_it_is(connection, schema)
-    if found is None:
+        secret = await _read_secret(connection, schema)
+    if secret is None:
         raise ConfigError(f"The schema {schema} was not made", hint="Look into the database's log.")
     path = await _search_path(connection, schema)
     await _redact_sources(connection, path)
-    return path, found
+    return path, secret
 
 
-async def _as_it_is(connection: Any, schema: str) -> bytes | None:
-    """The secret of a store that needs nothing done; None if it is older or not there."""
-    quoted = _quoted(schema)
-    there = await connection.fetch(
+async def _read_secret(connection: Any, schema: str) -> bytes | None:
+    """Return the secret of a store that is up to date; None if it is older or does not exist."""
+    quoted = _quote(schema)
+    rows = await connection.fetch(
         "SELECT relname FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = $1"
         " AND relname = ANY($2::text[])",
         schema,
         TABLES,
     )
-    names = {name for (name,) in there}
+    names = {name for (name,) in rows}
     if "meta" not in names:
         if names:
             raise _foreign(schema)
@@ -169,9 +169,9 @@ def _foreign(schema: str) -> ConfigError:
     return ConfigError(f"The schema {schema} is in use for something else", hint="Name another in the URL: ?schema=…")
 
 
-async def _make_room(connection: Any, schema: str) -> None:
+async def _create_schema(connection: Any, schema: str) -> None:
     if not await connection.fetchval("SELECT 1 FROM pg_namespace WHERE nspname = $1", schema):
-        await connection.execute(f"CREATE SCHEMA {_quoted(schema)}")
+        await connection.execute(f"CREATE SCHEMA {_quote(schema)}")
     if await extension_schema(connection) is not None:
         return
     try:
@@ -186,7 +186,7 @@ async def _make_room(connection: Any, schema: str) -> None:
 
 async def _bring_up_to_date(connection: Any, schema: str) -> None:
     version = 0
-    if await connection.fetchval("SELECT to_regclass($1)", f"{_quoted(schema)}.meta") is not None:
+    if await connection.fetchval("SELECT to_regclass($1)", f"{_quote(schema)}.meta") is not None:
         version = await connection.fetchval("SELECT version FROM meta")
     for number in range(version, len(MIGRATIONS)):
         await connection.execute(MIGRATIONS[number])
@@ -199,7 +199,7 @@ async def _bring_up_to_date(connection: Any, schema: str) -> None:
 
 
 async def _redact_sources(connection: Any, path: str) -> None:
-    """Take passwords out of what earlier versions stored: the names of sources, and why loading them failed."""
+    """Remove passwords from what earlier versions stored: the names of sources, and why loading them failed."""
     async with connection.transaction():
         await connection.execute(f"SET LOCAL search_path = {path}")
         if await connection.fetchval("SELECT 1 FROM blobs WHERE name = $1", REDACTED):
@@ -216,12 +216,12 @@ async def _redact_sources(connection: Any, path: str) -> None:
                     redact_url(name),
                 )
         for scope, note in await connection.fetch("SELECT scope, result FROM kept WHERE scope LIKE E'source\\n%'"):
-            shown = redact_text(note.decode("utf-8", "replace")).encode()
-            await connection.execute("UPDATE kept SET result = $2 WHERE scope = $1", scope, shown)
+            redacted = redact_text(note.decode("utf-8", "replace")).encode()
+            await connection.execute("UPDATE kept SET result = $2 WHERE scope = $1", scope, redacted)
 
 
 async def _search_path(connection: Any, schema: str) -> str:
-    return f"{_quoted(schema)}, {_quoted(await extension_schema(connection) or 'public')}"
+    return f"{_quote(schema)}, {_quote(await extension_schema(connection) or 'public')}"
 
 
 async def extension_schema(connection: Any) -> str | None:
@@ -230,6 +230,6 @@ async def extension_schema(connection: Any) -> str | None:
     )
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     escaped = name.replace('"', '""')
     return f'"{escaped}"'

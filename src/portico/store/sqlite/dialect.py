@@ -1,4 +1,4 @@
-"""How SQLite says what dialects say differently: JSON paths, patterns, lists. Knows no tables."""
+"""SQLite's form of what differs between databases: JSON paths, patterns, lists. Knows no tables."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from portico.store.sql import Element, Statement
 class SqliteDialect:
     """JSON paths in SQLite. Path steps are checked by `segments`, so they can stand in the text."""
 
-    def bound(self, params: list[Any], value: Any) -> str:
+    def bind(self, params: list[Any], value: Any) -> str:
         params.append(value)
         return f"?{len(params)}"
 
@@ -22,13 +22,13 @@ class SqliteDialect:
     def contains(self, text: str, part: str) -> str:
         return f"(instr({text}, {part}) > 0)"
 
-    def one_of(self, value: str, statement: Statement, wanted: Sequence[Any]) -> str:
+    def one_of(self, value: str, statement: Statement, options: Sequence[Any]) -> str:
         # As one parameter: there may be more values than SQLite takes parameters.
-        numbers = [storable(each) if type(each) is int else each for each in wanted]
+        numbers = [storable(option) if type(option) is int else option for option in options]
         return f"({value} IN (SELECT value FROM json_each({statement.bind(msgspec.json.encode(numbers).decode())})))"
 
     def reaches(self, path: tuple[str, ...], build: Callable[[Element], str]) -> str:
-        opened, source = _opened(path)
+        arrays, source = _unnest_arrays(path)
         last = f"e{len(path)}"
         element = Element(
             number=f"(CASE WHEN {last}.type IN ('integer', 'real') THEN {last}.atom END)",
@@ -37,13 +37,13 @@ class SqliteDialect:
             is_null=f"({last}.type = 'null')",
             in_array=f"(json_type({source}) = 'array')",
         )
-        sources = ", ".join([*opened, f"{_unwrapped(source)} {last}"])
+        sources = ", ".join([*arrays, f"{_elements(source)} {last}"])
         return f"EXISTS (SELECT 1 FROM {sources} WHERE {build(element)})"
 
     def exists(self, path: tuple[str, ...]) -> str:
-        opened, source = _opened(path)
-        there = f"coalesce(json_type({source}), 'null') <> 'null'"
-        return f"EXISTS (SELECT 1 FROM {', '.join(opened)} WHERE {there})" if opened else f"({there})"
+        arrays, source = _unnest_arrays(path)
+        is_present = f"coalesce(json_type({source}), 'null') <> 'null'"
+        return f"EXISTS (SELECT 1 FROM {', '.join(arrays)} WHERE {is_present})" if arrays else f"({is_present})"
 
     def json_rank(self, path: tuple[str, ...]) -> str:
         return (
@@ -64,30 +64,30 @@ class SqliteDialect:
         )
 
     def json_key(self, path: tuple[str, ...]) -> str:
-        found = f"data -> '{_json_path(path)}'"
+        value = f"data -> '{_json_path(path)}'"
         return (
             f"(CASE coalesce(json_type(data, '{_json_path(path)}'), 'null') WHEN 'null' THEN NULL"
-            f" WHEN 'integer' THEN {found} ->> '$' WHEN 'real' THEN {found} ->> '$'"
-            f" WHEN 'object' THEN portico_canonical({found}) WHEN 'array' THEN portico_canonical({found})"
-            f" ELSE {found} END)"
+            f" WHEN 'integer' THEN {value} ->> '$' WHEN 'real' THEN {value} ->> '$'"
+            f" WHEN 'object' THEN portico_canonical({value}) WHEN 'array' THEN portico_canonical({value})"
+            f" ELSE {value} END)"
         )
 
 
 DIALECT = SqliteDialect()
 
 
-def _opened(path: tuple[str, ...]) -> tuple[list[str], str]:
-    """The arrays of objects on the way to the end of a path, as tables, and the JSON found there."""
+def _unnest_arrays(path: tuple[str, ...]) -> tuple[list[str], str]:
+    """Return the arrays of objects along a path, as tables, and the JSON at its end."""
     source = f"(data -> '{_json_path(path[:1])}')"
     tables: list[str] = []
     for depth, step in enumerate(path[1:], 1):
-        tables.append(f"{_unwrapped(source)} e{depth}")
+        tables.append(f"{_elements(source)} e{depth}")
         source = f"(CASE e{depth}.type WHEN 'object' THEN e{depth}.value -> '{_json_path((step,))}' END)"
     return tables, source
 
 
-def _unwrapped(source: str) -> str:
-    """An array as its elements, anything else as one row, nothing as none."""
+def _elements(source: str) -> str:
+    """Return a table of an array's elements; of one row for any other value, and of none for a missing one."""
     return (
         f"json_each(CASE WHEN {source} IS NULL THEN '[]' WHEN json_type({source}) = 'array' THEN {source}"
         f" ELSE json_array(json({source})) END)"

@@ -21,7 +21,7 @@ from portico.errors import ConfigError, SiteError, TimedOut, Unavailable, Unsupp
 from portico.query import compiled
 from portico.redaction import redact_text, redact_url
 from portico.store.health import StoreFault, UnreadableRow
-from portico.store.sql import settled
+from portico.store.sql import normalize
 
 T = TypeVar("T")
 
@@ -115,7 +115,7 @@ METERS_BUSY_MS = 2_000
 ALONE_SECONDS = 10.0
 
 
-class Rows(Protocol):
+class SqliteRows(Protocol):
     def fetchone(self) -> tuple[Any, ...] | None: ...
 
     def fetchall(self) -> list[tuple[Any, ...]]: ...
@@ -123,20 +123,20 @@ class Rows(Protocol):
     def __iter__(self) -> Iterator[tuple[Any, ...]]: ...
 
 
-class Database(Protocol):
-    """What work may do with a connection."""
+class SqliteDatabase(Protocol):
+    """What a transaction may do with a connection."""
 
-    def execute(self, sql: str, params: Sequence[Any] = ()) -> Rows: ...
+    def execute(self, sql: str, params: Sequence[Any] = ()) -> SqliteRows: ...
 
-    def executemany(self, sql: str, params: Sequence[Sequence[Any]]) -> Rows: ...
+    def executemany(self, sql: str, params: Sequence[Sequence[Any]]) -> SqliteRows: ...
 
     def last_insert_rowid(self) -> int: ...
 
     def changes(self) -> int: ...
 
 
-class Connection(Database, Protocol):
-    """What the engine does with one besides."""
+class SqliteConnection(SqliteDatabase, Protocol):
+    """What the engine does with a connection besides."""
 
     in_transaction: bool
 
@@ -151,7 +151,7 @@ class Connection(Database, Protocol):
     ) -> None: ...
 
 
-class Token:
+class StatementDeadline:
     """Tells a running statement when to stop."""
 
     def __init__(self, seconds: float) -> None:
@@ -162,76 +162,76 @@ class Token:
         return self.cancelled or time.monotonic() > self._deadline
 
 
-class Engine:
+class SqliteEngine:
     """Runs work on connections: `read` on one of a few threads, `write` in a transaction on the one writer."""
 
     def __init__(self, path: str, seconds: float = 10.0) -> None:
         self._seconds = seconds
         self._scratch = tempfile.mkdtemp(prefix="portico-") if path == ":memory:" else None
         self.path = os.path.join(self._scratch, "site.db") if self._scratch else path
-        self.meters = Meters(f"{self.path}-meters")
+        self.meters = MeterFile(f"{self.path}-meters")
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="sqlite-read")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="sqlite-write")
         self._local = threading.local()
-        self._open: list[Connection] = []
+        self._open: list[SqliteConnection] = []
         self._lock = threading.Lock()
         self._files: tuple[tuple[int, int], ...] = ()  # as they are once the store is open
         self.report: Callable[[StoreFault | UnreadableRow], None] = lambda _: None
         try:
             self._writer.submit(self._migrate).result()
-            self._watch = self._watching()
+            self._watcher = self._open_watcher()
             self._files = self._identify_files()
         except apsw.Error as error:
-            self._shut()
-            raise _explained(error, self.path) from error
+            self._close()
+            raise explain(error, self.path) from error
         except OSError as error:
-            self._shut()
+            self._close()
             raise Unavailable(
                 f"{self.path} cannot be used: {error.strerror}", path=self.path, hint="Check path and permissions."
             ) from error
         except (ConfigError, StoreFault):
-            self._shut()
+            self._close()
             raise
 
-    async def read(self, work: Callable[[Database], T], seconds: float | None = None) -> T:
+    async def read(self, work: Callable[[SqliteDatabase], T], seconds: float | None = None) -> T:
         """Run work on a consistent snapshot. A cancelled caller stops the statement."""
-        token = Token(seconds or self._seconds)
+        deadline = StatementDeadline(seconds or self._seconds)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work, token)
+            return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work, deadline)
         except asyncio.CancelledError:
-            token.cancelled = True
+            deadline.cancelled = True
             raise
         except (StoreFault, UnreadableRow) as fault:
             self.report(fault)
             raise
 
-    async def write(self, work: Callable[[Database], T], undone: Callable[[], None] = lambda: None) -> T:
-        """Run work in one transaction: all of it is kept, or none. `undone` is called before it is rolled back.
+    async def write(self, work: Callable[[SqliteDatabase], T], on_rollback: Callable[[], None] = lambda: None) -> T:
+        """Run work in one transaction, all or nothing. `on_rollback` is called before it is rolled back.
 
         A cancelled caller does not stop it.
         """
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._writer, self._write, work, undone)
+            return await asyncio.get_running_loop().run_in_executor(self._writer, self._write, work, on_rollback)
         except StoreFault as fault:
             self.report(fault)
             raise
 
     def stamp(self) -> int | None:
-        """How many writes of others the watching connection has noticed, this process's own included.
+        """Return how many writes the watching connection has noticed, this process's own included.
 
-        Looked at each time: what is answered within one turn of an event loop may have been asked within it, too.
+        It is read each time: a request may begin and end within one turn of the event loop.
         """
         try:
             self._check_files()
-            row = self._watch.execute("PRAGMA data_version").fetchone()
+            row = self._watcher.execute("PRAGMA data_version").fetchone()
         except (apsw.Error, StoreFault):
             return None
         return int(row[0]) if row else None
 
     async def close(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(None, self._shut)
+        await asyncio.get_running_loop().run_in_executor(None, self._close)
 
-    def _shut(self) -> None:
+    def _close(self) -> None:
         self._readers.shutdown(wait=True)
         self._writer.shutdown(wait=True)
         self.meters.close()
@@ -241,11 +241,11 @@ class Engine:
         if self._scratch:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def _read(self, work: Callable[[Database], T], token: Token) -> T:
+    def _read(self, work: Callable[[SqliteDatabase], T], deadline: StatementDeadline) -> T:
         try:
             connection = self._connection(read_only=True)
-            self._local.token = token
-            connection.set_progress_handler(token.is_over, STEPS_BETWEEN_CHECKS)
+            self._local.deadline = deadline
+            connection.set_progress_handler(deadline.is_over, STEPS_BETWEEN_CHECKS)
             connection.execute("BEGIN")
             try:
                 return work(connection)
@@ -253,29 +253,29 @@ class Engine:
                 if connection.in_transaction:  # some faults end it
                     connection.execute("ROLLBACK")
         except apsw.Error as error:
-            raise self._explained(error) from error
+            raise self._explain(error) from error
 
-    def _write(self, work: Callable[[Database], T], undone: Callable[[], None]) -> T:
+    def _write(self, work: Callable[[SqliteDatabase], T], on_rollback: Callable[[], None]) -> T:
         try:
-            return _transacted(self._connection(read_only=False), work, undone=undone)
+            return _transact(self._connection(read_only=False), work, on_rollback=on_rollback)
         except apsw.Error as error:
-            raise self._explained(error) from error
+            raise self._explain(error) from error
 
-    def _explained(self, error: apsw.Error) -> SiteError:
-        """Explain a fault to a caller. A damaged file is read afresh the next time, not from memory."""
-        explained = _explained(error)
-        connection: Connection | None = getattr(self._local, "connection", None)
-        if connection and isinstance(explained, StoreFault) and explained.is_damage:
+    def _explain(self, error: apsw.Error) -> SiteError:
+        """Return the error for callers. A damaged file is read again the next time, not from memory."""
+        explanation = explain(error)
+        connection: SqliteConnection | None = getattr(self._local, "connection", None)
+        if connection and isinstance(explanation, StoreFault) and explanation.is_damage:
             self._local.connection = None
             with self._lock:
                 self._open.remove(connection)
             with contextlib.suppress(apsw.Error):
                 connection.close()
-        return explained
+        return explanation
 
-    def _connection(self, *, read_only: bool) -> Connection:
+    def _connection(self, *, read_only: bool) -> SqliteConnection:
         self._check_files()
-        connection: Connection | None = getattr(self._local, "connection", None)
+        connection: SqliteConnection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = connect(self.path, read_only=read_only)
             connection.create_scalar_function("portico_regex", self._regex, 2, deterministic=True)
@@ -285,7 +285,7 @@ class Engine:
         return connection
 
     def _check_files(self) -> None:
-        """Refuse to go on with files that have no name any more: what is written to them is lost."""
+        """Raise StoreFault if the files no longer have their names: what is written to them is lost."""
         if self._files and self._identify_files() != self._files:
             raise StoreFault(
                 "The database file was deleted or replaced while it was in use",
@@ -296,14 +296,14 @@ class Engine:
         return _identity(self.path), _identity(f"{self.path}-wal")
 
     def _regex(self, text: Any, pattern: Any) -> bool:
-        token: Token | None = getattr(self._local, "token", None)
-        if token and token.is_over():
+        deadline: StatementDeadline | None = getattr(self._local, "deadline", None)
+        if deadline and deadline.is_over():
             # A search in a long text is one step to SQLite, so its own check may come late.
             raise TimedOut("The query took too long", hint="Narrow it with a filter, or ask for less.")
         return isinstance(text, str) and compiled(pattern).search(text) is not None
 
-    def _watching(self) -> Connection:
-        """A connection that never writes, for the thread of the event loop, which waits for nobody."""
+    def _open_watcher(self) -> SqliteConnection:
+        """Open a connection that never writes, for the thread of the event loop, which never waits."""
         connection = connect(self.path, read_only=True)
         connection.set_busy_timeout(0)
         self._open.append(connection)
@@ -315,12 +315,12 @@ class Engine:
         _make_private(self.path)  # it holds the secret that signs cursors
         connection = self._connection(read_only=False)
         connection.execute("PRAGMA journal_mode=WAL")
-        _transacted(connection, lambda db: _bring_up_to_date(db, self.path), mode="EXCLUSIVE")
+        _transact(connection, lambda db: _bring_up_to_date(db, self.path), mode="EXCLUSIVE")
         with contextlib.suppress(apsw.Error):  # no room, or others use the file: the next start tries again
             _rewrite_if_redacted(connection)
 
 
-class Meters:
+class MeterFile:
     """A file beside the store for what changes with every request and may be lost.
 
     Its writes wait neither for the disk nor for a long write of the store. A broken file is made anew.
@@ -329,12 +329,12 @@ class Meters:
     def __init__(self, path: str) -> None:
         self.path = path
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite-meters")
-        self._shared: Connection | None = None
-        self._own: Connection | None = None
+        self._shared: SqliteConnection | None = None
+        self._own: SqliteConnection | None = None
         self._identity = (0, 0)
         self._alone_until = 0.0
 
-    async def write(self, work: Callable[[Database], T]) -> T:
+    async def write(self, work: Callable[[SqliteDatabase], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._write, work)
 
     def close(self) -> None:
@@ -344,80 +344,91 @@ class Meters:
                 connection.close()
         self._shared = self._own = None
 
-    def _write(self, work: Callable[[Database], T]) -> T:
+    def _write(self, work: Callable[[SqliteDatabase], T]) -> T:
         if time.monotonic() >= self._alone_until:
             for _ in range(2):
                 try:
-                    return _transacted(self._file(), work)
+                    return _transact(self._file(), work)
                 except (apsw.BusyError, apsw.FullError):
                     break
                 except (apsw.Error, OSError):
                     self._remove()
             # The disk is full, say. Requests need not fail for that: for a while this process counts for itself.
             self._alone_until = time.monotonic() + ALONE_SECONDS
-        return _transacted(self._memory(), work)
+        return _transact(self._memory(), work)
 
-    def _file(self) -> Connection:
+    def _file(self) -> SqliteConnection:
         if self._shared and _identity(self.path) == self._identity:
             return self._shared
-        self._let_go()
+        self._close_file()
         _make_private(self.path)
         # Looked at before it is opened: a file that takes its place in between is noticed at the next write.
         self._identity = _identity(self.path)
-        self._shared = cast("Connection", apsw.Connection(self.path))
+        self._shared = cast("SqliteConnection", apsw.Connection(self.path))
         self._shared.set_busy_timeout(METERS_BUSY_MS)
         self._shared.execute("PRAGMA synchronous=OFF; PRAGMA journal_mode=MEMORY")
-        _transacted(self._shared, lambda db: db.execute(METERS))
+        _transact(self._shared, lambda db: db.execute(METERS))
         return self._shared
 
-    def _memory(self) -> Connection:
+    def _memory(self) -> SqliteConnection:
         if self._own is None:
-            self._own = cast("Connection", apsw.Connection(":memory:"))
+            self._own = cast("SqliteConnection", apsw.Connection(":memory:"))
             self._own.execute(METERS)
         return self._own
 
     def _remove(self) -> None:
-        self._let_go()
+        self._close_file()
         with contextlib.suppress(OSError):
             os.unlink(self.path)
 
-    def _let_go(self) -> None:
+    def _close_file(self) -> None:
         if self._shared:
             self._shared.close()
         self._shared = None
 
 
-def _transacted(
-    connection: Connection,
-    work: Callable[[Connection], T],
+def _transact(
+    connection: SqliteConnection,
+    work: Callable[[SqliteConnection], T],
     *,
     mode: str = "IMMEDIATE",
-    undone: Callable[[], None] = lambda: None,
+    on_rollback: Callable[[], None] = lambda: None,
 ) -> T:
-    """Run work in one transaction: all of it is kept, or none."""
+    """Run work in one transaction, all or nothing."""
     connection.execute(f"BEGIN {mode}")
     try:
         result = work(connection)
         connection.execute("COMMIT")
     except BaseException:
-        undone()  # while nobody else can write
+        on_rollback()  # while no other transaction can write
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
     return result
 
 
+def fetch_value(db: SqliteDatabase, sql: str, params: Sequence[Any] = ()) -> Any:
+    """Return the first column of the first row; None if there is no row."""
+    row = db.execute(sql, params).fetchone()
+    return row[0] if row else None
+
+
+def number_params(sql: str) -> str:
+    """Return a shared statement with its parameters $1, $2, … in SQLite's form ?1, ?2, …"""
+    return sql.replace("$", "?")
+
+
 def _make_private(path: str) -> None:
-    """Make a file that this user alone can read, unless there is one."""
-    # Opening one that is there, and closing it, would let go of this process's locks on it.
+    """Create a file that this user alone can read, unless it exists."""
+    # Opening and closing an existing file would release this process's locks on it.
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def check_log(path: str) -> None:
-    """Refuse a write-ahead log without its database: SQLite would discard the log, and acknowledged writes with it."""
+    """Raise StoreFault for a write-ahead log without its database: SQLite would discard the writes in it."""
     log = f"{path}-wal"
-    # The log first: whoever makes a store writes to its database before its log.
+    # The log first: a process that creates a store writes its database before its log.
     if _size(log) and not _size(path):
         raise StoreFault(
             f"The database file {path} is {'empty' if os.path.exists(path) else 'gone'}, but its write-ahead log {log} "
@@ -427,7 +438,7 @@ def check_log(path: str) -> None:
 
 
 def _size(path: str) -> int:
-    """The bytes of a file; 0 if there is none."""
+    """Return the bytes of a file; 0 if there is none."""
     try:
         return os.stat(path).st_size
     except (FileNotFoundError, NotADirectoryError):
@@ -435,33 +446,34 @@ def _size(path: str) -> int:
 
 
 def _identity(path: str) -> tuple[int, int]:
-    """Device and inode of a file; zeros if there is none."""
+    """Return device and inode of a file; zeros if there is none."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return 0, 0
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
-def connect(path: str, *, read_only: bool) -> Connection:
-    # Never made here: a file that was deleted would come back empty.
-    connection = cast("Connection", apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE))
+def connect(path: str, *, read_only: bool) -> SqliteConnection:
+    # Never created here: a file that was deleted would come back empty.
+    connection = cast("SqliteConnection", apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE))
     connection.set_busy_timeout(BUSY_MS)
     # FULL: an acknowledged write survives a power cut, not only a killed process.
     connection.execute("PRAGMA synchronous=FULL; PRAGMA temp_store=MEMORY; PRAGMA cache_size=-32000")
     if read_only:
         connection.execute("PRAGMA query_only=1")
     connection.create_scalar_function("portico_canonical", _canonical, 1, deterministic=True)
+    # To SQLite, a deterministic function returns one value within one statement.
+    connection.create_scalar_function("portico_now", lambda: time.time_ns() // 1000, 0, deterministic=True)
     return connection
 
 
 def _canonical(text: str) -> str:
-    return msgspec.json.encode(settled(msgspec.json.decode(text)), order="sorted").decode()
+    return msgspec.json.encode(normalize(msgspec.json.decode(text)), order="sorted").decode()
 
 
-def _bring_up_to_date(connection: Connection, path: str) -> None:
-    found = connection.execute("PRAGMA user_version").fetchone()
-    version = int(found[0]) if found else 0
+def _bring_up_to_date(connection: SqliteConnection, path: str) -> None:
+    version = int(fetch_value(connection, "PRAGMA user_version") or 0)
     if version > len(MIGRATIONS):
         raise ConfigError(
             f"{path} was made by a newer Portico (schema {version}; this one knows {len(MIGRATIONS)})",
@@ -479,8 +491,8 @@ def _bring_up_to_date(connection: Connection, path: str) -> None:
     _redact_sources(connection)
 
 
-def _redact_sources(connection: Connection) -> None:
-    """Take passwords out of what earlier versions stored: the names of sources, and why loading them failed."""
+def _redact_sources(connection: SqliteConnection) -> None:
+    """Remove passwords from what earlier versions stored: the names of sources, and why loading them failed."""
     if connection.execute("SELECT 1 FROM meta WHERE key = 'redacted'").fetchone():
         return
     is_changed = False
@@ -492,22 +504,22 @@ def _redact_sources(connection: Connection) -> None:
                 is_changed = True
     notes = "SELECT scope, result FROM kept WHERE scope LIKE 'source' || char(10) || '%'"
     for scope, note in connection.execute(notes).fetchall():
-        shown = redact_text(note.decode("utf-8", "replace")).encode()
-        if shown != note:
-            connection.execute("UPDATE kept SET result = ? WHERE scope = ?", (shown, scope))
+        redacted = redact_text(note.decode("utf-8", "replace")).encode()
+        if redacted != note:
+            connection.execute("UPDATE kept SET result = ? WHERE scope = ?", (redacted, scope))
             is_changed = True
     connection.execute("INSERT INTO meta VALUES ('redacted', ?)", (0 if is_changed else 1,))
 
 
-def _rewrite_if_redacted(connection: Connection) -> None:
-    """Write the whole file anew after passwords were taken out: unused parts of its pages may still hold them."""
+def _rewrite_if_redacted(connection: SqliteConnection) -> None:
+    """Rewrite the whole file after passwords were removed: unused parts of its pages may still hold them."""
     if connection.execute("SELECT 1 FROM meta WHERE key = 'redacted' AND value = 0").fetchone():
         connection.execute("VACUUM")
         connection.execute("UPDATE meta SET value = 1 WHERE key = 'redacted'")
 
 
-def _explained(error: apsw.Error, path: str = "") -> SiteError:
-    """What a caller may know of a fault. The path is for whoever opens the store, not for callers of the site."""
+def explain(error: apsw.Error, path: str = "") -> SiteError:
+    """Return the error for a fault of SQLite. The path is for the operator who opens the store, not for callers."""
     store = path or "The store"
     match error:
         case apsw.InterruptError():

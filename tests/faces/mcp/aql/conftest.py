@@ -54,7 +54,7 @@ async def approve(approver: Guest, token: str) -> dict[str, Any]:
 
 async def owner_key(parts: Parts) -> str:
     token, key = make_key("owner", OWNER, Danger.DESTRUCTIVE, 1)
-    await parts.store.add_key(key)
+    await parts.store.keys.add(key)
     return token
 
 

@@ -9,7 +9,7 @@ from portico.calls import Caller
 from portico.config import parse_config
 from portico.faces.mcp.aql.shapes import Answered, Asking, Offered
 from portico.server import Parts, opened_site
-from portico.store import Put
+from portico.store.records import Put
 
 BOOKS: Mapping[str, Mapping[str, Any]] = {
     "dunes": {
@@ -66,9 +66,9 @@ async def library(folder: Path, **said: Any) -> AsyncIterator[Parts]:
             ("ledgers", LEDGERS),
             ("pamphlets", PAMPHLETS),
         ):
-            await parts.store.declare(parts.config.collection(name))
-            await parts.store.write(name, [Put(id, data) for id, data in items.items()])
-        await parts.index.sync(await parts.store.head())
+            await parts.store.collections.declare(parts.config.collection(name))
+            await parts.store.items.write(name, [Put(id, data) for id, data in items.items()])
+        await parts.index.sync(await parts.store.changes.head())
         yield parts
 
 

@@ -165,7 +165,7 @@ async def test_a_page_is_no_longer_than_the_site_allows_and_says_so(books: dict[
 )
 async def test_presets_and_paths_pick_fields_and_together_give_both(parts: Parts, books: dict[str, Offered]) -> None:
     get = books["get_book"]
-    version = (await parts.store.get_many("books", ["dunes"]))["dunes"].version
+    version = (await parts.store.items.get_many("books", ["dunes"]))["dunes"].version
     tags = {"_version": version, "_etag": f'W/"{version}"'}
     minimal = {"id": "dunes", "name": "Dunes", "url": "https://library.example/dunes"}
     scalars = {

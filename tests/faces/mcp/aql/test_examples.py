@@ -17,7 +17,7 @@ from tests.faces.mcp.conftest import structured, visiting
 
 from portico.config import parse_config
 from portico.server import opened_site
-from portico.store import Put
+from portico.store.records import Put
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -72,7 +72,9 @@ async def office(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gues
         "limits": {"keys_per_minute": 1_000_000, "concurrent_tasks": 1},
     }
     async with opened_site(parse_config(settings)) as parts, asking(parts) as client:
-        await parts.store.write("papers", [Put(f"p{number:03}", {"name": f"{number}"}) for number in range(PAPERS)])
+        await parts.store.items.write(
+            "papers", [Put(f"p{number:03}", {"name": f"{number}"}) for number in range(PAPERS)]
+        )
         yield Guest(parts, client, await owner_key(parts))
 
 
@@ -173,7 +175,7 @@ async def test_of_many_updates_of_one_version_one_is_made(office: Guest) -> None
 
     won = [each["data"]["title"] for each in said if each["success"]]
     lost = {each["error"]["code"] for each in said if not each["success"]}
-    stored = await office.parts.store.get("documents", "contested")
+    stored = await office.parts.store.items.get("documents", "contested")
     assert stored is not None
     assert (won, lost) == ([stored.data["title"]], {"CONFLICT_VERSION_MISMATCH"})
 

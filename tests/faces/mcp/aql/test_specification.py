@@ -22,7 +22,7 @@ from portico.config import parse_config
 from portico.errors import ConfigError
 from portico.identity import Credentials, make_key
 from portico.server import Parts, opened_site
-from portico.store import Put
+from portico.store.records import Put
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -93,8 +93,8 @@ async def guest(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Guest
         "limits": {"keys_per_minute": 1_000_000},
     }
     async with opening(folder, **settings) as parts, asking(parts) as client:
-        await parts.store.write("rooms", [Put(id, data) for id, data in ROOMS.items()])
-        await parts.index.sync(await parts.store.head())
+        await parts.store.items.write("rooms", [Put(id, data) for id, data in ROOMS.items()])
+        await parts.index.sync(await parts.store.changes.head())
         yield Guest(parts, client, await owner_key(parts))
 
 
@@ -151,12 +151,12 @@ async def test_introspection_is_read_and_other_families_say_where(guest: Guest, 
 
 @requirement("aql:update:input-validated")
 async def test_fields_whose_types_the_site_has_declared_are_of_these_types(guest: Guest) -> None:
-    before = await guest.parts.store.get("rooms", "cellar")
+    before = await guest.parts.store.items.get("rooms", "cellar")
     wrong = [
         await guest.error(asked("update_room", id="cellar", input={"name": "?", "beds": "six"})),
         await guest.error(asked("create_room", id="new", input={"beds": [6]})),
     ]
-    after = await guest.parts.store.get("rooms", "cellar")
+    after = await guest.parts.store.items.get("rooms", "cellar")
     right = await guest.say(asked("update_room", id="cellar", input={"beds": 7, "view": ["sea"]}))
 
     assert [each["details"] for each in wrong] == [
@@ -236,17 +236,17 @@ async def test_reading_changes_nothing_and_can_be_repeated(guest: Guest) -> None
         asked("introspect", query="operations"),
         asked("see_room"),
     ]
-    head = await guest.parts.store.head()
+    head = await guest.parts.store.changes.head()
     first = [await guest.say(each, "/aql/read") for each in reading]
     again = [await guest.say(each, "/aql/read") for each in reading]
 
     assert all(each["success"] for each in first)
-    assert (again, await guest.parts.store.head()) == (first, head)
+    assert (again, await guest.parts.store.changes.head()) == (first, head)
 
 
 @requirement("aql:class:read")
 async def test_a_question_through_the_read_endpoint_stores_nothing(guest: Guest) -> None:
-    head = await guest.parts.store.head()
+    head = await guest.parts.store.changes.head()
     refused = await guest.error(asked("ask", text="garden", memory=["quiet"], remember=True), "/aql/read")
     answered = await guest.say(asked("ask", text="garden", memory=["quiet"], remember=False), "/aql/read")
     kept = await guest.say(asked("list_memories"), "/aql/read")
@@ -254,7 +254,7 @@ async def test_a_question_through_the_read_endpoint_stores_nothing(guest: Guest)
 
     assert refused["code"].startswith("VALIDATION_"), refused
     assert "create_memories" in str(refused)
-    assert (answered["success"], kept["data"], await guest.parts.store.head()) == (True, [], head)
+    assert (answered["success"], kept["data"], await guest.parts.store.changes.head()) == (True, [], head)
     assert elsewhere["code"] == "VALIDATION_ENDPOINT_MISMATCH"
 
 
@@ -408,7 +408,7 @@ async def test_who_comes_back_has_a_new_session_and_finds_what_was_made(guest: G
                     begun = (await say(asked("execute_agent", element_name="scout")))["data"]
                     await say(asked("complete_execution", element_name="scout"))
                     await say(asked("create_room", id="kept", input={"name": "Kept"}))
-                    await guest.parts.store.declare(guest.parts.config.collection("stables"))
+                    await guest.parts.store.collections.declare(guest.parts.config.collection("stables"))
                 else:
                     ended = (await say(asked("get_execution_status", execution_id=begun["execution_id"])))["data"]
                     kept = await say(asked("get_room", id="kept"))
@@ -447,7 +447,7 @@ async def test_a_client_that_says_yes_to_everything_has_confirmed_and_verified_n
         ]
 
     assert (said, forms) == (["CONFIRMATION_REQUIRED"] * 2 + ["PERMISSION_DENIED"], [])
-    assert await guest.parts.store.get("rooms", "garden")
+    assert await guest.parts.store.items.get("rooms", "garden")
 
 
 @requirement("aql:attack:injected-content")
@@ -483,7 +483,7 @@ async def test_texts_of_items_are_marked_and_nothing_stands_beside_them_that_cou
 )
 async def test_reports_are_taken_in_both_spellings_and_answered_with_closed_directives(guest: Guest) -> None:
     token, key = make_key("scout", OWNER, Danger.DESTRUCTIVE, 1)
-    await guest.parts.store.add_key(key)
+    await guest.parts.store.keys.add(key)
     scout = replace(guest, key=token)
     await scout.say(asked("execute_agent", element_name="scout"))
     record = asked("record_execution_step", element_name="scout")

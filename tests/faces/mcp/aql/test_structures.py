@@ -178,7 +178,7 @@ async def callers(guest: Guest) -> dict[str, Guest]:
 
     async def keyed(name: str, *scopes: str, danger: Danger = Danger.SAFE, trust: Trust = Trust.VALIDATED) -> Guest:
         token, key = make_key(name, scopes, danger, 1, trust=trust)
-        await guest.parts.store.add_key(key)
+        await guest.parts.store.keys.add(key)
         return replace(guest, key=token)
 
     return {
@@ -230,7 +230,7 @@ async def provoked(guest: Guest) -> AsyncIterator[Answer]:
     """One refusal for each code, but for those that take time."""
     everybody = await callers(guest)
     approver_token, approver = make_key("approver", ("approve",), Danger.SAFE, 1)
-    await guest.parts.store.add_key(approver)
+    await guest.parts.store.keys.add(approver)
     delete = {"operation": "delete_room", "params": {"id": "attic"}}
     for who, request, path in (
         (guest, {"operation": "get_room"}, "/aql"),
@@ -283,7 +283,7 @@ async def expired_token(guest: Guest) -> TokenExpired:
     """What a site says of a confirmation that comes too late."""
     waiting = await guest.say({"operation": "delete_room", "params": {"id": "garden"}})
     token, key = make_key("late", ("approve",), Danger.SAFE, 1)
-    await guest.parts.store.add_key(key)
+    await guest.parts.store.keys.add(key)
     caller = await guest.parts.site.caller(Credentials(token))
     with pytest.raises(TokenExpired) as refusal:
         await later(guest.parts.site, 600).guard.confirm(waiting["confirmation"]["token"], "approve", "", caller)

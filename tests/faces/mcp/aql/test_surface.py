@@ -186,7 +186,7 @@ async def test_what_is_offered_follows_the_catalog(parts: Parts) -> None:
     before = shown.offered(EVERYTHING)
 
     assert shown.offered(EVERYTHING) is before
-    await parts.store.declare(parts.config.collection("Bar-Stools"))
+    await parts.store.collections.declare(parts.config.collection("Bar-Stools"))
 
     new = {"list_bar_stools", "search_bar_stools", "count_bar_stools"}
     new |= {f"{verb}_bar_stool" for verb in ("get", "create", "update", "delete")}
@@ -214,7 +214,7 @@ async def test_an_item_carries_its_etag_and_an_update_with_an_old_one_is_refused
         again = await guest.say(update)
         params["if_match"] = once["data"]["_etag"].removeprefix('W/"').removesuffix('"')
         plain = await guest.say(update)
-        stored = await guest.parts.store.get("rooms", made["id"])
+        stored = await guest.parts.store.items.get("rooms", made["id"])
 
     assert made == {
         "id": made["id"],
@@ -235,7 +235,7 @@ async def test_fields_that_are_not_there_are_refused_before_anything_is_written(
     async with visit() as guest:
         wanted = {"id": "attic", "input": {"beds": 9}, "fields": ["dragons"]}
         refused = await guest.error({"operation": "update_room", "params": wanted})
-        stored = await guest.parts.store.get("rooms", "attic")
+        stored = await guest.parts.store.items.get("rooms", "attic")
 
     assert "dragons" in refused["message"]
     assert stored is not None
