@@ -136,51 +136,33 @@ async def test_what_the_index_does_not_tell_or_not_quickly_the_store_is_asked(sh
 
 
 @pytest.mark.parametrize("query", QUERIES)
-async def test_what_is_in_memory_is_a_page_at_once_until_somebody_writes(shops: list[Shop], query: Query) -> None:
+async def test_a_page_is_cached_until_somebody_writes(shops: list[Shop], query: Query) -> None:
     shop, elsewhere = shops
-    assert shop.pages.at_once(query) is None
-    await shop.pages.find(Query("lamps", limit=200))
-    await shop.pages.find(Query("lamps", order=(Order("id", descending=True),), limit=200))
-
     told = await shop.asked.store.items.find(query)
-    page = shop.pages.at_once(query)
-    assert page is not None
+    page = await shop.pages.find(query)
+    assert not page.is_cached
     assert (page.items, page.total, bool(page.cursor)) == (told.items, told.total, bool(told.cursor))
-    assert shop.pages.at_once(query) is page
+    assert await shop.pages.find(query) == replace(page, is_cached=True)
 
     await elsewhere.write(Remove(told.items[0].id) if told.items else Put("lamp-999", lamp(999)))
-    assert shop.pages.at_once(query) is None
+    assert not (await shop.pages.find(query)).is_cached
 
 
 async def test_a_write_is_noticed_within_one_turn_of_the_event_loop(tmp_path: Path) -> None:
     shop = await opened(f"sqlite:///{tmp_path / 'site.db'}")
     await shop.write(Put("one", lamp(1)))
-    await shop.pages.find(Query("lamps"))
-    query = Query("lamps", limit=3)
 
-    before = shop.pages.at_once(query)
+    before = shop.store.stamp()
+    unchanged = shop.store.stamp()
     with closing(apsw.Connection(str(tmp_path / "site.db"))) as elsewhere:
         elsewhere.execute("CREATE TABLE elsewhere (written)")
-    after = shop.pages.at_once(query)  # nobody had a turn in between
+    after = shop.store.stamp()  # nobody had a turn in between
 
     assert before is not None
-    assert after is None
+    assert after is not None
+    assert before == unchanged < after
     await shop.index.close()
     await shop.store.close()
-
-
-@pytest.mark.parametrize("query", FOR_THE_STORE)
-async def test_what_the_store_is_asked_for_is_no_page_at_once(shop: Shop, query: Query) -> None:
-    await shop.pages.find(Query("lamps", limit=200))
-
-    assert shop.pages.at_once(query) is None
-
-
-async def test_a_large_collection_has_no_new_pages_at_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    await shop.pages.find(Query("lamps", limit=200))
-    monkeypatch.setattr("portico.pages.AT_ONCE", 10)
-
-    assert shop.pages.at_once(Query("lamps", limit=3)) is None
 
 
 @pytest.mark.parametrize("query", QUERIES)

@@ -108,11 +108,12 @@ async def test_a_query_gives_the_same_page_until_an_item_changes(library: Librar
     await library.put(a={"n": 1})
     query = Query("things", where=Condition("n", "exists", True))
     page = await library.finder.find(query)
-    assert await library.finder.find(replace(query)) is page
+    cached = await library.finder.find(replace(query))
+    assert cached == replace(page, is_cached=True)
 
     await library.store.notes.set("ann", b"a note", NOW)
     await library.store.tasks.add(Task("t", Call("export"), Caller(), TaskState.PENDING, NOW, NOW))
-    assert await library.finder.find(query) is page
+    assert await library.finder.find(query) is cached
 
     await library.write(Merge("a", {"n": 2}))
     assert [item.data for item in (await library.finder.find(query)).items] == [{"n": 2}]
@@ -167,10 +168,10 @@ async def test_pages_are_kept_as_far_as_there_is_room(library: Library) -> None:
     large = Query("things", where=Condition("n", "eq", 2))
     small = [Query("things", where=Condition("n", "eq", 1), limit=limit) for limit in range(1, 80)]
 
-    assert await library.finder.find(large) is not await library.finder.find(large)
+    assert (await library.finder.find(large)).items is not (await library.finder.find(large)).items
     pages = [await library.finder.find(query) for query in small]
-    assert await library.finder.find(small[-1]) is pages[-1]
-    assert await library.finder.find(small[0]) is not pages[0]
+    assert (await library.finder.find(small[-1])).items is pages[-1].items
+    assert (await library.finder.find(small[0])).items is not pages[0].items
 
 
 async def test_long_pages_are_not_kept(library: Library) -> None:
@@ -178,7 +179,7 @@ async def test_long_pages_are_not_kept(library: Library) -> None:
 
     async def is_kept(limit: int) -> bool:
         query = Query("things", limit=limit)
-        return await library.finder.find(query) is await library.finder.find(query)
+        return (await library.finder.find(query)).items is (await library.finder.find(query)).items
 
     assert (await is_kept(MAX_PAGE_ITEMS), await is_kept(MAX_PAGE_ITEMS + 1)) == (True, False)
 

@@ -34,7 +34,7 @@ from portico.admission import AddressLimit, CancelledRequests, ConnectionLimits,
 from portico.callbacks import Callbacks
 from portico.catalog import OPERATIONS
 from portico.config import Config, ca_file_of, tls_of
-from portico.connections import AtHand, Connection, WebSocketConnection
+from portico.connections import Connection, WebSocketConnection
 from portico.errors import ConfigError, SiteError, Unavailable
 from portico.faces import desk, inspect, items, operations
 from portico.faces.a2a import routes as a2a
@@ -77,12 +77,10 @@ class Application:
         answering: Answering,
         notices: Callable[[], Notices],
         callbacks: Callbacks,
-        at_hand: AtHand,
         streams: AddressLimit,
         cancelled: CancelledRequests,
     ) -> None:
         self.answering = answering  # what answers the frames of NWP
-        self.at_hand = at_hand  # answers that need not be waited for
         self.streams = streams  # open by address, over HTTP and natively
         self.cancelled = cancelled
         self._app = app
@@ -207,7 +205,7 @@ def application(parts: Parts) -> Application:
     cors = Cors(cancelled, config.server.origins)
     forwarded = ForwardedHeaders(cors, TrustedNetworks(config.server.trusted_proxies))
     late = (mcp_face, a2a_face)
-    return Application(forwarded, late, answering, notices, callbacks, overlay.at_hand, streams, cancelled)
+    return Application(forwarded, late, answering, notices, callbacks, streams, cancelled)
 
 
 class _Reported:

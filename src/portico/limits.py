@@ -98,18 +98,6 @@ class Rates:
         tokens = lease.behind + lease.left
         return Allowance(limit, int(tokens), (limit - tokens) * 60 / limit)
 
-    def has_at_hand(self, key: str) -> bool:
-        """Whether this process was given anything of a caller's allowance that is left."""
-        lease = self._leases.get(key)
-        return lease is not None and self._lasts(lease)
-
-    def spend_at_hand(self, key: str) -> bool:
-        """Take one request out of what this process was given, if anything of it is left."""
-        if not self.has_at_hand(key):
-            return False
-        self._leases[key].left -= 1
-        return True
-
     def left(self, key: str, *, anonymous: bool) -> Allowance:
         """What a caller has left, as far as this process knows."""
         limit = self._limits.anonymous_per_minute if anonymous else self._limits.keys_per_minute

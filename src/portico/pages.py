@@ -1,9 +1,8 @@
 """Pages of queries without text: from memory as far as it goes, else from the store. Never older than the question."""
 
 import asyncio
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import msgspec
@@ -42,10 +41,7 @@ Made: TypeAlias = tuple[Page, int]  # with its size as JSON
 class Shelf:
     """The pages of one state of the store."""
 
-    _states = itertools.count()
-
     def __init__(self, head: int = -1, schema: Mapping[str, Collection] | None = None) -> None:
-        self.state = next(self._states)  # by which it is known to those who do not keep it
         self.head = head
         self.schema: Mapping[str, Collection] = {} if schema is None else schema
         self._pages: Recent[Page] = Recent(MAX_PAGES, MAX_PAGES_BYTES)
@@ -62,7 +58,9 @@ class Shelf:
             return page
         size = len(msgspec.json.encode(page)) if size is None else size
         size += sum(len(repr(each.value)) for each in conditions(query.where))
-        return self._pages.put(query, page, size) if size <= MAX_PAGE_BYTES else page
+        if size <= MAX_PAGE_BYTES:
+            self._pages.put(query, replace(page, is_cached=True), size)
+        return page
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,36 +91,6 @@ class Pages:
         self._kept: Recent[Sized] = Recent(MAX_ITEMS, MAX_ITEMS_BYTES)  # none changes at its place
         self._stamp = -1  # when the shelf was last known to show the store as it is
         self._looking = asyncio.Lock()
-
-    def at_once(self, query: Query) -> Page | None:
-        """A page that nobody has to be waited for: it is kept, or made of what is in memory. None if it takes more."""
-        stamp = self._store.changes.stamp()
-        if stamp is None or stamp > self._stamp:
-            return None
-        shelf = self._shelf
-        page = shelf.get(query)
-        if page is not None:
-            return page
-        plan = self._planned(query, shelf)
-        if plan is None or not plan.is_quick:
-            return None
-        found = plan.found()
-        if found is None:
-            return None
-        kept = self._kept_items(found)
-        shown = [each for each in kept.values() if each]
-        return shelf.put(query, *self._page(plan, found, shown)) if len(shown) == len(kept) else None
-
-    def state_of(self, query: Query, page: Page) -> int | None:
-        """A number for the state of the store that a page shows, if it is kept and shows the newest that is known."""
-        return self._shelf.state if self._shelf.get(query) is page else None
-
-    def is_in(self, state: int) -> bool:
-        """Whether the store is still in this state: no item was written since, and no collection has changed."""
-        if state != self._shelf.state:
-            return False
-        stamp = self._store.changes.stamp()
-        return stamp is not None and stamp <= self._stamp
 
     async def find(self, query: Query) -> Page:
         # The stamp comes first: what is written after it makes the next one look again.
@@ -178,8 +146,10 @@ class Pages:
             sizes = {item.id: size for item, size in shown}
             ordered = in_order((item for item, _ in shown), asked.order, collection)
             shown = [(item, sizes[item.id]) for item in ordered[: asked.limit + 1]]
-        items = [project(item, asked.fields, collection) for item, _ in shown[: asked.limit]]
-        sizes = (item_bytes(item, stored, asked) for item, (_, stored) in zip(items, shown, strict=False))
+        items, sizes = [item for item, _ in shown[: asked.limit]], [size for _, size in shown[: asked.limit]]
+        if asked.fields:
+            items = [project(item, asked.fields, collection) for item in items]
+            sizes = [item_bytes(item, stored, asked) for item, stored in zip(items, sizes, strict=True)]
         count = count_within(sizes, asked.max_bytes)
         more = len(shown) > count
         cursor = self._store.items.cursor(asked, shown[count - 1][0]) if more else ""

@@ -144,7 +144,8 @@ class Condition:
         return isinstance(other, Condition) and self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        value = self.value
+        return hash((self.field, self.op, value if type(value) in _HASHABLE or type(value) is float else repr(value)))
 
     def _key(self) -> tuple[Any, ...]:
         kind = cast("type[Any]", type(self.value))  # to Python 1 and true are the same, and inside tuples, too
@@ -234,6 +235,7 @@ class Page:
     total: int | None = None
     cursor: str = ""
     notes: tuple[str, ...] = field(default=())  # what a caller should know of how the page came about
+    is_cached: bool = False  # whether it was found for an earlier query; nothing has changed since
 
     @property
     def length(self) -> int:

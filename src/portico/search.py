@@ -87,18 +87,6 @@ class Finder:
         self.page_bytes = page_bytes
         self._pages = Pages(store, index)
 
-    def at_once(self, query: Query) -> Page | None:
-        """The page of a query without text, if nobody has to be waited for to tell it as it is now."""
-        return None if query.text or query.near else self._pages.at_once(self.bound(query))
-
-    def state_of(self, query: Query, page: Page) -> int | None:
-        """The state of the store that a page shows. As long as `is_in` says that it is in it, the page is the same."""
-        return self._pages.state_of(self.bound(query), page)
-
-    def is_in(self, state: int) -> bool:
-        """Whether the store is still in a state that a page showed."""
-        return self._pages.is_in(state)
-
     async def find(self, query: Query, seen: int = 0) -> Page:
         """A page of items. `seen` is a change the caller knows of and must find reflected."""
         query = self.bound(query)

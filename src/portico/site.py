@@ -5,7 +5,7 @@ import contextlib
 import hmac
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
@@ -57,7 +57,7 @@ from portico.operations import (
 )
 from portico.oversight import Challenged, Code
 from portico.query import EVERYTHING, Page, Query, Test, checked, json_size, matcher, parse_filter
-from portico.safety.gate import Gate, Permit, rights_of
+from portico.safety.gate import Gate, Permit
 from portico.safety.guard import Guard, Taken
 from portico.search import Finder
 from portico.store.idempotency import key_in_use
@@ -86,16 +86,6 @@ WAITING_SECONDS = 5.0  # for a reader
 T = TypeVar("T")
 Later: TypeAlias = Callable[[Ask, Caller], Awaitable[Task]]
 Show: TypeAlias = Callable[[Challenged, Code], None]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Given:
-    """A page that a caller was given, by what decides whether it would be the same again. Keeps nothing of it."""
-
-    collection: str
-    length: int  # of the page
-    rights: Hashable  # of the caller
-    state: int  # of the store, and so of collections, too
 
 
 @dataclass(slots=True)
@@ -438,35 +428,6 @@ class Site:
             self.gate.recheck(query, caller)
         self._observe(Queried(query.collection, _since(started), page.length, caller.id))
         return page
-
-    def query_at_once(self, query: Query, caller: Caller, answer: Callable[[Page], T | None]) -> T | None:
-        """What `answer` makes of a query's page, if nobody has to be waited for. Only that costs what a query costs."""
-        started = time.perf_counter()
-        page = self.finder.at_once(query) if self.gate.would_admit_at_once(query, caller) else None
-        if page is None:
-            return None
-        took = _since(started)
-        made = answer(page)
-        if made is None or not self.gate.take_at_once(caller):
-            return None
-        self._observe(Queried(query.collection, took, page.length, caller.id))
-        return made
-
-    def note_given(self, query: Query, caller: Caller, page: Page) -> Given | None:
-        """What a page depends on that was found for a query; None if nobody could tell later whether it has changed."""
-        state = self.finder.state_of(query, page)
-        if state is None or not self.gate.may_query(query, caller):
-            return None
-        return Given(query.collection, page.length, rights_of(caller), state)
-
-    def give_again(self, given: Given, caller: Caller) -> bool:
-        """Give a page again, at the cost of a query. False if anything has changed, or somebody has to be asked."""
-        started = time.perf_counter()
-        is_same = rights_of(caller) == given.rights and self.finder.is_in(given.state)
-        is_given = is_same and self.gate.take_at_once(caller)
-        if is_given:
-            self._observe(Queried(given.collection, _since(started), given.length, caller.id))
-        return is_given
 
     async def pages(self, query: Query, caller: Caller) -> AsyncGenerator[Page]:
         """Page after page of what a query finds, to its end. All of them together cost what one costs."""

@@ -4,7 +4,6 @@ import gc
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.site.conftest import OPERATOR, Open, config, furnish, key_holder
@@ -30,7 +29,7 @@ from portico.pages import Shelf
 from portico.query import Condition, Query
 from portico.safety.gate import Permit
 from portico.server import Parts, opened_store_only
-from portico.site import Given, Site
+from portico.site import Site
 from portico.store import open_store
 from portico.store.records import Put
 
@@ -325,91 +324,62 @@ async def test_a_collection_that_another_process_made_private_is_closed_at_once(
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)  # where it is known at once whether somebody wrote
-class TestAPageGivenAgain:
-    """What was given to a caller is given again only as long as nothing that decides it has changed."""
+class TestACachedPage:
+    """A page comes from the cache only as long as nothing that decides it has changed."""
 
     WHAT = Query("rooms", limit=2)
 
     @pytest.fixture
-    async def nobody(self, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> Caller:
-        """One who has something left of an allowance that this process was given."""
-        monkeypatch.setattr("portico.limits.LEASE_SECONDS", 60.0)
+    async def nobody(self, parts: Parts) -> Caller:
+        """A caller whose query is in the cache."""
         nobody = parts.site.identity.nobody("1.2.3.4")
-        for _ in range(4):
-            await parts.site.gate.spend(nobody)
+        await parts.site.query(self.WHAT, nobody)
+        assert (await parts.site.query(self.WHAT, nobody)).is_cached
         return nobody
-
-    async def given(self, parts: Parts, caller: Caller) -> Given:
-        page = await parts.site.query(self.WHAT, caller)
-        given = parts.site.note_given(self.WHAT, caller, page)
-        assert given
-        return given
 
     async def test_it_costs_what_a_query_costs_and_is_told_as_one(
         self, parts: Parts, nobody: Caller, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        given = await self.given(parts, nobody)
+        monkeypatch.setattr("portico.limits.LEASE_SECONDS", 60.0)
         before = parts.site.gate.left(nobody).remaining
         seen: list[Observation] = []
         monkeypatch.setattr(parts.site, "_observe", seen.append)
 
-        assert parts.site.give_again(given, nobody)
+        assert (await parts.site.query(self.WHAT, nobody)).is_cached
         assert parts.site.gate.left(nobody).remaining == before - 1
         assert [(each.collection, each.items, each.caller) for each in seen if isinstance(each, Queried)] == [
             ("rooms", 2, "anonymous")
         ]
 
-    async def test_after_a_change_it_is_not_given(self, parts: Parts, nobody: Caller) -> None:
-        given = await self.given(parts, nobody)
-        await parts.store.items.write("rooms", [Put("loft", {"name": "The loft"})])
+    async def test_after_a_change_the_page_is_found_anew(self, parts: Parts, nobody: Caller) -> None:
+        await parts.store.items.write("rooms", [Put("aaa", {"name": "The loft"})])
 
-        assert not parts.site.give_again(given, nobody)
-        await parts.site.query(self.WHAT, nobody)
-        assert not parts.site.give_again(given, nobody)
+        page = await parts.site.query(self.WHAT, nobody)
+        assert not page.is_cached
+        assert page.items[0].id == "aaa"
 
-    async def test_once_its_collection_is_private_it_is_not_given(self, parts: Parts, nobody: Caller) -> None:
-        given = await self.given(parts, nobody)
+    async def test_once_its_collection_is_private_it_is_refused(self, parts: Parts, nobody: Caller) -> None:
         other = await open_store(parts.config.store_url)
         await other.collections.declare(replace((await other.collections.refresh())["rooms"], private=True))
         await other.close()
 
-        assert not parts.site.give_again(given, nobody)
+        with pytest.raises(UnknownCollection):
+            await parts.site.query(self.WHAT, nobody)
 
-    @pytest.mark.parametrize(
-        "other", [{"scopes": frozenset({"ask"})}, {"trust": Trust.UNTESTED}, {"id": "key:another"}], ids=str
-    )
-    async def test_who_has_other_rights_is_not_given_it(
-        self, parts: Parts, nobody: Caller, other: dict[str, Any]
-    ) -> None:
-        given = await self.given(parts, nobody)
-        somebody = replace(nobody, **other)
-        for _ in range(4):
-            await parts.site.gate.spend(somebody)
+    async def test_who_may_not_read_is_refused_what_others_have_read(self, parts: Parts, nobody: Caller) -> None:
+        with pytest.raises(Forbidden):
+            await parts.site.query(self.WHAT, replace(nobody, id="key:another", scopes=frozenset({"ask"})))
 
-        assert not parts.site.give_again(given, somebody)
-        assert parts.site.give_again(given, nobody)
+        assert (await parts.site.query(self.WHAT, nobody)).is_cached
 
-    async def test_without_an_allowance_at_hand_it_is_not_given(self, parts: Parts, nobody: Caller) -> None:
-        given = await self.given(parts, nobody)
-
-        assert not parts.site.give_again(given, replace(nobody, address="5.6.7.8"))
-
-    async def test_of_another_page_nothing_can_be_told(self, parts: Parts, nobody: Caller) -> None:
-        page = await parts.site.query(self.WHAT, nobody)
-
-        assert parts.site.note_given(Query("rooms", limit=1), nobody, page) is None
-        assert parts.site.note_given(self.WHAT, replace(nobody, scopes=frozenset()), page) is None
-
-    async def test_nothing_of_older_states_is_kept(self, parts: Parts, nobody: Caller) -> None:
+    async def test_pages_of_older_states_are_dropped(self, parts: Parts, nobody: Caller) -> None:
         def shelves() -> int:
             gc.collect()
             return sum(isinstance(each, Shelf) for each in gc.get_objects())
 
-        kept = [await self.given(parts, nobody)]
         before = shelves()
         for number in range(5):
             await parts.store.items.write("rooms", [Put("loft", {"name": f"Loft {number}"})])
-            kept.append(await self.given(parts, nobody))
+            await parts.site.query(self.WHAT, nobody)
 
-        assert len({each.state for each in kept}) == 6
         assert shelves() == before

@@ -332,7 +332,7 @@ class Columns:
                 return reduce(np.logical_or, masks) if masks else np.zeros(len(self.ids), bool)
             case Not(part):
                 return ~self.mask(part, collection, resolved)
-            case Condition() if where in resolved:
+            case Condition() if resolved and where in resolved:
                 ids = resolved[where]
                 return np.fromiter((id in ids for id in self.ids), bool, len(self.ids))
             case Condition():

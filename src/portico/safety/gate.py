@@ -1,6 +1,6 @@
 """Request to Permit: the one place that decides whether something may be done. Does nothing itself."""
 
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import TypeAlias, TypeVar
@@ -60,11 +60,6 @@ class Permit(msgspec.Struct, frozen=True):
             raise TypeError("A Permit is made only by the gate")
 
 
-def rights_of(caller: Caller) -> Hashable:
-    """All of a caller that decides which queries the gate admits, as long as the catalog is the same."""
-    return caller.id, caller.scopes, caller.trust
-
-
 class Gate:
     """Checks rate, size, that the thing exists, scopes and danger."""
 
@@ -105,22 +100,6 @@ class Gate:
         except SiteError as error:
             self._observe(Refused(type(query).__name__, caller.id, type(error).__name__))
             raise
-
-    def would_admit_at_once(self, query: Query, caller: Caller) -> bool:
-        """Whether a query is admitted without asking anybody. Nothing is taken from the caller: see `take_at_once`."""
-        return self._rates.has_at_hand(caller.rate_key) and self.may_query(query, caller)
-
-    def may_query(self, query: Query, caller: Caller) -> bool:
-        """Whether a caller may ask this, by the catalog as this process knows it."""
-        try:
-            self._checked(query, caller)
-        except SiteError:
-            return False
-        return True
-
-    def take_at_once(self, caller: Caller) -> bool:
-        """Take one request out of the allowance of a caller, unless somebody has to be asked for it."""
-        return self._rates.spend_at_hand(caller.rate_key)
 
     async def clear(self, permit: Permit) -> Permit:
         """A Permit to run a call whose parameters were found to fit, or the reason why not now."""

@@ -4,7 +4,6 @@ A transport reads a frame and knows who sent it; here it becomes a request of th
 """
 
 import asyncio
-import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from portico.budget import Cost, Tokenizer, Trimmed, cost, estimate, tokenizer, total, trim
+from portico.budget import Cost, Tokenizer, Trimmed, cost, tokenizer, total, trim
 from portico.callbacks import Callbacks
 from portico.calls import Caller
 from portico.config import Config
@@ -35,13 +34,11 @@ from portico.faces.nwp.fitting import (
 from portico.faces.nwp.frames import CapsFrame, QueryFrame, StreamFrame, Tier, encode_value
 from portico.faces.nwp.graph import Graph, GraphResult
 from portico.faces.nwp.nodes import MAX_DEPTH, QUERY, STREAM, Node, Nodes
-from portico.faces.nwp.queries import AGGREGATE_REF, Reading, record, records
+from portico.faces.nwp.queries import AGGREGATE_REF, Reading, records
 from portico.faces.nwp.warrants import Warrants
-from portico.items import Item
 from portico.observe import Observe, nowhere
 from portico.query import MAX_LIMIT, Page, Query
-from portico.recent import Recent
-from portico.site import Given, Site
+from portico.site import Site
 
 CURSOR_SECONDS: Final = 3600.0
 NAMES_BYTES: Final = 2 * MAX_NAMED * MAX_NAME
@@ -50,13 +47,6 @@ BUDGET_REASON: Final = "token_budget"
 FALLBACK: Final = "fallback"  # four bytes are a token, though a tokenizer was named: unknown here, or too slow
 CURSOR_BYTES: Final = 400  # of a cursor that an envelope has room for; one that sorts by long texts is longer
 STREAM_BYTES: Final = 32_000  # of the records in one part of a stream
-RENDERED: Final = 256  # pages that are kept as they were sent
-RENDERED_BYTES: Final = 100_000  # of one of them, so that all together take little
-PIECES: Final = 10_000  # records that are kept as they were sent
-PIECES_BYTES: Final = 8_000_000  # of all of them
-PIECE_BYTES: Final = 32_000  # of one
-READ: Final = 512  # frames of which is kept what they mean
-SAME_SECONDS: Final = 60.0
 TRIES: Final = 4  # to make a page small enough, while others write
 
 Shown = Sequence[Mapping[str, Any]]
@@ -75,7 +65,6 @@ class Asking(msgspec.Struct, frozen=True):
     tokenizers: tuple[str, ...] = ()
     depth: int | None = None
     trace: tuple[str, ...] = ()  # nodes that the question came through
-    is_kept: bool = False  # whether the frame is, by its transport: what it means is then worth keeping, too
     is_named: bool = False  # whether the caller chose the id, beside the frame
     portion: int = STREAM_BYTES  # bytes of the records in one part of a stream, except for a record that has more
     max_payload: int | None = None  # bytes that a frame may have at all; a larger record is shortened; None: any number
@@ -108,9 +97,6 @@ class Answer:
     frame: CapsFrame
     cost: Cost | None = None
     is_cached: bool = False
-    is_kept: bool = False  # whether it may be given again as it is, to whoever asks the same
-    given: Given | None = None  # what decides that, where it can be told at once
-    until: float = 0.0  # and when it may not in any case
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,20 +112,10 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A record as it is sent."""
-
-    item: Item
-    data: msgspec.Raw
-    size: int  # as JSON
-
-
-@dataclass(frozen=True, slots=True)
 class Understood:
     """What a frame means on a node as it is."""
 
     frame: QueryFrame
-    node: Node
     meant: Meant
     query: Query
 
@@ -147,21 +123,6 @@ class Understood:
         """The bytes of what is sent along."""
         inline = self.meant.inline
         return len(encode_value(inline, tier)) if inline else 0
-
-    def holds(self, frame: QueryFrame, node: Node) -> bool:
-        return frame is self.frame and node is self.node
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What was answered, and from which page: as long as that is the page, it is the answer."""
-
-    understood: Understood
-    page: Page
-    answer: Answer
-
-    def holds(self, frame: QueryFrame, node: Node) -> bool:
-        return self.understood.holds(frame, node) and time.monotonic() < self.answer.until
 
 
 class Exchange:
@@ -175,95 +136,23 @@ class Exchange:
         self.warrants = Warrants(config)
         self.graph = Graph(self, callbacks or Callbacks(config.allow_hosts), observe)
         self._streams: Counter[str] = Counter()
-        self._rendered: Recent[tuple[Page, Written]] = Recent(RENDERED)
-        self._pieces: Recent[Piece] = Recent(PIECES, PIECES_BYTES)
-        self._read: Recent[Understood] = Recent(READ)
-        self._cursors: Recent[tuple[str, float]] = Recent(RENDERED)
-        self._told: Recent[Told] = Recent(RENDERED)
 
     # Queries
 
     async def query(self, frame: QueryFrame, asking: Asking) -> Answer:
         asking = asking.with_frame(frame)
-        is_plain = self._is_plain(frame, asking)
-        told = self._told_before(frame, asking) if is_plain else None
-        understood = told.understood if told else await self._understood(frame, asking)
-        page = await self.site.query(understood.query, asking.caller)
-        if told and page is told.page:
-            return told.answer
-        answer = await self._made(understood, asking, page)
-        return self._remembered(understood, asking, page, answer) if is_plain else answer
-
-    def answer_at_hand(self, frame: QueryFrame, asking: Asking) -> Answer | None:
-        """The answer to a question, if it takes no waiting and the caller may have it; None if it takes longer."""
-        asking = asking.with_frame(frame)
-        if not self._is_plain(frame, asking):
-            return None
-        told = self._told_before(frame, asking)
-        understood = told.understood if told else self._understood_at_once(frame, asking)
-        if understood is None:
-            return None
-
-        def answered(page: Page) -> Answer | None:
-            return told.answer if told and page is told.page else self._made_at_once(understood, asking, page)
-
-        return self.site.query_at_once(understood.query, asking.caller, answered)
-
-    def give_again(self, answer: Answer, caller: Caller) -> bool:
-        """Give an answer again to who asks the same, at the cost of a query. False if it may be another by now."""
-        given = answer.given
-        return given is not None and time.monotonic() < answer.until and self.site.give_again(given, caller)
-
-    def _told_before(self, frame: QueryFrame, asking: Asking) -> Told | None:
-        told = self._told.get(_key(frame, asking))
-        return told if told and told.holds(frame, asking.node) else None
-
-    def _remembered(self, understood: Understood, asking: Asking, page: Page, answer: Answer) -> Answer:
-        """An answer to a plain question, which is kept once it was given before: it will be wanted again."""
-        if not answer.is_cached or answer.frame.graph or understood.frame.request_id is not None:
-            return answer
-        # While the page was found, the schema may have become another than the one that the answer tells.
-        is_current = self.nodes.all.get(asking.node.name) is asking.node
-        given = self.site.note_given(understood.query, asking.caller, page) if is_current else None
-        kept = replace(answer, is_kept=True, given=given, until=time.monotonic() + SAME_SECONDS)
-        self._told.put(_key(understood.frame, asking), Told(understood, page, kept))
-        return kept
-
-    def _is_plain(self, frame: QueryFrame, asking: Asking) -> bool:
-        """Whether an answer depends on the question and the page alone, and whoever asks need not show anything."""
-        return (
-            asking.is_kept
-            and not asking.is_named
-            and not frame.cursor
-            and not frame.stream
-            and asking.budget is None
-            and not asking.tokenizers
-            and asking.depth is None
-            and not asking.trace
-            and asking.node.type == "memory"
-            and asking.caller.warrant is None
-            and self.config.nwp.auth == "none"
-        )
+        understood = await self._understood(frame, asking)
+        return await self._made(understood, asking, await self.site.query(understood.query, asking.caller))
 
     async def _made(self, understood: Understood, asking: Asking, page: Page) -> Answer:
         """The answer that a page is."""
         walk = self.graph.walk(understood.frame, asking)
         carried = understood.carried(asking.tier) + (walk.least if walk else 0)
-        page, written, is_cached = await self._fitting(understood.query, page, asking, carried)
+        page, written = await self._fitting(understood.query, page, asking, carried)
         taken = asking.envelope + carried + len(written.data) + _excess(page.cursor)
         spare = asking.largest - taken if asking.largest else None
         reached = await walk.entries(spare, written.cost.tokens) if walk else None
-        return self._capsule(understood, asking, page, written, is_cached=is_cached, reached=reached)
-
-    def _made_at_once(self, understood: Understood, asking: Asking, page: Page) -> Answer | None:
-        """The same of one that is plain; None if less of it has to be sent."""
-        taken = asking.envelope + understood.carried(asking.tier) + _excess(page.cursor)
-        room = asking.largest - taken if asking.largest else None
-        written, is_cached = self._rendering(understood.query, page, asking.tier, room)
-        if room is not None and len(written.data) > room:
-            return None
-        answer = self._capsule(understood, asking, page, written, is_cached=is_cached)
-        return self._remembered(understood, asking, page, answer)
+        return self._capsule(understood, asking, page, written, reached)
 
     def _capsule(
         self,
@@ -271,13 +160,13 @@ class Exchange:
         asking: Asking,
         page: Page,
         written: Written,
-        *,
-        is_cached: bool,
-        reached: GraphResult | None = None,
+        reached: GraphResult | None,
     ) -> Answer:
         meant = understood.meant
         together = total(written.cost, reached.cost) if reached and reached.entries else written.cost
         spent = asking.counted(together)
+        # Records that were counted or trimmed for this request are not what was sent before.
+        is_cached = page.is_cached and not asking.budget and not asking.tokenizers
         answer = CapsFrame(
             anchor_ref=AGGREGATE_REF if understood.query.aggregate else meant.anchor.id,
             count=written.count,
@@ -297,41 +186,15 @@ class Exchange:
         """What a frame asks for."""
         async with self.site.gate.charging(asking.caller):
             self._check(asking, is_stream=is_stream)
-            read = self._read_before(frame, asking.node)
-            if read is None:
-                await self.anchors.publish(asking.node)
-                is_patient = frame.auto_anchor is not False
-                meant = await self.anchors.meant(asking.node, frame.anchor_ref, is_patient=is_patient)
-                read = self._meaning(frame, asking, meant)
-            read = _without_large_schema(read, asking)
+            await self.anchors.publish(asking.node)
+            is_patient = frame.auto_anchor is not False
+            meant = await self.anchors.meant(asking.node, frame.anchor_ref, is_patient=is_patient)
+            query = self.reading(asking.node, meant.collection).query(frame)
+            understood = _without_large_schema(Understood(frame, meant, query), asking)
             if not frame.cursor:
-                return read
-            cursor = self._unsealed(frame.cursor, read.meant.anchor.id, asking.caller)
-            return replace(read, query=replace(read.query, cursor=cursor))
-
-    def _understood_at_once(self, frame: QueryFrame, asking: Asking) -> Understood | None:
-        """The same of a plain frame, if nobody has to be asked for it. What is wrong with it is told who waits."""
-        try:
-            self._check(asking, is_stream=False)
-            read = self._read_before(frame, asking.node)
-            if read:
-                return read
-            meant = self.anchors.current(asking.node, frame.anchor_ref)
-            if meant is None or not self.anchors.is_published(asking.node):
-                return None
-            return self._meaning(frame, asking, meant)
-        except SiteError:
-            return None
-
-    def _read_before(self, frame: QueryFrame, node: Node) -> Understood | None:
-        read = self._read.get(id(frame))
-        return read if read and read.holds(frame, node) else None
-
-    def _meaning(self, frame: QueryFrame, asking: Asking, meant: Meant) -> Understood:
-        """What a frame means with a schema, without its cursor."""
-        query = self.reading(asking.node, meant.collection).query(frame)
-        read = Understood(frame, asking.node, meant, query)
-        return self._read.put(id(frame), read) if asking.is_kept else read
+                return understood
+            cursor = self._unsealed(frame.cursor, meant.anchor.id, asking.caller)
+            return replace(understood, query=replace(query, cursor=cursor))
 
     def _check(self, asking: Asking, *, is_stream: bool) -> None:
         self.warrants.check(asking, QUERY)
@@ -358,15 +221,8 @@ class Exchange:
             raise DepthExceeded(f"A query goes at most {MAX_DEPTH} hops", depth=asking.depth, max_depth=MAX_DEPTH)
 
     def _sealed(self, cursor: str, anchor: str, caller: Caller) -> str | None:
-        """A cursor for this caller, as long as records have this schema. For a while it is the same, however often."""
-        if not cursor:
-            return None
-        key = cursor, anchor, caller.id
-        found = self._cursors.get(key)
-        if found is None or found[1] < time.monotonic():
-            sealed = self.site.seal({"at": cursor, "of": _short(anchor)}, caller, CURSOR_SECONDS)
-            found = self._cursors.put(key, (sealed, time.monotonic() + SAME_SECONDS))
-        return found[0]
+        """A cursor for this caller, as long as records have this schema."""
+        return self.site.seal({"at": cursor, "of": _short(anchor)}, caller, CURSOR_SECONDS) if cursor else None
 
     def _unsealed(self, cursor: str, anchor: str, caller: Caller) -> str:
         said = self.site.unseal(cursor, caller)
@@ -377,14 +233,14 @@ class Exchange:
             )
         return said["at"]
 
-    async def _fitting(self, query: Query, page: Page, asking: Asking, carried: int) -> tuple[Page, Written, bool]:
+    async def _fitting(self, query: Query, page: Page, asking: Asking, carried: int) -> tuple[Page, Written]:
         """As much of a page as the caller can take. A shorter page has a cursor that leads to the rest."""
         counter = tokenizer(*asking.tokenizers)
         space = asking.largest - asking.envelope - carried - _names_room(asking) if asking.largest else None
         asked, is_cut = page.length, False
         for _ in range(TRIES):
             room = None if space is None else space - _excess(page.cursor)
-            written, is_cached = await self._written(query, page, asking, counter, room)
+            written = await _write_page(page, query, asking, counter, room)
             kept = _that_fit(written.sizes, room) if written.sizes and room is not None else written.count
             if kept == page.length:
                 written = _with_loss(written, asked - kept if is_cut else 0)
@@ -392,49 +248,10 @@ class Exchange:
                 if most is not None and len(written.data) > most:
                     _check_cursor(page.cursor, asking)
                     written = await _shorten_record(written, records(page, query), asking.tier, most, query)
-                return page, written, is_cached
+                return page, written
             is_cut = is_cut or written.count < page.length
             page = await self.site.beside(query, kept)
         raise Unavailable("The records change faster than they can be sent", hint="Ask for fewer.")
-
-    async def _written(
-        self, query: Query, page: Page, asking: Asking, counter: Tokenizer | None, room: int | None
-    ) -> tuple[Written, bool]:
-        """The records of a page as they are sent. A page that is asked for again and again is written once."""
-        if asking.budget or counter:
-            return await _write_counted(records(page, query), asking, counter, room, query), False
-        return self._rendering(query, page, asking.tier, room)
-
-    def _rendering(self, query: Query, page: Page, tier: Tier, room: int | None) -> tuple[Written, bool]:
-        """The same where tokens are only estimated, and whether it was sent before."""
-        key = (id(page), tier)
-        found = self._rendered.get(key)
-        if found and found[0] is page and (room is None or found[1].sizes or len(found[1].data) <= room):
-            return found[1], True
-        written = self._pieced(page, tier) if _shows_items(query) else None
-        if written is None or (room is not None and len(written.data) > room):
-            written = _write(records(page, query), tier, None, None, room, query)
-        if len(written.data) <= RENDERED_BYTES:
-            self._rendered.put(key, (page, written))
-        return written, False
-
-    def _pieced(self, page: Page, tier: Tier) -> Written:
-        """A page put together from records that were sent before, in other company."""
-        kept = self._pieces.several([(id(item), tier) for item in page.items])
-        pieces = [
-            piece if piece and piece.item is item else self._piece(item, tier)
-            for item, piece in zip(page.items, kept, strict=True)
-        ]
-        data = encode_value([piece.data for piece in pieces], tier)
-        size = sum(piece.size for piece in pieces) + max(len(pieces) + 1, 2)  # brackets, and commas between them
-        return Written(data, len(pieces), estimate(size))
-
-    def _piece(self, item: Item, tier: Tier) -> Piece:
-        shown = record(item)
-        data = encode_value(shown, tier)
-        size = len(data) if tier == Tier.JSON else len(encode_value(shown, Tier.JSON))
-        piece = Piece(item, msgspec.Raw(data), size)
-        return self._pieces.put((id(item), tier), piece, len(data)) if len(data) <= PIECE_BYTES else piece
 
     # Streams
 
@@ -487,10 +304,6 @@ class Exchange:
                 del self._streams[key]
 
 
-def _key(frame: QueryFrame, asking: Asking) -> tuple[int, Tier, int | None, int | None, str]:
-    return id(frame), asking.tier, asking.largest, asking.max_payload, asking.caller.id
-
-
 def _write(
     made: Shown,
     tier: Tier,
@@ -509,6 +322,13 @@ def _write(
     counted = data if tier == Tier.JSON else encode_value(shown, Tier.JSON)
     # What is over will be written again, shorter: it need not be counted well.
     return Written(data, len(shown), cost(counted, None if is_over else counter), sizes=sizes)
+
+
+async def _write_page(page: Page, query: Query, asking: Asking, counter: Tokenizer | None, room: int | None) -> Written:
+    made = records(page, query)
+    if asking.budget or counter:
+        return await _write_counted(made, asking, counter, room, query)
+    return _write(made, asking.tier, None, None, room, query)
 
 
 async def _write_counted(
@@ -593,11 +413,6 @@ def _check_cursor(cursor: str, asking: Asking) -> None:
 def _frame_room(asking: Asking, carried: int) -> int | None:
     """Return the bytes that a frame has for records; None if there is no bound."""
     return None if asking.max_payload is None else asking.max_payload - asking.envelope - carried
-
-
-def _shows_items(query: Query) -> bool:
-    """Whether records are items as they are."""
-    return not query.fields and query.near is None and query.aggregate is None
 
 
 def _groups(query: Query) -> tuple[str, ...]:

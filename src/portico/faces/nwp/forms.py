@@ -39,7 +39,6 @@ class Form:
 
     tier: Tier
     is_framed: bool
-    is_kept: bool = False  # whether its frame is, so that it may come again
 
     @property
     def largest(self) -> int | None:

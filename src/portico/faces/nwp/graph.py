@@ -98,7 +98,7 @@ class Graph:
         if not hops:
             return None
         trace = (*asking.trace, self._id(asking), self._mark(asking))[-MAX_TRACE:]
-        passed = msgspec.structs.replace(asking, depth=hops - 1, trace=trace, is_kept=False)
+        passed = msgspec.structs.replace(asking, depth=hops - 1, trace=trace)
         question = msgspec.structs.replace(
             frame, anchor_ref=None, cursor=None, stream=None, depth=None, token_budget=None, request_id=None
         )

@@ -8,8 +8,8 @@ import base64
 import re
 import time
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from http import HTTPStatus
 from math import ceil, inf
 from typing import Any, Final, TypeAlias, TypeVar, cast
@@ -34,22 +34,6 @@ from portico.faces.nwp.failures import (
     WrongMethod,
     code_of,
     failure,
-)
-from portico.faces.nwp.familiar import (
-    SHORT,
-    Familiar,
-    Head,
-    Ids,
-    Setting,
-    first_of,
-    is_anybodys,
-    is_short,
-    key_for,
-    key_of,
-    setting_for,
-    setting_of,
-    short_body,
-    written,
 )
 from portico.faces.nwp.feeds import Feed, Feeds
 from portico.faces.nwp.forms import BARE, CAPSULE, Form, header_form, read_frame, request_id_of
@@ -84,7 +68,6 @@ FRAMES: Final = ("application/nwp-frame", "application/x-nps-frame")
 FRAMED_KINDS: Final = (*FRAMES, CAPSULE)
 MARKS: Final = ("application/nwp-", "application/x-nps-")
 BASES: Final = 64  # addresses that the site was called by
-READ: Final = 512  # short bodies of which is kept what they are
 NUMBERS: Final = ("x-nwp-budget", "x-nwp-depth")
 # Many clients take the bytes of one read for one frame. So that these mostly are one, a frame of a stream is no larger
 # than a TCP segment where its records allow it, and a pause after it leaves time to read it before the next one.
@@ -119,8 +102,7 @@ Headers: TypeAlias = Mapping[str, str]
 T = TypeVar("T", bound=Frame)
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrived(msgspec.Struct, frozen=True):
     """A request for a node."""
 
     scope: Scope
@@ -133,8 +115,6 @@ class Arrived:
     task: str  # the id of the task whose status that is; mostly empty
     id: str  # as the caller calls it, or made up
     base: str
-    key: Hashable | None = None  # what tells the question from others, if it may be kept
-    body: bytes | None = None  # where it was there from the beginning
 
     @property
     def request(self) -> Request:
@@ -146,7 +126,7 @@ class Arrived:
 
     def called(self, id: str | None) -> "Arrived":
         """The same under the id that its frame has. That of the header counts before it (9.3)."""
-        return replace(self, id=id) if id and not self.headers.get("x-nwp-request-id") else self
+        return msgspec.structs.replace(self, id=id) if id and not self.headers.get("x-nwp-request-id") else self
 
 
 Handler: TypeAlias = Callable[[Arrived, Node, Caller], Awaitable[None]]
@@ -160,11 +140,7 @@ class Overlay:
         self._feeds = feeds
         self._site = exchange.site
         self._config = config
-        self._ids = Ids()
-        self._familiar: Recent[Familiar] = Recent(READ)
-        self._settings: Recent[Setting] = Recent(READ)
         self._bases: Recent[str] = Recent(BASES)
-        self._frames: Recent[tuple[Frame, Form]] = Recent(READ)
         self._handlers: Mapping[str, Handler] = {
             "": self._front,
             ".nwm": self._manifest,
@@ -184,11 +160,11 @@ class Overlay:
             # Whoever has nothing to show is told so before anything is read.
             async with self._site.gate.charging(caller):
                 self._exchange.warrants.check_shown(caller)
-            whole = await self._site.unless_refused(self._whole(arrived), caller)
+            body = await self._site.unless_refused(self._body(arrived), caller)
             try:
-                frame, form = await self._read(whole, kind, caller)
+                frame, form = await self._site.unless_refused(self._parsed(arrived, body, kind), caller)
             except SiteError as error:
-                await self._refuse(whole.called(request_id_of(whole.body or b"")), node, caller, error)
+                await self._refuse(arrived.called(request_id_of(body)), node, caller, error)
                 return
             called = arrived.called(getattr(frame, "request_id", None))
             try:
@@ -199,84 +175,7 @@ class Overlay:
         return handle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        key: Hashable | None = None
-        body: bytes | None = None
-        if scope["method"] == "POST" and scope["path"].endswith("/query"):
-            first, again = await first_of(scope, receive)
-            body = short_body(first, self._site.limits.payload_bytes)
-            receive = again if body is None else receive
-            key = key_of(scope, body)
-            known = self._familiar.get(key) if key else None
-            if known and self._is_current(known.asking.node):
-                await self._answer_again(known, scope, receive, send)
-                return
-        await self._answer(self._arrived(scope, receive, send, key, body))
-
-    def at_hand(
-        self, path: str, scheme: str, client: str, headers: Iterable[tuple[bytes, bytes]], body: bytes
-    ) -> tuple[bytes, bytes] | None:
-        """Head and body for a question whose answer takes no waiting; None if it does."""
-        if self._config.server.origins:  # answers then tell pages elsewhere that they may read them
-            return None
-        key = key_for(path, scheme, client, headers, body)
-        known = self._familiar.get(key)
-        if known is None:
-            setting = self._settings.get(setting_for(path, scheme, client, headers))
-            may_be = setting and is_short(body, self._site.limits.payload_bytes)
-            return self._new_at_hand(key, setting, body) if setting and may_be else None
-        if not self._exchange.give_again(known.answer, known.caller) and not self._is_renewed(known):
-            return None
-        known.lines = known.lines or written(known.head)
-        own = written([*self._metered(known.caller), (b"x-nwp-request-id", self._ids.next().encode())])
-        return known.lines + own, known.body
-
-    def _is_renewed(self, known: Familiar) -> bool:
-        """Whether there is an answer as of now to a familiar question that takes no waiting; it is then the known."""
-        if not self._is_current(known.asking.node):
-            return False
-        answer = self._exchange.answer_at_hand(known.frame, known.asking)
-        if answer is None:
-            return False
-        if not known.is_same(answer):
-            known.renew(answer, *self._capsule(answer, known.asking, known.form))
-        return True
-
-    def _new_at_hand(self, key: Hashable, setting: Setting, body: bytes) -> tuple[bytes, bytes] | None:
-        """The same for a question that is new, in a setting that is not."""
-        if not self._is_current(setting.asking.node):
-            return None
-        try:
-            frame, form = self._frame_of(body, QueryFrame)
-        except SiteError:
-            return None
-        form = self._wanted(setting.headers, form)
-        id = frame.request_id or self._ids.next()
-        asking = msgspec.structs.replace(
-            setting.asking, id=id, tier=form.tier, largest=form.largest, is_kept=form.is_kept
-        )
-        answer = self._exchange.answer_at_hand(frame, asking)
-        if answer is None:
-            return None
-        head, sent = self._capsule(answer, asking, form)
-        if answer.is_kept:
-            self._familiar.put(key, Familiar(frame, asking, form, answer, head, sent))
-        return written([*head, *self._metered(asking.caller), (b"x-nwp-request-id", header_form(id).encode())]), sent
-
-    def _is_current(self, node: Node) -> bool:
-        return self._exchange.nodes.all.get(node.name) is node
-
-    async def _answer_again(self, known: Familiar, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a question that is familiar. Whether its caller may ask on is asked by the way."""
-        try:
-            answer = await self._exchange.query(known.frame, known.asking)
-        except SiteError as error:
-            await self._refuse(self._arrived(scope, receive, send), known.asking.node, known.caller, error)
-            return
-        if not known.is_same(answer):
-            known.renew(answer, *self._capsule(answer, known.asking, known.form))
-        headers = [*known.head, *self._metered(known.caller), (b"x-nwp-request-id", self._ids.next().encode())]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": known.body})
+        await self._answer(self._arrived(scope, receive, send))
 
     async def _answer(self, arrived: Arrived) -> None:
         caller: Caller | None = None
@@ -294,9 +193,7 @@ class Overlay:
 
     # Reading
 
-    def _arrived(
-        self, scope: Scope, receive: Receive, send: Send, key: Hashable | None = None, body: bytes | None = None
-    ) -> Arrived:
+    def _arrived(self, scope: Scope, receive: Receive, send: Send) -> Arrived:
         headers = _headers(scope)
         name, below = self._place(scope["path"])
         task = below.removeprefix(TASKS) if below.startswith(TASKS) else ""
@@ -304,7 +201,7 @@ class Overlay:
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         base = self._base(scope)
         wanted = STATUS if task else below
-        return Arrived(scope, receive, send, headers, method, name, wanted, task, id, base, key, body)
+        return Arrived(scope, receive, send, headers, method, name, wanted, task, id, base)
 
     def _place(self, path: str) -> tuple[str, str]:
         """The node that a path leads to, and what is wanted of it. Without a node it is for the site's."""
@@ -351,43 +248,24 @@ class Overlay:
             _check_has(node, arrived.below)
             return node
 
-    async def _read(self, arrived: Arrived, kind: type[T], caller: Caller) -> tuple[T, Form]:
-        """The frame that a body is. What cannot be read costs as much as what can."""
-        return await self._site.unless_refused(self._parsed(arrived, kind), caller)
+    def _body(self, arrived: Arrived) -> Awaitable[bytes]:
+        return body_of(arrived.receive, arrived.headers, self._site.limits.payload_bytes)
 
-    async def _whole(self, arrived: Arrived) -> Arrived:
-        """The same with its body."""
-        if arrived.body is not None:
-            return arrived
-        return replace(arrived, body=await body_of(arrived.receive, arrived.headers, self._site.limits.payload_bytes))
-
-    async def _parsed(self, arrived: Arrived, kind: type[T]) -> tuple[T, Form]:
+    async def _parsed(self, arrived: Arrived, body: bytes, kind: type[T]) -> tuple[T, Form]:
         for name in NUMBERS:
             _natural(arrived.headers, name)
         if len(arrived.headers.get("x-nwp-request-id", "")) > MAX_ID:
             raise BadRequest(f"X-NWP-Request-ID must have at most {MAX_ID} characters", limit=MAX_ID)
-        frame, form = self._frame_of(arrived.body or b"", kind)
-        return frame, self._wanted(arrived.headers, form)
-
-    def _frame_of(self, body: bytes, kind: type[T]) -> tuple[T, Form]:
-        # The same question is the same bytes, and then the same frame: what follows from it is known by it. Of others
-        # nothing is kept: an operation may change what it is given.
-        is_kept = kind is QueryFrame and len(body) <= SHORT
-        found = self._frames.get(body) if is_kept else None
-        if found is None:
-            frame, form = read_frame(body, kind, self._site.limits.payload_bytes)
-            found = frame, replace(form, is_kept=is_kept)
-            if is_kept:
-                self._frames.put(body, found)
-        return cast("T", found[0]), found[1]
+        frame, form = read_frame(body, kind, self._site.limits.payload_bytes)
+        return cast("T", frame), self._wanted(arrived.headers, form)
 
     def _wanted(self, headers: Headers, form: Form) -> Form:
         """The form of the answer: that of the request, unless the caller asks for another."""
         tier = _TIERS.get(headers.get("x-nwp-encoding", "").lower(), form.tier)
         accept = headers.get("accept", "").lower()
         if JSON in accept and not any(kind in accept for kind in FRAMED_KINDS):
-            return replace(BARE, is_kept=form.is_kept)
-        return Form(tier, form.is_framed or _wants_frame(accept, headers), form.is_kept)
+            return BARE
+        return Form(tier, form.is_framed or _wants_frame(accept, headers))
 
     def _asking(self, arrived: Arrived, node: Node, caller: Caller, form: Form = BARE) -> Asking:
         headers = arrived.headers
@@ -403,7 +281,6 @@ class Overlay:
             (counted[:80],) if counted else (),
             _natural(headers, "x-nwp-depth"),
             _trace(passed) if passed else (),
-            form.is_kept,
             bool(headers.get("x-nwp-request-id")),
         )
 
@@ -414,13 +291,7 @@ class Overlay:
         if frame.stream:
             await self._send_stream(arrived, frame, asking, form)
         else:
-            answer = await self._exchange.query(frame, asking)
-            head, body = self._capsule(answer, asking, form)
-            await self._send_written(arrived, head, body, asking)
-            if arrived.key and caller.is_anonymous and is_anybodys(arrived.scope):
-                if answer.is_kept:
-                    self._familiar.put(arrived.key, Familiar(frame, asking, form, answer, head, body))
-                self._settings.put(setting_of(arrived.scope), Setting(asking, arrived.headers))
+            await self._send_capsule(arrived, await self._exchange.query(frame, asking), asking, form)
 
     async def _stream(self, arrived: Arrived, node: Node, caller: Caller, frame: QueryFrame, form: Form) -> None:
         await self._send_stream(arrived, frame, self._asking(arrived, node, caller, form), form)
@@ -569,16 +440,6 @@ class Overlay:
     # Sending
 
     async def _send_capsule(self, arrived: Arrived, answer: Answer, asking: Asking, form: Form) -> None:
-        await self._send_written(arrived, *self._capsule(answer, asking, form), asking)
-
-    async def _send_written(self, arrived: Arrived, head: Head, body: bytes, asking: Asking) -> None:
-        said = self._metered(asking.caller)
-        headers = [*head, *said, (b"x-nwp-request-id", header_form(asking.id).encode())]
-        await arrived.send({"type": "http.response.start", "status": 200, "headers": headers})
-        await arrived.send({"type": "http.response.body", "body": body})
-
-    def _capsule(self, answer: Answer, asking: Asking, form: Form) -> tuple[Head, bytes]:
-        """An answer as it is sent, but for what is said of the caller and the request."""
         body = form.body(answer.frame)
         told = {
             "x-nwp-node-type": asking.node.type,
@@ -589,8 +450,12 @@ class Overlay:
             "content-length": str(len(body)),
             # Answers to a POST are kept by nobody; of those to a name it is said.
             **({} if asking.caller.is_anonymous else PRIVATE),
+            "x-nwp-request-id": header_form(asking.id),
         }
-        return [(name.encode(), value.encode("latin-1")) for name, value in told.items()], body
+        headers = [(name.encode(), value.encode("latin-1")) for name, value in told.items()]
+        headers += self._metered(asking.caller)
+        await arrived.send({"type": "http.response.start", "status": 200, "headers": headers})
+        await arrived.send({"type": "http.response.body", "body": body})
 
     def _said(self, node: Node | None, caller: Caller | None, id: str) -> dict[str, str]:
         """What is said with every answer."""
@@ -601,7 +466,7 @@ class Overlay:
             headers.update({name.decode(): value.decode() for name, value in self._metered(caller)})
         return headers
 
-    def _metered(self, caller: Caller) -> Head:
+    def _metered(self, caller: Caller) -> list[tuple[bytes, bytes]]:
         """What a caller has left of its allowance."""
         left = self._site.gate.left(caller)
         return [

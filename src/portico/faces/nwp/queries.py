@@ -212,7 +212,9 @@ def _parts(value: Any) -> Several[Any]:
 
 def record(item: Item) -> dict[str, Any]:
     """An item as one flat record, its id first."""
-    return {ID: item.id, **{name: value for name, value in item.data.items() if name != ID}}
+    shown = {ID: item.id, **item.data}
+    shown[ID] = item.id  # the data may have an id of its own
+    return shown
 
 
 def records(page: Page, query: Query) -> list[Mapping[str, Any]]:

@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import uuid
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, cast
@@ -18,11 +18,10 @@ import msgspec
 from portico.addresses import network_of
 from portico.admission import AddressLimit
 from portico.calls import Caller
-from portico.connections import Turn
 from portico.errors import RateLimited, SiteError, TooLarge, Unavailable
 from portico.faces.nwp.actions import Actions
 from portico.faces.nwp.anchors import check_anchor
-from portico.faces.nwp.exchange import Answer, Asking, Exchange
+from portico.faces.nwp.exchange import Asking, Exchange
 from portico.faces.nwp.failures import (
     MEMBERS,
     AnchorUnknown,
@@ -32,7 +31,6 @@ from portico.faces.nwp.failures import (
     failure,
     unreadable,
 )
-from portico.faces.nwp.familiar import SHORT
 from portico.faces.nwp.feeds import Feeds
 from portico.faces.nwp.fitting import fit_change
 from portico.faces.nwp.frames import (
@@ -64,16 +62,12 @@ from portico.faces.nwp.handshake import Agreed, Offer, welcome
 from portico.faces.nwp.nodes import GATEWAY, INVOKE, QUERY, SITE, STREAM, TASK_CANCEL, TASK_STATUS, Node
 from portico.identity import Credentials
 from portico.observe import Broke, Observe
-from portico.recent import Recent
 
 HEADER_BYTES: Final = 8  # at most
 MAX_HELD: Final = 16 << 20  # bytes of large answers that wait to be written, though one alone may have more
 RUNNING: Final = 32  # requests of one session at once, besides its streams
 FRAMES_AT_ONCE: Final = 64  # of one session, before others have their turn
 FLUSH_SECONDS: Final = 1.0  # for the last words to an agent
-READ: Final = 512  # short questions of which is kept what they are, and what was answered
-ANSWERS_BYTES: Final = 8_000_000  # of what was answered to them
-ANSWER_BYTES: Final = 100_000  # of one answer
 IDENT_REF: Final = "nps:system:ident:ack"
 TASKS: Final = frozenset({TASK_STATUS, TASK_CANCEL})  # what every node with actions has
 
@@ -102,34 +96,6 @@ class Answering:
         self.feeds = feeds
         self._nodes: Mapping[str, Node] = {}
         self._by_anchor: Mapping[str, Node] = {}
-        self._questions: Recent[Frame] = Recent(READ)
-        self._known: Recent[Frame] = Recent(READ)  # the same, by what they are
-        self._answers: Recent[tuple[Answer, bytes]] = Recent(READ, ANSWERS_BYTES)
-
-    def read(self, header: Header, raw: bytes) -> Frame:
-        """The frame that bytes are. A short question that was asked before is the same frame again."""
-        if header.type != Type.QUERY or len(raw) > SHORT:
-            return decode_payload(header, raw[header.size :])
-        found = self._questions.get(raw)
-        if found is None:
-            found = self._questions.put(raw, decode_payload(header, raw[header.size :]))
-            self._known.put(id(found), found)
-        return found
-
-    def remember_answer(self, key: Hashable, answer: Answer, written: bytes) -> None:
-        """Keep what was written in answer to a question, if it may be given again."""
-        if answer.given and len(written) <= ANSWER_BYTES:
-            # The answer has its records once more.
-            self._answers.put(key, (answer, written), SHORT + 2 * len(written))
-
-    def answer_again(self, key: Hashable, caller: Caller) -> bytes | None:
-        """What is written to a caller in answer to a question, if it is what was written before."""
-        found = self._answers.get(key)
-        return found[1] if found and self.exchange.give_again(found[0], caller) else None
-
-    def keeps(self, frame: Frame) -> bool:
-        """Whether the same frame may come again."""
-        return self._known.get(id(frame)) is frame
 
     async def node(self, frame: Request, caller: Caller) -> Node:
         """No frame names a node: what it refers to leads to one, or else it is for the site.
@@ -254,7 +220,6 @@ class Session(asyncio.Protocol):
         self._known: Caller | None = None
         self._read = bytearray()
         self._turn: asyncio.Handle | None = None  # to go on with what was read
-        self._quick = Turn()  # of what is answered at once
         self._waiting: deque[tuple[Request | SiteError, Tag]] = deque()  # to be answered in their order
         self._orderly: asyncio.Task[None] | None = None
         self._identifying: asyncio.Task[None] | None = None
@@ -298,11 +263,6 @@ class Session(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard = self._loop.time()
-        written = None if self._read else self._again(data)
-        if written:
-            self._write(written)
-            return
-        self._quick.begin()
         self._read += data
         self._advance()
 
@@ -350,7 +310,7 @@ class Session(asyncio.Protocol):
     def _advance(self) -> None:
         """Take in as many frames as there are and as can be worked on; more is not even read.
 
-        Some need no work at all. After so many of any kind it is the turn of others.
+        After so many it is the turn of others.
         """
         if self._turn:
             self._turn.cancel()
@@ -406,7 +366,7 @@ class Session(asyncio.Protocol):
 
     def _take(self, header: Header, raw: bytes) -> None:
         try:
-            frame = self._answering.read(header, raw)
+            frame = decode_payload(header, raw[header.size :])
         except FrameError as error:
             if header.type != Type.ERROR:  # to be told of an error is no reason to tell of one
                 wrong = MEMBERS.get(FRAMES.get(header.type, Frame), UnreadableFrame)
@@ -418,7 +378,7 @@ class Session(asyncio.Protocol):
             case SubscribeFrame(action="subscribe"):
                 self._open(frame, self._follow)
             case QueryFrame() | ActionFrame() | TaskFrame() | SubscribeFrame():
-                self._ask(frame, _tag(frame), raw)
+                self._ask(frame, _tag(frame))
             case StreamFrame():
                 self._grant(frame)
             case IdentFrame():
@@ -428,13 +388,8 @@ class Session(asyncio.Protocol):
             case _:
                 self._ask(_unwanted(frame), {})
 
-    def _ask(self, asked: Request | SiteError, tag: Tag, raw: bytes = b"") -> None:
-        is_named = "request_id" in tag
-        may_be_next = is_named or self._orderly is None
-        if may_be_next and isinstance(asked, QueryFrame) and (written := self._at_hand(asked, tag, raw)):
-            self._write(written)
-            return
-        if is_named:
+    def _ask(self, asked: Request | SiteError, tag: Tag) -> None:
+        if "request_id" in tag:
             self._run(self._answer(asked, tag), tag)
             return
         self._waiting.append((asked, tag))
@@ -461,36 +416,6 @@ class Session(asyncio.Protocol):
             self._advance()
 
     # Answering
-
-    def _again(self, raw: bytes) -> bytes | None:
-        """The answer to a question that came before to the letter, if it is the same and others need not go first."""
-        caller = self._caller_at_hand
-        if caller is None or len(raw) > SHORT or self._orderly or self._turn or self._is_busy:
-            return None
-        return self._answering.answer_again(self._key(raw, caller), caller)
-
-    def _at_hand(self, frame: QueryFrame, tag: Tag, raw: bytes) -> bytes | None:
-        """The answer to a question, if nobody has to be waited for."""
-        node = self._answering.current(frame.anchor_ref) if frame.anchor_ref else None
-        caller = self._caller_at_hand
-        if node is None or caller is None or not self._quick.may_go_on():
-            return None
-        answer = self._answering.exchange.answer_at_hand(frame, self._asking_of(frame, caller, node, tag))
-        if answer is None:
-            return None
-        written = self._written(answer.frame)
-        if len(raw) <= SHORT:
-            self._answering.remember_answer(self._key(raw, caller), answer, written)
-        return written
-
-    def _key(self, raw: bytes, caller: Caller) -> Hashable:
-        """What tells the answer to a question from others, as it is written."""
-        return raw, self._agreed.tier, self._agreed.payload, caller.id
-
-    @property
-    def _caller_at_hand(self) -> Caller | None:
-        """Who is calling, if nothing was shown that is to be looked at again, and what is written is read."""
-        return self._known if not self._has_shown and self._writable.is_set() else None
 
     async def _answer_in_order(self) -> None:
         while self._waiting:
@@ -531,15 +456,9 @@ class Session(asyncio.Protocol):
                 return (await self._answering.actions.invoke(asked, asking)).frame
 
     async def _asking(self, frame: Request, caller: Caller, tag: Tag) -> Asking:
-        return self._asking_of(frame, caller, await self._answering.node(frame, caller), tag)
-
-    def _asking_of(self, frame: Request, caller: Caller, node: Node, tag: Tag) -> Asking:
-        id = tag.get("request_id") or self._new_id()
-        is_kept = self._answering.keeps(frame)
-        most = self._agreed.payload
-        return Asking(
-            caller, node, self._port.base, id, self._tier, min(most, LARGEST), is_kept=is_kept, max_payload=most
-        )
+        node = await self._answering.node(frame, caller)
+        id, most = tag.get("request_id") or self._new_id(), self._agreed.payload
+        return Asking(caller, node, self._port.base, id, self._tier, min(most, LARGEST), max_payload=most)
 
     def _new_id(self) -> str:
         """A UUID for a request that has none: one of the session, counted on."""

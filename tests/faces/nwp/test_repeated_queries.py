@@ -1,25 +1,28 @@
-"""Questions whose answers are at hand are answered on their connection: as anywhere, in turn, and to nobody else."""
+"""Queries that come again: the same answer under a new id, in turn, and never an old one or one of another caller."""
 
 import asyncio
 import json
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx
 import pytest
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 from tests.conformance.requirements import requirement
-from tests.faces.conftest import Inn, listening
+from tests.faces.conftest import Inn, asking, key_of, listening
 
 from portico.calls import Caller
 from portico.connections import Connection
 from portico.faces.nwp.overlay import Overlay
-from portico.limits import Rates
+from portico.http import application
 from portico.query import Page, Query
 from portico.server import Parts
 from portico.site import Site
-from portico.store.records import Merge
+from portico.store.records import Merge, Put, Remove
 
+BY_ID = b'{"fields": ["id"], "order": [{"field": "id"}]}'
 QUESTION = b'{"order": [{"field": "price"}], "limit": 2}'
 VARYING = frozenset({"date", "x-nwp-request-id", "x-nwp-rate-remaining", "x-nwp-rate-reset"})
 
@@ -69,8 +72,8 @@ class Peer:
         self.say(raw or post())
         return await self.hear()
 
-    async def familiarise(self, raw: bytes | None = None) -> Told:
-        """Ask until the answer is at hand."""
+    async def repeat(self, raw: bytes | None = None) -> Told:
+        """Ask twice: the second answer is from the cache."""
         await self.ask(raw)
         return await self.ask(raw)
 
@@ -104,95 +107,21 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-@pytest.fixture
-def answered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was answered before it came there."""
-    seen: list[str] = []
-    usual = Overlay.at_hand
-
-    def at_hand(self: Overlay, path: str, *given: Any) -> tuple[bytes, bytes] | None:
-        found = usual(self, path, *given)
-        seen.extend([path] if found else [])
-        return found
-
-    monkeypatch.setattr(Overlay, "at_hand", at_hand)
-    return seen
-
-
-async def test_an_answer_at_hand_is_the_one_that_the_application_gives(inn: Inn, asked: list[str]) -> None:
+async def test_the_same_query_has_the_same_answer_each_time(inn: Inn) -> None:
     async with inn(limits={"anonymous_per_minute": 100_000}) as parts, connected(parts) as peer:
-        usual = await peer.familiarise()
+        usual = await peer.repeat()
         told = [await peer.ask() for _ in range(40)]
 
-    assert len(asked) < 40
     assert [each.lasting for each in told] == [usual.lasting] * 40
     assert usual.ids == ["cellar", "garden"]
     assert all(each.headers.keys() >= VARYING for each in (usual, *told))
+    assert {uuid.UUID(each.headers["x-nwp-request-id"]).version for each in told} == {4}
     assert len({each.headers["x-nwp-request-id"] for each in told}) == 40
 
 
-AT_HAND = (
-    b'{"filter": {"price": {"$lt": 41}}, "order": [{"field": "price"}], "limit": 5}',
-    b'{"filter": {"price": {"$gte": 30}, "beds": {"$in": [1, 2]}}, "limit": 1}',
-    b'{"filter": {"$or": [{"name": {"$eq": "The attic"}}, {"price": {"$between": [1, 26]}}]}}',
-    b'{"fields": ["name"], "order": [{"field": "name", "dir": "DESC"}], "limit": 2}',
-    b'{"filter": {"price": {"$lt": 41}}, "request_id": "0b6c5a1e-7f52-4c59-8f6f-3b8f4f8a2d11"}',
-)
-NOT_AT_HAND = (
-    b'{"aggregate": {"operations": [{"func": "COUNT", "alias": "n"}]}}',
-    b'{"filter": {"name": {"$regex": "^The"}}, "limit": 1}',
-    b'{"filter": {"price": {"$lt": 41}}, "token_budget": 1000}',
-)
-
-
-@pytest.fixture
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither an allowance nor a turn comes to its end, however busy the machine is."""
-    monkeypatch.setattr("portico.connections.QUICK_SECONDS", 60.0)
-    monkeypatch.setattr(Rates, "has_at_hand", lambda *_: True)
-    monkeypatch.setattr(Rates, "spend_at_hand", lambda *_: True)
-
-
-async def acquainted(peer: Peer) -> None:
-    """Ask until every item is in memory."""
-    for _ in range(10):
-        await peer.ask()
-    await peer.ask(post(b'{"limit": 100}'))
-
-
-def told_alike(told: Told) -> tuple[int, dict[str, str], dict[str, Any]]:
-    """What two sites with the same items say alike: cursors are signed by each."""
-    said = {name: value for name, value in json.loads(told.body).items() if name != "next_cursor"}
-    own = VARYING | {"content-length"}
-    return told.status, {name: value for name, value in told.headers.items() if name not in own}, said
-
-
-@pytest.mark.usefixtures("unhurried")
-async def test_a_new_question_is_answered_as_the_application_answers_it(inn: Inn, answered: list[str]) -> None:
-    limits = {"anonymous_per_minute": 100_000}
-    async with inn(limits=limits) as parts, connected(parts) as peer:
-        await acquainted(peer)
-        answered.clear()
-        told = [await peer.ask(post(each)) for each in AT_HAND]
-        at_hand = len(answered)
-        told += [await peer.ask(post(each)) for each in NOT_AT_HAND]
-    async with inn(limits=limits, server={"origins": ["https://shop.example"]}) as parts, connected(parts) as peer:
-        answered.clear()
-        usual = [await peer.ask(post(each)) for each in (*AT_HAND, *NOT_AT_HAND)]
-
-    assert 3 <= at_hand <= len(AT_HAND)  # while somebody writes, be it a note, the store is looked at
-    assert answered == []
-    assert [each.headers.pop("vary") for each in usual] == ["Origin"] * len(usual)
-    assert [told_alike(each) for each in told] == [told_alike(each) for each in usual]
-    assert [bool(json.loads(each.body).get("next_cursor")) for each in told[:2]] == [False, True]
-    assert told[4].headers["x-nwp-request-id"] == "0b6c5a1e-7f52-4c59-8f6f-3b8f4f8a2d11"
-
-
-@pytest.mark.usefixtures("unhurried")
-async def test_a_cursor_of_an_answer_at_hand_leads_on(inn: Inn, answered: list[str]) -> None:
+async def test_a_cursor_of_a_new_query_leads_on(inn: Inn) -> None:
     async with inn(limits={"anonymous_per_minute": 100_000}) as parts, connected(parts) as peer:
-        await acquainted(peer)
-        answered.clear()
+        await peer.repeat()
         seen: list[str] = []
         for limit in (1, 2):
             told = await peer.ask(post(b'{"order": [{"field": "price"}], "filter": {}, "limit": %d}' % limit))
@@ -200,7 +129,6 @@ async def test_a_cursor_of_an_answer_at_hand_leads_on(inn: Inn, answered: list[s
             asked = {"order": [{"field": "price"}], "filter": {}, "limit": 1, "cursor": cursor}
             seen += (await peer.ask(post(json.dumps(asked).encode()))).ids
 
-    assert answered
     assert seen == ["garden", "attic"]
 
 
@@ -209,7 +137,7 @@ async def test_who_knows_an_older_schema_is_sent_the_new_one_with_every_answer(i
     async with inn(limits={"anonymous_per_minute": 100_000}) as parts, connected(parts) as peer:
         older = json.loads((await peer.ask()).body)["anchor_ref"]
         await parts.store.items.write("rooms", [Merge("attic", {"balcony": True})])
-        await acquainted(peer)
+        await peer.repeat()
         told = [await peer.ask(post(json.dumps({"anchor_ref": older}).encode())) for _ in range(6)]
 
     said = [json.loads(each.body) for each in told]
@@ -227,115 +155,35 @@ async def test_who_knows_an_older_schema_is_sent_the_new_one_with_every_answer(i
 )
 async def test_what_is_wrong_with_a_new_question_is_told_and_counted(parts: Parts, body: bytes, code: str) -> None:
     async with connected(parts) as peer:
-        await peer.familiarise()
+        await peer.repeat()
         told = await peer.ask(post(body))
 
     assert json.loads(told.body)["error"] == code
     assert int(told.headers["x-nwp-rate-remaining"]) < int(told.headers["x-nwp-rate-limit"])
 
 
-@pytest.mark.usefixtures("unhurried")
-async def test_a_request_that_comes_again_is_not_read_again(inn: Inn, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[Connection] = []
-    usual = Connection.on_message_begin
-
-    def begin(self: Connection) -> None:
-        read.append(self)
-        usual(self)
-
-    monkeypatch.setattr(Connection, "on_message_begin", begin)
+async def test_a_hundred_queries_at_once_are_all_answered(inn: Inn) -> None:
     async with inn(limits={"anonymous_per_minute": 100_000}) as parts, connected(parts) as peer:
-        await acquainted(peer)
-        read.clear()
-        told = [await peer.ask() for _ in range(5)]
-        assert len(read) < 5
-        # Two at once are two: what came then is not known as one.
-        peer.say(post() * 2)
-        told += [await peer.hear(), await peer.hear()]
-        peer.say(post() * 2)
-        told += [await peer.hear(), await peer.hear()]
-
-    assert len(read) >= 4
-    assert len({each.lasting[2] for each in told}) == 1
-
-
-@pytest.mark.usefixtures("unhurried")
-async def test_many_questions_at_once_hold_up_nobody_else(
-    inn: Inn, answered: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with inn(limits={"anonymous_per_minute": 100_000}) as parts, connected(parts) as peer:
-        await acquainted(peer)
-        answered.clear()
         peer.say(b"".join(post(b'{"filter": {"price": {"$gt": %d}}}' % number) for number in range(100)))
         statuses = [(await peer.hear()).status for _ in range(100)]
-        by_number = len(answered)
-        monkeypatch.setattr("portico.connections.QUICK_SECONDS", 0.0)
-        answered.clear()
-        late = await peer.ask(post(b'{"filter": {"price": {"$gt": 7.5}}}'))
 
     assert statuses == [200] * 100
-    assert 0 < by_number < 100
-    assert (late.status, answered) == (200, [])
-
-
-async def test_line_breaks_between_requests_keep_no_connection(inn: Inn, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Connection] = []
-    usual = Connection.connection_made
-
-    def connection_made(self: Connection, transport: asyncio.Transport) -> None:
-        made.append(self)
-        self.timeout_keep_alive = 0.05  # pyright: ignore[reportAttributeAccessIssue]
-        usual(self, transport)
-
-    monkeypatch.setattr(Connection, "connection_made", connection_made)
-    async with inn() as parts, connected(parts) as peer:
-        await peer.ask()
-        peer.say(b"\r\n")
-        assert await peer.is_over()
-
-
-@pytest.mark.usefixtures("unhurried")
-async def test_who_was_answered_without_a_timer_is_left_once_quiet_and_not_before(
-    inn: Inn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[Connection] = []
-    usual = Connection.connection_made
-
-    def connection_made(self: Connection, transport: asyncio.Transport) -> None:
-        made.append(self)
-        usual(self, transport)
-
-    monkeypatch.setattr(Connection, "connection_made", connection_made)
-    async with inn(limits={"anonymous_per_minute": 100_000}) as parts, connected(parts) as peer:
-        await acquainted(peer)
-        async with asyncio.timeout(60):  # whatever is written meanwhile, be it a note, makes an answer a new one
-            timer = None
-            while timer is None or made[-1].timeout_keep_alive_task is not timer:
-                timer = made[-1].timeout_keep_alive_task
-                await peer.ask()
-        made[-1].timeout_keep_alive_handler()
-        assert (await peer.ask()).status == 200
-        made[-1].timeout_keep_alive = 0
-        made[-1].timeout_keep_alive_handler()
-        assert await peer.is_over()
 
 
 @pytest.mark.parametrize(
     "headers", [[f"x-{n}: 1" for n in range(100)], ["x-long: " + "1" * 3000]], ids=["many", "long"]
 )
-async def test_what_says_much_about_itself_is_not_kept(inn: Inn, answered: list[str], headers: list[str]) -> None:
+async def test_what_says_much_about_itself_is_answered_alike(inn: Inn, headers: list[str]) -> None:
     async with inn(limits={"anonymous_per_minute": 100_000}) as parts, connected(parts) as peer:
-        await acquainted(peer)
-        answered.clear()
+        await peer.repeat()
         told = [await peer.ask(post(QUESTION, *headers)) for _ in range(5)]
 
     assert [each.ids for each in told] == [["cellar", "garden"]] * 5
-    assert answered == []
 
 
-async def test_a_request_that_came_before_is_known_again_only_as_a_whole(inn: Inn) -> None:
+async def test_a_body_with_the_bytes_of_an_earlier_request_is_a_body(inn: Inn) -> None:
     async with inn(limits={"anonymous_per_minute": 100_000}) as parts, connected(parts) as peer:
-        await acquainted(peer)
+        await peer.repeat()
         # The rest of a longer body has the bytes of a whole request.
         longer = post(post().rjust(len(post()) + 1, b" "))
         cut = longer.index(b"\r\n\r\n") + 5
@@ -350,13 +198,12 @@ async def test_a_request_that_came_before_is_known_again_only_as_a_whole(inn: In
 
 async def test_a_change_is_in_the_very_next_answer(parts: Parts) -> None:
     async with connected(parts) as peer:
-        await peer.familiarise()
+        await peer.repeat()
         await parts.store.items.write("rooms", [Merge("attic", {"price": 5})])
         assert (await peer.ask()).ids == ["attic", "cellar"]
-        assert (await peer.familiarise()).ids == ["attic", "cellar"]
+        assert (await peer.repeat()).ids == ["attic", "cellar"]
 
 
-@pytest.mark.usefixtures("unhurried")
 async def test_what_was_asked_before_a_schema_changed_is_not_answered_so_again(
     inn: Inn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -394,10 +241,10 @@ async def test_what_was_asked_before_a_schema_changed_is_not_answered_so_again(
     assert told == [anchor] * 9
 
 
-async def test_answers_keep_their_turn_whoever_gives_them(parts: Parts, asked: list[str]) -> None:
+async def test_answers_keep_their_turn(parts: Parts) -> None:
     other = b'{"order": [{"field": "price", "dir": "DESC"}], "limit": 1}'
     async with connected(parts) as peer:
-        await peer.familiarise()
+        await peer.repeat()
         peer.say(post() + post(other) + post() + post(b"{") + post())
         told = [await peer.hear() for _ in range(5)]
 
@@ -410,9 +257,7 @@ async def test_answers_keep_their_turn_whoever_gives_them(parts: Parts, asked: l
     assert told[3].status == 400
 
 
-async def test_nobody_is_left_for_silence_while_a_question_after_one_at_hand_is_answered(
-    inn: Inn, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nobody_is_left_for_silence_while_a_query_is_answered(inn: Inn, monkeypatch: pytest.MonkeyPatch) -> None:
     other = b'{"order": [{"field": "price", "dir": "DESC"}], "limit": 1}'
     made: list[Connection] = []
     waits: list[object] = []
@@ -429,19 +274,19 @@ async def test_nobody_is_left_for_silence_while_a_question_after_one_at_hand_is_
     monkeypatch.setattr(Connection, "connection_made", connection_made)
     monkeypatch.setattr(Overlay, "__call__", call)
     async with inn(limits={"anonymous_per_minute": 100_000}) as parts, connected(parts) as peer:
-        await peer.familiarise()
+        await peer.repeat()
         for _ in range(20):
             peer.say(post() + post(other, "x-nwp-budget: 1000"))
             assert [(await peer.hear()).status for _ in range(2)] == [200, 200]
 
-    assert 20 < len(waits) < 42
+    assert len(waits) == 42
     assert set(waits) == {None}
 
 
 async def test_a_question_in_pieces_is_answered_once_it_is_whole(parts: Parts) -> None:
     raw = post()
     async with connected(parts) as peer:
-        usual = await peer.familiarise()
+        usual = await peer.repeat()
         for cut in (1, 30, raw.index(b"\r\n\r\n") + 2, raw.index(b"\r\n\r\n") + 4, len(raw) - 1):
             peer.say(raw[:cut])
             await asyncio.sleep(0.02)
@@ -462,7 +307,7 @@ async def test_a_question_in_pieces_is_answered_once_it_is_whole(parts: Parts) -
 )
 async def test_who_asks_in_another_way_is_answered_in_another(parts: Parts, headers: tuple[str, ...]) -> None:
     async with connected(parts) as peer:
-        await peer.familiarise()
+        await peer.repeat()
         told = await peer.ask(post(QUESTION, *headers))
 
         assert told.status == (401 if "wrong" in headers[0] else 200)
@@ -473,7 +318,7 @@ async def test_who_asks_in_another_way_is_answered_in_another(parts: Parts, head
 async def test_who_waits_to_send_is_told_to_go_on(parts: Parts) -> None:
     raw = post(QUESTION, "expect: 100-continue")
     async with connected(parts) as peer:
-        await peer.familiarise()
+        await peer.repeat()
         peer.say(raw[: raw.index(b"\r\n\r\n") + 4])
         assert (await peer.hear()).status == 100
         peer.say(QUESTION)
@@ -483,23 +328,22 @@ async def test_who_waits_to_send_is_told_to_go_on(parts: Parts) -> None:
 async def test_bodies_in_chunks_and_older_versions_are_understood(parts: Parts) -> None:
     chunked = b"%x\r\n%b\r\n0\r\n\r\n" % (len(QUESTION), QUESTION)
     async with connected(parts) as peer:
-        usual = await peer.familiarise()
+        usual = await peer.repeat()
         for _ in range(4):
             assert (await peer.ask(post(chunked, "transfer-encoding: chunked"))).body == usual.body
         assert (await peer.ask(post(version="1.0"))).body == usual.body
         assert await peer.is_over()
 
 
-async def test_nonsense_after_an_answer_at_hand_is_refused(parts: Parts) -> None:
+async def test_nonsense_after_a_query_is_refused(parts: Parts) -> None:
     async with connected(parts) as peer:
-        await peer.familiarise()
-        peer.say(post() + b"NONSENSE\r\n\r\n")
-        assert (await peer.hear()).status == 200
+        assert (await peer.repeat()).status == 200
+        peer.say(b"NONSENSE\r\n\r\n")
         assert (await peer.hear()).status == 400
         assert await peer.is_over()
 
 
-async def test_an_allowance_ends_for_answers_at_hand_too(inn: Inn) -> None:
+async def test_an_allowance_ends_for_repeated_queries_too(inn: Inn) -> None:
     async with inn(limits={"anonymous_per_minute": 30}) as parts, connected(parts) as peer:
         told = [await peer.ask() for _ in range(40)]
 
@@ -508,29 +352,102 @@ async def test_an_allowance_ends_for_answers_at_hand_too(inn: Inn) -> None:
     assert all(each.headers.get("retry-after") for each in told if each.status == 429)
 
 
-async def test_pages_elsewhere_hear_that_they_may_read_it(inn: Inn, asked: list[str]) -> None:
+async def test_pages_elsewhere_hear_that_they_may_read_it(inn: Inn) -> None:
     async with inn(server={"origins": ["https://shop.example"]}) as parts, connected(parts) as peer:
         told: list[Any] = [await peer.ask() for _ in range(5)]
 
-    assert len(asked) == 5
     assert {each.headers["vary"] for each in told} == {"Origin"}
 
 
-async def test_who_does_not_read_is_not_written_to_without_end(
-    parts: Parts, asked: list[str], answered: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Nothing holds answers back but who reads them.
-    monkeypatch.setattr(Rates, "has_at_hand", lambda *_: True)
-    monkeypatch.setattr(Rates, "spend_at_hand", lambda *_: True)
-    await parts.store.items.write("rooms", [Merge("attic", {"price": 1, "description": "x" * 60_000})])
-    async with connected(parts) as peer, asyncio.timeout(60):
-        await peer.familiarise()
+async def test_who_does_not_read_is_not_written_to_without_end(inn: Inn, asked: list[str]) -> None:
+    async with inn(limits={"anonymous_per_minute": 100_000}) as parts, connected(parts) as peer, asyncio.timeout(60):
+        await parts.store.items.write("rooms", [Merge("attic", {"price": 1, "description": "x" * 60_000})])
+        await peer.repeat()
         peer.say(post() * 500)
         # A server that answered them all without looking would hold thirty megabytes by then.
         await asyncio.sleep(0.2)
-        unread = len(asked) + len(answered)
+        unread = len(asked)
         told = [await peer.hear() for _ in range(500)]
 
-    assert answered
     assert unread < 500
-    assert {each.status for each in told} <= {200, 429}
+    assert {each.status for each in told} == {200}
+
+
+async def ids(client: httpx.AsyncClient, **headers: str) -> list[str]:
+    return [each["id"] for each in (await query(client, **headers)).json()["data"]]
+
+
+async def query(client: httpx.AsyncClient, **headers: str) -> httpx.Response:
+    return await client.post("/nwp/rooms/query", content=BY_ID, headers=headers)
+
+
+async def test_a_repeated_query_is_marked_as_cached_and_counted(parts: Parts, client: httpx.AsyncClient) -> None:
+    first, *again = [await query(client) for _ in range(4)]
+
+    assert {answer.status_code for answer in again} == {200}
+    assert len({answer.headers["x-nwp-request-id"] for answer in (first, *again)}) == 4
+    assert {answer.headers["x-nwp-cached"] for answer in again} == {"true"}
+    assert {answer.content for answer in again} == {again[0].content}
+    assert again[0].json() == {**first.json(), "cached": True}
+    left = [int(answer.headers["x-nwp-rate-remaining"]) for answer in (first, *again)]
+    assert left == sorted(left, reverse=True) != left[::-1]
+
+
+async def test_what_was_written_or_removed_is_in_the_very_next_answer(parts: Parts, client: httpx.AsyncClient) -> None:
+    assert [await ids(client) for _ in range(3)] == [["attic", "cellar", "garden"]] * 3
+
+    await parts.store.items.write("rooms", [Put("tower", {"name": "The tower", "storeys": 4})])
+    assert [await ids(client) for _ in range(3)] == [["attic", "cellar", "garden", "tower"]] * 3
+
+    await parts.store.items.write("rooms", [Remove("attic")])
+    assert [await ids(client) for _ in range(3)] == [["cellar", "garden", "tower"]] * 3
+
+
+async def test_whoever_repeats_a_query_too_often_is_refused(inn: Inn) -> None:
+    async with inn(limits={"anonymous_per_minute": 4}) as parts, asking(parts) as client:
+        answers = [await query(client) for _ in range(6)]
+
+    assert [answer.status_code for answer in answers] == [200] * 4 + [429] * 2
+    assert answers[-1].json()["error"] == "NWP-RATE-LIMIT-EXCEEDED"
+    assert answers[-1].json()["request_id"] == answers[-1].headers["x-nwp-request-id"]
+
+
+async def test_what_everybody_may_read_is_not_what_a_key_may(inn: Inn) -> None:
+    async with inn() as parts, asking(parts) as client:
+        token = await key_of(parts, "ask")
+        assert [await ids(client) for _ in range(3)] == [["attic", "cellar", "garden"]] * 3
+        refused = await query(client, authorization=f"Bearer {token}")
+        wrong = await query(client, authorization="Bearer pk_wrong")
+
+    assert [(answer.status_code, "data" in answer.json()) for answer in (refused, wrong)] == [
+        (403, False),
+        (401, False),
+    ]
+
+
+async def test_a_question_with_a_name_is_answered_by_its_name(client: httpx.AsyncClient) -> None:
+    names = [str(uuid.uuid4()) for _ in range(3)]
+    bodies = [(await client.post("/nwp/rooms/query", json={"request_id": name})).json() for name in names]
+    same = [(await client.post("/nwp/rooms/query", json={"request_id": names[0]})) for _ in range(3)]
+
+    assert [body["request_id"] for body in bodies] == names
+    assert {answer.headers["x-nwp-request-id"] for answer in same} == {names[0]}
+
+
+async def test_a_body_that_comes_in_pieces_is_read_whole(parts: Parts) -> None:
+    pieces: list[Message] = [
+        {"type": "http.request", "body": BY_ID[:10], "more_body": True},
+        {"type": "http.request", "body": BY_ID[10:], "more_body": False},
+    ]
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return pieces.pop(0) if pieces else await asyncio.Future[Any]()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/nwp/rooms/query", "scheme": "http", "headers": []}
+    await application(parts)(scope, receive, send)
+
+    assert sent[0]["status"] == 200
