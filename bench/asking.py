@@ -19,10 +19,10 @@ from pathlib import Path
 import httpx
 from common import COLLECTION, fill_vectors, generate, load, local_embedder, made_up_vectors, timed
 
-from portico.calls import Ask
 from portico.config import parse_config
 from portico.query import Query
-from portico.server import opened_site
+from portico.requests import Ask
+from portico.server.assembly import opened_site
 
 QUESTIONS = (
     "red kettle from the harbour",

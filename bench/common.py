@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from portico.models import Embedder, open_embedder
 from portico.query import Filter, Query
-from portico.search import Finder
+from portico.search.finder import Finder
 from portico.store import Store
 
 COLLECTION = "products"

@@ -22,10 +22,10 @@ import msgspec
 
 from portico.cli import demo_config
 from portico.config import Search, StoreSettings, parse_config
-from portico.http import Serving, application, server_settings
-from portico.ingest import load_sources
-from portico.observe import nowhere
-from portico.server import opened_site
+from portico.server.assembly import opened_site
+from portico.server.http import Serving, application, server_settings
+from portico.sources.ingest import load_sources
+from portico.telemetry import nowhere
 
 QUESTION = {"query": {"text": "a warm soup"}}
 VERSION = "2026-07-28"

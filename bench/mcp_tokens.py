@@ -20,10 +20,10 @@ from rs_bpe.bpe import openai
 
 from portico.cli import demo_config
 from portico.config import Config, StoreSettings
-from portico.faces.mcp.server import made
-from portico.ingest import load_sources
-from portico.observe import nowhere
-from portico.server import opened_site
+from portico.protocols.mcp.server import made
+from portico.server.assembly import opened_site
+from portico.sources.ingest import load_sources
+from portico.telemetry import nowhere
 
 LIMIT = 2500  # tokens of the default tools, by every tokenizer, as sent
 TOKENIZERS = {"o200k": openai.o200k_base(), "cl100k": openai.cl100k_base()}

@@ -67,7 +67,7 @@ from nps_sdk.nwp.memory_node_server import (
 )
 from nps_sdk.nwp.native_server import NwpNativeNodeServer
 
-from portico.faces.nwp import frames
+from portico.protocols.nwp import frames
 
 HOST = "127.0.0.1"
 COLLECTION = "products"

@@ -30,11 +30,11 @@ from common import (
     timed,
 )
 
-from portico.index.memory import MemoryIndex
-from portico.index.snapshot import Snapshot
-from portico.index.text import wanted
 from portico.query import parse_filter
-from portico.search import Finder
+from portico.search.finder import Finder
+from portico.search.index.memory import MemoryIndex
+from portico.search.index.snapshot import Snapshot
+from portico.search.index.text import wanted
 from portico.store import Store, open_store
 
 

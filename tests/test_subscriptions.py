@@ -14,7 +14,6 @@ from tests.conftest import StoreUrl
 from tests.site.conftest import OPERATOR, config
 
 from portico import subscriptions
-from portico.calls import Caller
 from portico.errors import (
     BadRequest,
     Conflict,
@@ -30,7 +29,8 @@ from portico.errors import (
     UnknownField,
 )
 from portico.items import Change
-from portico.server import Parts, opened_store_only
+from portico.requests import Caller
+from portico.server.assembly import Parts, opened_store_only
 from portico.site import Site
 from portico.store import Store
 from portico.store.records import IdempotencyEntry, Merge, Put, Remove, Write

@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal, cast, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
-from portico.addresses import parse_network
+from portico.access.identity import ASK, check_scope
+from portico.access.limits import Limits
 from portico.catalog import Collection, Danger, Field, FieldType, check_collection_name, nearest_hint
 from portico.errors import ConfigError
-from portico.identity import ASK, check_scope
-from portico.limits import Limits
-from portico.observe import LogLevel
+from portico.network import parse_network
 from portico.redaction import redact_url
+from portico.telemetry import LogLevel
 
 FILE = "portico.toml"
 SITE_VARIABLE = "PORTICO_SITE"

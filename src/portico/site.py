@@ -17,12 +17,17 @@ from typing import Annotated, Any, TypeAlias, TypeVar, cast
 import msgspec
 from msgspec import Meta
 
+from portico.access.identity import Credentials, Identity, for_user, names_user
+from portico.access.limits import Limits, Rates
+from portico.access.signed_tokens import seal, unseal
 from portico.ask.events import Did, Event, Failed, Finished, Promised, Understood
 from portico.ask.pipeline import Asker, Manners, Pipeline
 from portico.ask.record import recorded, replayed
-from portico.calls import Ask, Call, Caller, File, Mode, Outcome, Retrieval, Task, TaskState, Watch
 from portico.catalog import Catalog, Collection, FieldType, Kind, Operation
 from portico.config import Safety
+from portico.conversations.feedback import Feedback
+from portico.conversations.memories import CHARACTERS, MOST, Memories, Memory
+from portico.conversations.transcripts import Transcripts
 from portico.errors import (
     BadRequest,
     Denied,
@@ -39,13 +44,8 @@ from portico.errors import (
     UnknownField,
     UnknownItem,
 )
-from portico.feedback import Feedback
-from portico.identity import Credentials, Identity, for_user, names_user
 from portico.items import Change, Item, content_hash, text_problem
-from portico.limits import Limits, Rates
-from portico.memories import CHARACTERS, MOST, Memories, Memory
 from portico.models import LanguageModel
-from portico.observe import Asked, Called, Observe, Queried, Refused, nowhere
 from portico.operations import (
     Context,
     Counted,
@@ -55,19 +55,19 @@ from portico.operations import (
     finish_despite_cancel,
     run,
 )
-from portico.oversight import Challenged, Code
+from portico.operations.tasks import LEASE_SECONDS, RENEW_SECONDS, Completed, Handle, Tasks, error_of
+from portico.operations.workflows import RUN, Ran, Workflow, Workflows
 from portico.query import EVERYTHING, Page, Query, Test, checked, json_size, matcher, parse_filter
+from portico.requests import Ask, Call, Caller, File, Mode, Outcome, Retrieval, Task, TaskState, Watch
 from portico.safety.gate import Gate, Permit
 from portico.safety.guard import Guard, Taken
-from portico.search import Finder
+from portico.safety.models import Challenged, Code
+from portico.safety.operations import LOOP, supervision
+from portico.search.finder import Finder
 from portico.store.idempotency import key_in_use
 from portico.store.records import CommitResult, IdempotencyRecord, Reservation, Settlement
 from portico.subscriptions import Following, Standing, Subscribe, Subscriptions
-from portico.supervision import LOOP, supervision
-from portico.tasks import LEASE_SECONDS, RENEW_SECONDS, Completed, Handle, Tasks, error_of
-from portico.tokens import seal, unseal
-from portico.transcripts import Transcripts
-from portico.workflows import RUN, Ran, Workflow, Workflows
+from portico.telemetry import Asked, Called, Observe, Queried, Refused, nowhere
 
 KEY_HOURS = 24
 STOPPED = "the process that ran it stopped"
@@ -696,7 +696,7 @@ def _unseen(_: Challenged, __: Code) -> None:
 
 def _read_files(files: Sequence[File], question: str) -> tuple[Item, ...]:
     # Takes a third of a second to import, for those who send files.
-    return import_module("portico.attachments").read_files(files, question)
+    return import_module("portico.conversations.attachments").read_files(files, question)
 
 
 def _key_scope(operation: str, key: str, caller: Caller) -> str:

@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 
-from portico.calls import Caller
 from portico.catalog import Catalog, Collection
 from portico.errors import (
     BadRequest,
@@ -32,6 +31,7 @@ from portico.errors import (
 )
 from portico.items import Change, ChangeKind, Item, Patch, content_hash, text_problem
 from portico.query import Test, matcher, parse_filter
+from portico.requests import Caller
 from portico.store import NoteStore, Store
 
 MOST_BEHIND = 10_000  # events that a reader may have missed

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from portico.access.identity import Credentials, make_key
 from portico.ask.events import (
     Action,
     Clarify,
@@ -30,16 +31,15 @@ from portico.ask.events import (
     Said,
     Understood,
 )
-from portico.calls import Ask, Caller
 from portico.cli import demo_config
 from portico.config import Config, StoreSettings, parse_config
-from portico.identity import Credentials, make_key
-from portico.ingest import load_sources
-from portico.observe import nowhere
-from portico.server import Parts, embed_everything, opened_site
+from portico.requests import Ask, Caller
+from portico.server.assembly import Parts, embed_everything, opened_site
 from portico.site import Site
+from portico.sources.ingest import load_sources
 from portico.store import open_store
 from portico.store.records import Put
+from portico.telemetry import nowhere
 
 Data = dict[str, Any]
 ENDS = (Finished, Clarify, Promised, Failed)

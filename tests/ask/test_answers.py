@@ -13,8 +13,8 @@ from tests.ask.conftest import ENDS, Asked, Data, Opened, demo_items, opened_sma
 
 from portico.ask.events import Cost, Finished, Found, Understood
 from portico.ask.record import replayed
-from portico.calls import Ask, Call
 from portico.errors import BadRequest, SiteError
+from portico.requests import Ask, Call
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

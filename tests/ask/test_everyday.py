@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from tests.ask.conftest import Asked, Opened, demo_items
 
-from portico.ask.compose import answered as reply_to
-from portico.ask.contact import wants_a_person
-from portico.ask.hours import WEEKS, hours
-from portico.ask.onward import WAYS
-from portico.ask.phrases import LANGUAGES, phrases
-from portico.ask.pointing import pointers_in
-from portico.ask.spelling import nearest
-from portico.ask.telling import subject_of
+from portico.ask.answers import answered as reply_to
+from portico.ask.languages.localization import LANGUAGES, phrases
+from portico.ask.opening_hours import WEEKS, hours
+from portico.ask.suggestions import WAYS
+from portico.ask.understanding.contact_intent import wants_a_person
+from portico.ask.understanding.detail_intent import subject_of
+from portico.ask.understanding.references import pointers_in
+from portico.ask.understanding.spelling import nearest
 from portico.items import Item
 from portico.query import Condition
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from tests.ask.conftest import Asked, Opened
 
-from portico.calls import Call
+from portico.conversations.memories import CHARACTERS, COLLECTION, MOST
 from portico.errors import UnknownItem
-from portico.memories import CHARACTERS, COLLECTION, MOST
 from portico.query import Query
+from portico.requests import Call
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from tests.ask.conftest import Asked, Data, demo_items, opened_small
 
-from portico.ask.onward import starters
+from portico.ask.suggestions import starters
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

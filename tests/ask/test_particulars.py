@@ -11,9 +11,9 @@ from tests.ask.conftest import Answer, Asked, Data, Opened, demo_items
 from tests.models.endpoint import Hang, ModelEndpoint, Received, Reply
 
 from portico.ask.events import Clarify, Promised
-from portico.calls import Call
 from portico.models.language import tokens
 from portico.query import Condition
+from portico.requests import Call
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

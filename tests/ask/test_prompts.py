@@ -2,7 +2,7 @@
 
 import pytest
 
-from portico.ask.judge import harmless
+from portico.ask.llm import harmless
 from portico.ask.prompts import answer_prompt
 
 

@@ -12,9 +12,9 @@ from tests.ask.conftest import Answer, Asked, Data, Opened
 from tests.models.endpoint import Hang, ModelEndpoint, Raw, Received, Reply, Status
 
 from portico.ask.events import Cost, Finished, Found, Promised
-from portico.ask.phrases import phrases
-from portico.calls import Call, Outcome
+from portico.ask.languages.localization import phrases
 from portico.models.language import tokens
+from portico.requests import Call, Outcome
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

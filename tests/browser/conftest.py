@@ -20,14 +20,14 @@ import msgspec
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright, expect
-from tests.faces.conftest import serving
+from tests.protocols.conftest import serving
 
-from portico.calls import Call, Caller
+from portico.access.identity import Credentials, make_key
 from portico.catalog import Danger
 from portico.cli import demo_config
 from portico.config import Safety, Search, StoreSettings
-from portico.identity import Credentials, make_key
-from portico.server import Parts
+from portico.requests import Call, Caller
+from portico.server.assembly import Parts
 
 NEEDED = "PORTICO_NEED_BROWSER"  # set where a session without a browser is a failure
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

@@ -10,12 +10,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 from tests.browser.conftest import NARROW, Town, Visitor, answered, ask, is_too_wide, key_of, serious
-from tests.faces.conftest import Endless, listening, scripted, soon
+from tests.protocols.conftest import Endless, listening, scripted, soon
 
 from portico.ask.events import Found, Said, Understood
 from portico.config import parse_config
 from portico.items import Item
-from portico.server import opened_site
+from portico.server.assembly import opened_site
 from portico.store.records import Put
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

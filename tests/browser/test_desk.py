@@ -8,9 +8,9 @@ import pytest
 from playwright.async_api import Page, expect
 from tests.browser.conftest import NARROW, Town, Visitor, employ, is_too_wide, serious, sign_in
 
-from portico.calls import Call
+from portico.access.identity import local_operator
 from portico.errors import AgentBlocked, ConfirmationNeeded
-from portico.identity import local_operator
+from portico.requests import Call
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

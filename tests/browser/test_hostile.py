@@ -9,13 +9,13 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 from tests.browser.conftest import NARROW, Visitor, answered, employ, is_too_wide, key_of, sign_in
-from tests.faces.conftest import listening, scripted, serving, telling
+from tests.protocols.conftest import listening, scripted, serving, telling
 
 from portico.ask.events import Action, Clarify, Did, Finished, Found, Question, Said, Understood
 from portico.config import parse_config
 from portico.errors import ConfirmationNeeded
 from portico.items import Item
-from portico.server import Parts
+from portico.server.assembly import Parts
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -17,12 +17,12 @@ from starlette.responses import FileResponse, HTMLResponse
 from starlette.routing import Route
 from tests.browser.conftest import Town, Visitor, leave_out
 from tests.conformance.requirements import requirement
-from tests.faces.conftest import Endless, listening, scripted, soon, telling
+from tests.protocols.conftest import Endless, listening, scripted, soon, telling
 
 from portico.ask.events import Event, Failed, Finished, Found, Said, Understood
-from portico.calls import Ask, Caller
 from portico.errors import UnknownItem
 from portico.items import Item
+from portico.requests import Ask, Caller
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

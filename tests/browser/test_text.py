@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 import pytest
 from playwright.async_api import expect
 from tests.browser.conftest import Visitor, answered
-from tests.faces.conftest import listening
 from tests.models.endpoint import ModelEndpoint, Received, Reply
+from tests.protocols.conftest import listening
 
 from portico.config import parse_config
-from portico.server import opened_site
+from portico.server.assembly import opened_site
 from portico.store.records import Put
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -18,12 +18,12 @@ import pytest
 from tests.cli.conftest import ENVIRONMENT, SCRIPT, Portico
 from tests.conformance.requirements import requirement
 
-from portico.calls import Call
+from portico.access.identity import Credentials, make_key
 from portico.catalog import Danger
 from portico.config import read_config
 from portico.errors import SiteError
-from portico.identity import Credentials, make_key
-from portico.server import opened_store_only
+from portico.requests import Call
+from portico.server.assembly import opened_store_only
 from portico.store.records import Put
 
 SITE = """

@@ -21,9 +21,9 @@ import httpx
 import pytest
 from tests.cli.conftest import ENVIRONMENT, SCRIPT, Portico
 
+from portico.access.identity import local_operator
+from portico.cli.ask import InProcess, duration, facts
 from portico.client import AsyncClient, Item
-from portico.conversation import InProcess, duration, facts
-from portico.identity import local_operator
 
 SECONDS = 30
 SOUP = {"@type": "Recipe", "@id": "r1", "name": "Lemon soup", "score": 91.4, "totalTime": "PT1H5M", "price": 4.5}
@@ -221,7 +221,7 @@ def test_the_answer_is_the_same_over_every_protocol(portico: Portico, examples: 
 
 
 def test_a_protocol_that_is_not_asked_for_is_not_loaded() -> None:
-    check = "import sys, portico.conversation; sys.exit(not {'mcp', 'a2a'}.isdisjoint(sys.modules))"
+    check = "import sys, portico.cli.ask; sys.exit(not {'mcp', 'a2a'}.isdisjoint(sys.modules))"
 
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
 

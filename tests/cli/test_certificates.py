@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from tests.cli.conftest import Portico
 from tests.conformance.requirements import requirement
 
-from portico.nip import canonical, shown_key, verify_signature
+from portico.access.nip import canonical, shown_key, verify_signature
 
 SITE = """
 [server]

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Portico
-from tests.faces.nwp.conftest import tls_files as certificate
+from tests.protocols.nwp.conftest import tls_files as certificate
 
 from portico import cli
-from portico.checkup import look_over
+from portico.cli.check import look_over
 from portico.config import parse_config
-from portico.http import Opened
+from portico.server.http import Opened
 
 COMMANDS = ["demo", "serve", "load", "ask", "query", "call", "check", "keys create", "keys list", "keys revoke"]
 

@@ -13,9 +13,9 @@ from tests.cli.conftest import Portico
 from tests.conftest import StoreUrl
 
 from portico.config import parse_config
-from portico.ingest import collection_for, load_sources
-from portico.observe import Log
-from portico.server import opened_site
+from portico.server.assembly import opened_site
+from portico.sources.ingest import collection_for, load_sources
+from portico.telemetry import Log
 
 SECRET = "hush-0815"
 KEPT = "INSERT INTO kept (scope, digest, task, result, expires) VALUES"

@@ -12,13 +12,13 @@ import signal
 import sys
 import traceback
 
-import portico.checkup
 import portico.cli
-import portico.conversation
-import portico.copying
-import portico.remote
+import portico.cli.ask
+import portico.cli.check
+import portico.cli.query
 import portico.sources.pdf
 import portico.sources.sql
+import portico.store.copying
 import portico.store.postgres
 import portico.store.sqlite
 

@@ -12,8 +12,8 @@ from tests.ask import conftest as asking
 
 from portico.cli import demo_config
 from portico.config import StoreSettings
-from portico.http import application
-from portico.server import Parts, opened_site
+from portico.server.assembly import Parts, opened_site
+from portico.server.http import application
 
 demo_store = asking.demo_store
 

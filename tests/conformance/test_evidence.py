@@ -11,13 +11,13 @@ import pytest
 import pytest_asyncio
 from tests.conformance.evidence import Envelope, Evidence, Exchange, Finding, Resource, collect, judge
 from tests.conformance.requirements import requirement
-from tests.faces.mcp.conftest import structured, visiting
+from tests.protocols.mcp.conftest import structured, visiting
 
+from portico.access.identity import make_key
 from portico.catalog import Danger
 from portico.cli import demo_config
 from portico.config import StoreSettings
-from portico.identity import make_key
-from portico.server import opened_site
+from portico.server.assembly import opened_site
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

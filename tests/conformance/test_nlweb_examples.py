@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.conformance.requirements import requirement
-from tests.faces.conftest import frames_of
+from tests.protocols.conftest import frames_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -9,9 +9,9 @@ import httpx
 import pytest
 from tests.conformance.requirements import requirement
 
+from portico.access.identity import make_key
 from portico.catalog import Danger
-from portico.identity import make_key
-from portico.server import Parts
+from portico.server.assembly import Parts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

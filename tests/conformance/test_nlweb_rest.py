@@ -7,9 +7,9 @@ import httpx
 import pytest
 from tests.conformance.requirements import requirement
 from tests.conformance.test_nlweb_examples import MEAL_PLAN
-from tests.faces.conftest import asking, scripted, telling
+from tests.protocols.conftest import asking, scripted, telling
 
-from portico.server import Parts
+from portico.server.assembly import Parts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

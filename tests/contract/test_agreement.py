@@ -13,11 +13,7 @@ from tests.contract.shelf import all_ids, walk
 
 from portico.catalog import ID, Collection, Field, FieldType, scalar_at, segments, type_of
 from portico.errors import UnknownField
-from portico.index.columns import NeedsStore
-from portico.index.segment import Vocabulary, build_segment, dump_segment, load_segment, merge_segments
-from portico.index.snapshot import Snapshot
 from portico.items import Item
-from portico.pages import in_order
 from portico.query import (
     EVERYTHING,
     OPERATORS,
@@ -33,6 +29,10 @@ from portico.query import (
     matches,
     reached,
 )
+from portico.search.index.columns import NeedsStore
+from portico.search.index.segment import Vocabulary, build_segment, dump_segment, load_segment, merge_segments
+from portico.search.index.snapshot import Snapshot
+from portico.search.pages import in_order
 from portico.store import Store
 from portico.store.records import Put
 

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 from tests.conftest import Opening
 
-from portico.calls import Call, Caller, Priority, Task, TaskState, Warrant
+from portico.access.identity import make_key
+from portico.access.limits import Limits, Rates
 from portico.catalog import Collection, Danger
 from portico.errors import KeyInUse, RateLimited
-from portico.identity import make_key
-from portico.limits import Limits, Rates
+from portico.requests import Call, Caller, Priority, Task, TaskState, Warrant
 from portico.store import Store
 from portico.store.encoding import decode_task, encode_task
 from portico.store.records import IdempotencyEntry, IdempotencyRecord, LedgerEntry, Put, Reservation, Settlement

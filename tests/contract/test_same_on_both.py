@@ -11,11 +11,10 @@ import msgspec
 import pytest
 import pytest_asyncio
 from tests.databases import empty_schema
-from tests.index.toy_model import ToyModel
+from tests.search.index.toy_model import ToyModel
 
 from portico.catalog import ID, Collection, Field, FieldType, segments
 from portico.errors import SiteError
-from portico.index.memory import MemoryIndex
 from portico.items import Item
 from portico.query import (
     EVERYTHING,
@@ -34,7 +33,8 @@ from portico.query import (
     condition,
     reached,
 )
-from portico.search import Finder, Wish
+from portico.search.finder import Finder, Wish
+from portico.search.index.memory import MemoryIndex
 from portico.store import Store, open_store
 from portico.store.records import Merge, Put, Remove, Write
 

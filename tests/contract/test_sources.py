@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from portico.config import Config, SourceSettings
-from portico.ingest import Report, ingest, load_source, load_sources
-from portico.observe import nowhere
 from portico.sources import Source, SourceOptions, open_source
+from portico.sources.ingest import Report, ingest, load_source, load_sources
 from portico.store import Store
+from portico.telemetry import nowhere
 
 
 @pytest.fixture

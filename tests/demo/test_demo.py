@@ -15,18 +15,18 @@ from rs_bpe.bpe import openai
 from tests.conformance.requirements import requirement
 
 import portico.demo
-from portico.calls import Call, Task
 from portico.cli import demo_config
 from portico.config import Config, StoreSettings
 from portico.demo.shopping import shopping_list
 from portico.errors import Conflict, InvalidParams, UnknownItem
-from portico.faces.mcp.server import made
-from portico.ingest import load_sources
-from portico.observe import nowhere
+from portico.protocols.mcp.server import made
 from portico.query import Order, Query, parse_filter
-from portico.server import Parts, opened_site
+from portico.requests import Call, Task
+from portico.server.assembly import Parts, opened_site
+from portico.sources.ingest import load_sources
 from portico.store import open_store
 from portico.store.records import Merge, Put
+from portico.telemetry import nowhere
 
 DEMO = Path(portico.demo.__file__).parent
 COLLECTIONS = {

@@ -23,12 +23,12 @@ from typing import NoReturn
 
 LOADED = (
     "portico.cli",
-    "portico.checkup",
-    "portico.conversation",
-    "portico.copying",
-    "portico.http",
-    "portico.ingest",
-    "portico.remote",
+    "portico.cli.check",
+    "portico.cli.ask",
+    "portico.store.copying",
+    "portico.server.http",
+    "portico.sources.ingest",
+    "portico.cli.query",
     "portico.sources.sql",
     "portico.store.postgres",
     "portico.store.sqlite",

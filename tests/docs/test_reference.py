@@ -20,12 +20,12 @@ from portico.cli import EXIT_CODES, app, demo_config, exit_code
 from portico.config import StoreSettings, settings
 from portico.errors import SiteError
 from portico.models import service
-from portico.observe import Observation
 from portico.query import FUNCTIONS, OPERATORS
-from portico.server import opened_store_only
+from portico.server.assembly import opened_store_only
 from portico.sources import FORMATS
 from portico.store import health
 from portico.store.postgres import faults
+from portico.telemetry import Observation
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -29,10 +29,10 @@ from tests.faults.conftest import opened
 from tests.faults.proxy import Fate, Proxy
 from tests.ports import free_port
 
-from portico.carriers.nwp import NwpClient
+from portico.access.identity import make_key
 from portico.catalog import Collection, Danger
 from portico.client import ClientError
-from portico.identity import make_key
+from portico.client.transports.nwp import NwpClient
 from portico.items import Item
 from portico.store import Store
 from portico.store.records import Put

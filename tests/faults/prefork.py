@@ -11,8 +11,8 @@ import sys
 from importlib import import_module
 
 MODULES = (
-    *("apsw", "asyncpg", "uvicorn", "portico.http", "portico.server", "portico.site", "portico.cli"),
-    *("portico.store.sqlite", "portico.store.postgres", "portico.faces.mcp", "portico.faces.a2a"),
+    *("apsw", "asyncpg", "uvicorn", "portico.server.http", "portico.server.assembly", "portico.site", "portico.cli"),
+    *("portico.store.sqlite", "portico.store.postgres", "portico.protocols.mcp", "portico.protocols.a2a"),
 )
 
 

@@ -13,12 +13,12 @@ import pytest
 from tests import databases
 from tests.faults.proxy import Fate, Proxy
 
-from portico.calls import Call, Outcome
+from portico.access.identity import local_operator
 from portico.config import parse_config
 from portico.errors import OutcomeUnknown, Unavailable
-from portico.identity import local_operator
 from portico.query import EVERYTHING
-from portico.server import Parts, opened_site
+from portico.requests import Call, Outcome
+from portico.server.assembly import Parts, opened_site
 from portico.store.postgres import engine
 from portico.store.records import Put, Remove
 

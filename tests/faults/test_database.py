@@ -17,13 +17,13 @@ from tests import databases
 from tests.conftest import MISSING, NOT_RUN
 from tests.ports import free_port
 
-from portico.calls import Call, Task, Watch
+from portico.access.identity import local_operator
 from portico.catalog import Collection
 from portico.config import Config, parse_config
 from portico.errors import SiteError, TimedOut, Unavailable
-from portico.identity import local_operator
 from portico.query import Condition, Query
-from portico.server import Parts, opened_site
+from portico.requests import Call, Task, Watch
+from portico.server.assembly import Parts, opened_site
 from portico.store import Store, open_store
 from portico.store.postgres import engine
 from portico.store.records import Put

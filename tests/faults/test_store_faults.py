@@ -15,18 +15,18 @@ import httpx
 import psycopg
 import pytest
 
-from portico.calls import Watch
+from portico.access.identity import local_operator
 from portico.config import parse_config
 from portico.errors import SiteError
-from portico.http import application
-from portico.identity import local_operator
-from portico.index import memory
-from portico.observe import Broke, Observation, Recovered
 from portico.query import Order, Query
-from portico.server import Parts, opened_site
+from portico.requests import Watch
+from portico.search.index import memory
+from portico.server.assembly import Parts, opened_site
+from portico.server.http import application
 from portico.store import health, open_store
 from portico.store.health import StoreFault, UnreadableRow
 from portico.store.records import Put
+from portico.telemetry import Broke, Observation, Recovered
 
 OPERATOR = local_operator()
 ENOUGH = 40.0  # seconds in which anything that comes to an end has done so

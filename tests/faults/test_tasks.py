@@ -11,7 +11,7 @@ import pytest
 from tests.faults.conftest import Start, opened, wait_until
 from tests.ports import free_port
 
-from portico.calls import Task
+from portico.requests import Task
 
 SITE = """
 operations = ["own.py"]

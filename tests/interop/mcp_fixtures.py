@@ -22,17 +22,17 @@ from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from portico.calls import Caller
 from portico.config import parse_config
 from portico.errors import Conflict
-from portico.faces.mcp.routes import PATH, door
-from portico.faces.mcp.server import made
-from portico.faces.mcp.transport import opened
-from portico.faces.wire import CALLER
-from portico.http import server_settings
 from portico.operations import Context as Work
 from portico.operations import operation
-from portico.server import Parts, opened_site
+from portico.protocols.http import CALLER
+from portico.protocols.mcp.routes import PATH, door
+from portico.protocols.mcp.server import made
+from portico.protocols.mcp.transport import opened
+from portico.requests import Caller
+from portico.server.assembly import Parts, opened_site
+from portico.server.http import server_settings
 from portico.site import Site
 
 Context = ServerRequestContext[Any, Any]

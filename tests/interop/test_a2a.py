@@ -15,12 +15,12 @@ from a2a.client.errors import A2AClientError
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import A2AError
 from google.protobuf.json_format import MessageToDict, ParseDict
-from tests.faces.a2a.conftest import hearing
-from tests.faces.conftest import key_of, serving
+from tests.protocols.a2a.conftest import hearing
+from tests.protocols.conftest import key_of, serving
 
 from portico.cli import demo_config
 from portico.config import Search, StoreSettings
-from portico.server import Parts
+from portico.server.assembly import Parts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

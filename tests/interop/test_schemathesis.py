@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
-from tests.faces.conftest import listening
+from tests.protocols.conftest import listening
 
+from portico.access.identity import make_key
 from portico.catalog import Danger
 from portico.cli import demo_config
 from portico.config import A2a, Search, StoreSettings
-from portico.identity import make_key
-from portico.ingest import load_sources
-from portico.observe import nowhere
-from portico.server import Parts, opened_site
+from portico.server.assembly import Parts, opened_site
+from portico.sources.ingest import load_sources
+from portico.telemetry import nowhere
 
 EXAMPLES = 4  # of each method of each path
 CHECKS = ("not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance")

@@ -7,18 +7,18 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from tests.faces.conftest import listening
-from tests.parity.faces import A2A, CHAT, NAMED, NLWEB, NWP, OPERATION, Face, Heard, visitor
+from tests.parity.protocols import A2A, CHAT, NAMED, NLWEB, NWP, OPERATION, Face, Heard, visitor
+from tests.protocols.conftest import listening
 
 from portico import errors
+from portico.access.identity import local_operator, make_key
 from portico.ask.events import Event, Failed, Understood
-from portico.calls import Ask, Call, Caller, Outcome, Task
 from portico.catalog import Danger
 from portico.config import parse_config
 from portico.errors import SiteError
-from portico.http import application
-from portico.identity import local_operator, make_key
-from portico.server import Parts, opened_site
+from portico.requests import Ask, Call, Caller, Outcome, Task
+from portico.server.assembly import Parts, opened_site
+from portico.server.http import application
 from portico.site import Site
 from portico.store.records import Put
 

@@ -7,18 +7,18 @@ from typing import Any, TypeAlias
 import pytest
 import pytest_asyncio
 from tests.conftest import StoreUrl
-from tests.faces.a2a.conftest import request as rpc
-from tests.faces.a2a.conftest import sent, text
-from tests.faces.conftest import listening
-from tests.faces.mcp.conftest import connected
-from tests.parity.faces import A2A, CHAT, NLWEB, NWP, OPERATION, Face, visitor
+from tests.parity.protocols import A2A, CHAT, NLWEB, NWP, OPERATION, Face, visitor
+from tests.protocols.a2a.conftest import request as rpc
+from tests.protocols.a2a.conftest import sent, text
+from tests.protocols.conftest import listening
+from tests.protocols.mcp.conftest import connected
 
-from portico.calls import Ask
+from portico.access.identity import local_operator, make_key
 from portico.catalog import Danger
 from portico.config import parse_config
-from portico.identity import local_operator, make_key
 from portico.query import Aggregate, Aggregation, Near, Order, Page, Query, json_size
-from portico.server import Parts, opened_site
+from portico.requests import Ask
+from portico.server.assembly import Parts, opened_site
 from portico.store.records import Put
 
 PAGE_BYTES = 100_000

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from portico import errors
-from portico.tasks import LEASE_SECONDS
+from portico.operations.tasks import LEASE_SECONDS
 
 PROGRAM = Path(__file__).parent / "replica.py"
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PORTICO_SITE"}

@@ -8,17 +8,17 @@ from typing import Any
 
 import msgspec
 
-from portico import tasks
-from portico.calls import Call, Caller, Task, Watch
+from portico.access.identity import Credentials, local_operator, make_key
 from portico.catalog import Danger
 from portico.config import read_config
 from portico.errors import SiteError
-from portico.identity import Credentials, local_operator, make_key
-from portico.ingest import ingest
+from portico.operations import tasks
 from portico.query import Order, Query
-from portico.server import Parts, opened_site
+from portico.requests import Call, Caller, Task, Watch
+from portico.server.assembly import Parts, opened_site
 from portico.site import shown_task
 from portico.sources import SourceOptions, open_source
+from portico.sources.ingest import ingest
 
 MAX_LINE = 1_000_000
 

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from portico.calls import Call, Caller, Outcome
+from portico.access.identity import Credentials, make_key
 from portico.catalog import Danger, Operation, Trust
 from portico.config import parse_config
 from portico.errors import SiteError
-from portico.identity import Credentials, make_key
-from portico.observe import Observe, nowhere
-from portico.oversight import Challenged, Code
+from portico.requests import Call, Caller, Outcome
 from portico.safety.guard import Guard, Taken
+from portico.safety.models import Challenged, Code
 from portico.safety.reporting import Report, Reported
-from portico.server import Parts, opened_site
+from portico.server.assembly import Parts, opened_site
 from portico.site import Site
 from portico.store.records import Put
+from portico.telemetry import Observe, nowhere
 
 CHEF = ("ask", "*:*")
 ADDING = "calling create_recipe to add the soup"

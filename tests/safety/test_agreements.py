@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from tests.safety.conftest import Open, boss_of, events, fresh_code, person
 
-from portico.calls import Call
 from portico.catalog import Danger, Trust
 from portico.errors import ConfirmationNeeded, SiteError, StepNeeded, TrustInsufficient
-from portico.server import Parts
+from portico.requests import Call
+from portico.server.assembly import Parts
 
 RENAMING = {"next_operation": "update_recipe"}
 

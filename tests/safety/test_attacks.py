@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 import httpx
 import pytest
 from tests.conformance.requirements import requirement
-from tests.faces.conftest import listening
-from tests.faces.mcp.conftest import ERAS, connected
+from tests.protocols.conftest import listening
+from tests.protocols.mcp.conftest import ERAS, connected
 from tests.safety.conftest import ADDING, Open, Person, blocked, boss_of, events, fresh_code, person
 
-from portico.calls import Call
 from portico.errors import AgentBlocked, InvalidToken
-from portico.server import Parts
+from portico.requests import Call
+from portico.server.assembly import Parts
 
 Tried: TypeAlias = tuple[bool, str]  # whether it was done, and what was said
 Door: TypeAlias = Callable[["Visit", str, dict[str, Any]], Awaitable[Tried]]

@@ -25,7 +25,7 @@ from tests.safety.conftest import (
     person,
 )
 
-from portico.calls import Call
+from portico.access.identity import Credentials
 from portico.errors import (
     AgentBlocked,
     Forbidden,
@@ -37,10 +37,10 @@ from portico.errors import (
     Unauthenticated,
     UnknownItem,
 )
-from portico.identity import Credentials
-from portico.oversight import About, Notification
-from portico.safety.cases import Broadcast
-from portico.server import Parts
+from portico.requests import Call
+from portico.safety.models import About, Notification
+from portico.safety.records import Broadcast
+from portico.server.assembly import Parts
 from portico.store.records import SafetyRecord
 
 WRONG = "A" * 26

@@ -8,7 +8,7 @@ import pytest
 from tests.conformance.requirements import requirement
 from tests.safety.conftest import DENIED, Open, boss_of, events, later, person
 
-from portico.calls import Call, Outcome
+from portico.access.identity import Credentials, local_operator
 from portico.catalog import Danger, Trust
 from portico.errors import (
     ConfirmationNeeded,
@@ -23,8 +23,8 @@ from portico.errors import (
     TrustInsufficient,
     Unauthenticated,
 )
-from portico.identity import Credentials, local_operator
-from portico.server import Parts
+from portico.requests import Call, Outcome
+from portico.server.assembly import Parts
 
 DELETING = Call("delete_recipe", {"id": "r1"})
 

@@ -6,14 +6,14 @@ from typing import Any, TypeAlias
 
 import pytest
 from tests.conformance.requirements import requirement
-from tests.faces.conftest import asking
+from tests.protocols.conftest import asking
 from tests.safety.conftest import DENIED, Open, Person, again, boss_of, events, fresh_code, later, person
 from tests.safety.test_attacks import connected, served
 
-from portico.calls import Call
+from portico.access.identity import Credentials
 from portico.errors import AgentBlocked, ConfirmationNeeded, InvalidToken, StepNeeded
-from portico.identity import Credentials
-from portico.server import Parts
+from portico.requests import Call
+from portico.server.assembly import Parts
 
 __all__ = ["served"]
 

@@ -8,7 +8,7 @@ import pytest
 from tests.conformance.requirements import requirement
 from tests.safety.conftest import ADDING, DENIED, Open, boss_of, events, fresh_code, later, person
 
-from portico.calls import Call, Task, TaskState
+from portico.access.identity import Credentials
 from portico.errors import (
     AgentBlocked,
     ConfirmationNeeded,
@@ -19,8 +19,8 @@ from portico.errors import (
     UnknownOperation,
     UnknownTask,
 )
-from portico.identity import Credentials
-from portico.server import Parts
+from portico.requests import Call, Task, TaskState
+from portico.server.assembly import Parts
 
 SOUP = {"id": "new", "input": {"name": "Soup"}}
 CLOSING = "calling close_kitchen now that everybody has left"

@@ -5,13 +5,13 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.faces.conftest import asking
+from tests.protocols.conftest import asking
 from tests.safety.conftest import Open, Person, blocked, person
 
+from portico.conversations.memories import COLLECTION
 from portico.errors import AgentBlocked, Forbidden, RateLimited, StepNeeded, Unauthenticated, Unavailable
-from portico.memories import COLLECTION
 from portico.safety import confirmations
-from portico.server import Parts
+from portico.server.assembly import Parts
 
 QUESTION = {
     "query": {"text": "soup"},

@@ -11,18 +11,18 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from tests.faces.conftest import asking
+from tests.protocols.conftest import asking
 from tests.safety.conftest import DENIED, Open, boss_of, person
 from tests.safety.test_attacks import DOORS, served, visit_of
 
 import portico
 from portico import errors
-from portico.calls import Ask, Call
+from portico.access.identity import Credentials
 from portico.catalog import Danger, Trust
 from portico.config import Config
 from portico.errors import SiteError
-from portico.identity import Credentials
-from portico.server import Parts
+from portico.requests import Ask, Call
+from portico.server.assembly import Parts
 
 SOURCE = Path(inspect.getfile(portico)).parent
 # What the operator types at the machine: no agent reads it.

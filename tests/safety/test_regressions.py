@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 from tests.safety.conftest import ADDING, DENIED, Open, boss_of, events, fresh_code, person
 
-from portico.calls import Call, Task, TaskState
 from portico.errors import InvalidToken, RateLimited, StepNeeded
-from portico.server import Parts
+from portico.requests import Call, Task, TaskState
+from portico.server.assembly import Parts
 
 LONG = "reading the opening hours of the shop, once more and with care, " * 8
 

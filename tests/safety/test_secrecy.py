@@ -14,11 +14,11 @@ from typing import Any
 import httpx
 import pytest
 from tests.conformance.requirements import requirement
-from tests.faces.conftest import listening
+from tests.protocols.conftest import listening
 from tests.safety.conftest import Open, Person, boss_of, person
 
-from portico.observe import Log, Observation
-from portico.server import Parts
+from portico.server.assembly import Parts
+from portico.telemetry import Log, Observation
 
 MARK = "marjoram-7431"  # said by the agent: what is searched is searched well enough to find it
 DENIED = f"executing shell command: rm -rf /{MARK}"

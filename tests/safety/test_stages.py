@@ -5,7 +5,7 @@ from typing import Any
 from tests.conformance.requirements import requirement
 from tests.safety.conftest import DENIED, Open, person
 
-from portico.server import Parts
+from portico.server.assembly import Parts
 
 TABLE = "calling set_table for two"  # of little risk by itself
 

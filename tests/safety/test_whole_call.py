@@ -5,10 +5,10 @@ from typing import Any, TypeAlias
 
 import httpx
 import pytest
-from tests.faces.conftest import listening
+from tests.protocols.conftest import listening
 from tests.safety.conftest import Open, Person, boss_of, events, later, person
 
-from portico.calls import Call
+from portico.access.identity import Credentials
 from portico.errors import (
     ConfirmationNeeded,
     Forbidden,
@@ -18,8 +18,8 @@ from portico.errors import (
     TokenMismatch,
     Unauthenticated,
 )
-from portico.identity import Credentials
-from portico.server import Parts
+from portico.requests import Call
+from portico.server.assembly import Parts
 
 LONG = "A fine soup. " * 400  # more than five kilobytes
 ITEM = {"id": "r1", "input": {"description": LONG, "price": 0.01}}

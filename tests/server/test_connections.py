@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import pytest
 from starlette.types import Receive, Scope, Send
-from tests.faces.conftest import Inn, inn, listening  # noqa: F401 - a fixture
+from tests.protocols.conftest import Inn, inn, listening  # noqa: F401 - a fixture
 
-from portico import connections
-from portico.http import Application
+from portico.server import connections
+from portico.server.http import Application
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"
 ASKED = HEALTH + b"\r\n"

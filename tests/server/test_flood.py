@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.faces.conftest import Inn, inn, listening  # noqa: F401 - a fixture
+from tests.protocols.conftest import Inn, inn, listening  # noqa: F401 - a fixture
 from tests.server.conftest import ENVIRONMENT, SCRIPT, Running, Serve
 from tests.server.test_serve import ready
 from websockets.asyncio.client import connect
@@ -286,7 +286,7 @@ async def test_a_websocket_without_messages_is_closed(inn: Inn) -> None:  # noqa
 def test_connections_fit_into_the_open_files_of_the_process(soft: int, hard: int, fitting: int, raised: int) -> None:
     program = f"""
 import resource
-from portico.admission import fit_connections
+from portico.server.admission import fit_connections
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
 print(fit_connections(2000, 10), *resource.getrlimit(resource.RLIMIT_NOFILE))
 """

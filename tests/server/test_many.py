@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.conformance.requirements import requirement
-from tests.faces.conftest import frames_of
+from tests.protocols.conftest import frames_of
 from tests.server.conftest import Running, Serve
 from tests.server.test_serve import ready
 

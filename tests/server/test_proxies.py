@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.faces.conftest import Inn, inn, listening  # noqa: F401 - a fixture
+from tests.protocols.conftest import Inn, inn, listening  # noqa: F401 - a fixture
 from tests.server.conftest import ENVIRONMENT, SCRIPT
 from tests.server.test_flood import CROWD, exchange
 from websockets.asyncio.client import connect
@@ -17,8 +17,8 @@ from websockets.exceptions import InvalidStatus
 
 from portico.config import parse_config
 from portico.errors import ConfigError
-from portico.http import application
-from portico.server import Parts
+from portico.server.assembly import Parts
+from portico.server.http import application
 
 PROXY, OTHER_PROXY, VISITOR, SECOND = "10.0.0.5", "10.1.2.3", "203.0.113.9", "198.51.100.7"
 TRUSTED = {"trusted_proxies": [PROXY, "10.1.0.0/16", "2001:db8:1::/48"]}

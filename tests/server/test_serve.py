@@ -11,7 +11,7 @@ import pytest
 from tests.ports import free_port
 from tests.server.conftest import Running, Serve
 
-from portico.faces import FACES
+from portico.protocols import FACES
 
 SITE = """
 [site]

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from tests.conftest import StoreUrl
 
-from portico.calls import Call, Caller, Outcome, Task
+from portico.access.identity import Credentials, local_operator, make_key
 from portico.catalog import Danger, Trust
 from portico.config import Config, parse_config
-from portico.identity import Credentials, local_operator, make_key
-from portico.server import Parts, opened_site
+from portico.requests import Call, Caller, Outcome, Task
+from portico.server.assembly import Parts, opened_site
 from portico.site import Site
 from portico.store.records import Put
 

@@ -7,11 +7,11 @@ import pytest
 from tests.site.conftest import OPERATOR, Calling, Open
 
 from portico.ask.events import Finished, Found, Understood
-from portico.calls import Ask, Caller, Watch
 from portico.errors import FeedExpired, InvalidParams, Unauthenticated, UnknownCollection, UnknownField
 from portico.items import Change
 from portico.query import parse_filter
-from portico.server import Parts
+from portico.requests import Ask, Caller, Watch
+from portico.server.assembly import Parts
 from portico.site import Site
 from portico.store.records import Put
 

@@ -7,7 +7,6 @@ import pytest
 import yaml
 from tests.site.conftest import OPERATOR, Calling, Elsewhere, Open
 
-from portico.calls import Call
 from portico.errors import (
     BadRequest,
     ConfigError,
@@ -17,9 +16,10 @@ from portico.errors import (
     SiteError,
     Unavailable,
 )
-from portico.ingest import ingest
-from portico.server import Parts
+from portico.requests import Call
+from portico.server.assembly import Parts
 from portico.sources import SourceOptions, open_source
+from portico.sources.ingest import ingest
 
 ALLOWED = {"allow_hosts": ["127.0.0.1"]}
 

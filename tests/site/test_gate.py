@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.site.conftest import OPERATOR, Open, config, furnish, key_holder
 
+from portico.access.identity import Credentials, make_key
 from portico.ask.events import Understood
-from portico.calls import Ask, Call, Caller, Watch
 from portico.catalog import Danger, Trust
 from portico.errors import (
     BadRequest,
@@ -23,15 +23,15 @@ from portico.errors import (
     UnknownField,
     UnknownOperation,
 )
-from portico.identity import Credentials, make_key
-from portico.observe import Observation, Queried
-from portico.pages import Shelf
 from portico.query import Condition, Query
+from portico.requests import Ask, Call, Caller, Watch
 from portico.safety.gate import Permit
-from portico.server import Parts, opened_store_only
+from portico.search.pages import Shelf
+from portico.server.assembly import Parts, opened_store_only
 from portico.site import Site
 from portico.store import open_store
 from portico.store.records import Put
+from portico.telemetry import Observation, Queried
 
 CREATE = Call("create_room", {"id": "new", "input": {"beds": 1}})
 DELETE = Call("delete_room", {"id": "attic"})
@@ -340,7 +340,7 @@ class TestACachedPage:
     async def test_it_costs_what_a_query_costs_and_is_told_as_one(
         self, parts: Parts, nobody: Caller, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("portico.limits.LEASE_SECONDS", 60.0)
+        monkeypatch.setattr("portico.access.limits.LEASE_SECONDS", 60.0)
         before = parts.site.gate.left(nobody).remaining
         seen: list[Observation] = []
         monkeypatch.setattr(parts.site, "_observe", seen.append)

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from portico.calls import Call
 from portico.catalog import Kind, Operation
 from portico.errors import BadRequest, OperationFailed, SiteError, TooLarge, UnsafeRegex
 from portico.operations import JsonSchema, checked_params
 from portico.query import And, Near, Order, Query, check_bounds, parse_filter
-from portico.server import Parts
+from portico.requests import Call
+from portico.server.assembly import Parts
 from portico.store.records import Put
 
 from .conftest import OPERATOR

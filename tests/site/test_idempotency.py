@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from tests.site.conftest import OPERATOR, Calling, Open
 
-from portico.calls import Call, Outcome
 from portico.errors import (
     Conflict,
     KeyInUse,
@@ -23,7 +22,8 @@ from portico.errors import (
     VersionMismatch,
 )
 from portico.query import EVERYTHING
-from portico.server import Parts
+from portico.requests import Call, Outcome
+from portico.server.assembly import Parts
 from portico.site import STOPPED
 from portico.store.records import Put
 

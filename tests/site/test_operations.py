@@ -9,7 +9,6 @@ import pytest
 from tests.conformance.requirements import requirement
 from tests.site.conftest import OPERATOR, ROOMS, Calling, Open, furnish
 
-from portico.calls import Call
 from portico.catalog import JsonSchema, Kind, Operation
 from portico.errors import (
     AlreadyExists,
@@ -23,7 +22,8 @@ from portico.errors import (
     VersionMismatch,
 )
 from portico.operations import schema_of
-from portico.server import Parts
+from portico.requests import Call
+from portico.server.assembly import Parts
 from portico.site import Site
 
 

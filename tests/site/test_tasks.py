@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.site.conftest import OPERATOR, Calling, Open, config, key_holder
 
-from portico.calls import Call, Outcome, Task
+from portico.access.identity import Identity
 from portico.catalog import Danger
 from portico.errors import (
     Conflict,
@@ -27,12 +27,12 @@ from portico.errors import (
     Unavailable,
     UnknownTask,
 )
-from portico.identity import Identity
-from portico.observe import Broke, Observation, TaskMoved
-from portico.search import Finder
-from portico.server import Parts, opened_store_only, site_operations
+from portico.requests import Call, Outcome, Task
+from portico.search.finder import Finder
+from portico.server.assembly import Parts, opened_store_only, site_operations
 from portico.site import Site
 from portico.store import Store, open_store
+from portico.telemetry import Broke, Observation, TaskMoved
 
 OWN = '''
 import asyncio
@@ -490,7 +490,7 @@ async def test_what_work_saved_while_the_store_was_away_is_there_for_the_next_tr
 async def test_a_task_whose_lease_ran_out_goes_on_and_is_not_run_twice(
     replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("portico.tasks.LEASE_SECONDS", -1)
+    monkeypatch.setattr("portico.operations.tasks.LEASE_SECONDS", -1)
     async with replica() as here:
         task = await here.call.task("tell")
         await here.own.started.wait()
@@ -509,7 +509,7 @@ async def test_a_task_whose_lease_ran_out_goes_on_and_is_not_run_twice(
 async def test_a_process_that_closes_while_the_store_is_away_ends_and_its_work_is_taken_over(
     replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("portico.tasks.LEASE_SECONDS", -1)
+    monkeypatch.setattr("portico.operations.tasks.LEASE_SECONDS", -1)
     async with replica() as first:
         task = await first.call.task("tell")
         await first.own.started.wait()
@@ -525,7 +525,7 @@ async def test_a_process_that_closes_while_the_store_is_away_ends_and_its_work_i
 async def test_what_became_of_a_task_that_was_taken_over_meanwhile_is_dropped(
     replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("portico.tasks.LEASE_SECONDS", -1)
+    monkeypatch.setattr("portico.operations.tasks.LEASE_SECONDS", -1)
     async with AsyncExitStack() as staying:
         async with replica() as first:
             task = await first.call.task("tell")
@@ -607,8 +607,8 @@ async def test_when_the_store_is_back_a_living_owner_keeps_its_task(
         other = await staying.enter_async_context(replica())
         other.store.is_away = True
         with monkeypatch.context() as patch:
-            patch.setattr("portico.tasks.LEASE_SECONDS", -1)
-            patch.setattr("portico.tasks.RENEW_SECONDS", 0)
+            patch.setattr("portico.operations.tasks.LEASE_SECONDS", -1)
+            patch.setattr("portico.operations.tasks.RENEW_SECONDS", 0)
             await owner.store.is_asked_again("tasks.renew", 2)
             owner.store.is_away = True
         await other.store.is_asked_again("tasks.claim")

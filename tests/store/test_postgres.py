@@ -18,7 +18,6 @@ import pytest
 from tests.conftest import Opening, StoreUrl
 from tests.contract.shelf import all_ids, all_items, fill, ids, walk
 
-from portico.calls import Call, Caller, Task, TaskState
 from portico.catalog import Collection
 from portico.errors import AlreadyExists, ConfigError, InvalidQuery, Unavailable
 from portico.items import Item
@@ -35,6 +34,7 @@ from portico.query import (
     Query,
     matches,
 )
+from portico.requests import Call, Caller, Task, TaskState
 from portico.store import Store, open_store
 from portico.store.postgres import vectors
 from portico.store.records import Put

@@ -11,11 +11,11 @@ from tests.conftest import Opening, StoreUrl
 from tests.contract.shelf import fill, ids
 
 from portico.catalog import Collection, Field, FieldType
-from portico.copying import copy_store
 from portico.errors import Conflict, Unavailable
 from portico.items import Item
 from portico.query import EVERYTHING, Near, Query
 from portico.store import Store
+from portico.store.copying import copy_store
 from portico.store.records import Put, Remove
 
 DEADLINE = 30.0

@@ -14,7 +14,7 @@ from typing import Any
 import apsw
 import pytest
 
-from portico.calls import Call, Caller, Task, TaskState
+from portico.requests import Call, Caller, Task, TaskState
 from portico.store import Store, open_store
 from portico.store.encoding import encode_task, to_micros
 from portico.store.sqlite.engine import MIGRATIONS

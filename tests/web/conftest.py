@@ -1,5 +1,5 @@
 """Pages are asked for at the same inn as everything else."""
 
-from tests.faces.conftest import inn, parts
+from tests.protocols.conftest import inn, parts
 
 __all__ = ["inn", "parts"]

@@ -7,9 +7,9 @@ import httpx
 import msgspec
 import pytest
 from selectolax.lexbor import LexborHTMLParser
-from tests.faces.conftest import Inn, asking
+from tests.protocols.conftest import Inn, asking
 
-from portico.server import Parts
+from portico.server.assembly import Parts
 from portico.web.assets import assets
 from portico.web.home import MODULES
 from portico.web.inspect import inspect_page

@@ -5,13 +5,13 @@ import re
 import httpx
 import pytest
 from selectolax.lexbor import LexborHTMLParser
-from tests.faces.conftest import asking
+from tests.protocols.conftest import asking
 
+from portico.ask.languages.localization import LANGUAGES as SPOKEN
+from portico.ask.languages.localization import phrases
 from portico.ask.outcomes import SUMS
-from portico.ask.phrases import LANGUAGES as SPOKEN
-from portico.ask.phrases import phrases
-from portico.faces.chat.courtesy import COURTESIES
-from portico.server import Parts
+from portico.ask.small_talk import COURTESIES
+from portico.server.assembly import Parts
 from portico.web.assets import assets
 from portico.web.home import FIRST, LANGUAGES, MODULES
 from portico.web.signs import word

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from portico.ask.deeds import parameter_for, shape_of, suits
+from portico.ask.commands import parameter_for, shape_of, suits
 from portico.ask.events import Action
 from portico.catalog import Collection, Operation
 from portico.items import Item

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from portico.calls import Task
 from portico.errors import SiteError
 from portico.items import Item
+from portico.requests import Task
 
 QuestionType: TypeAlias = Literal["single_select", "multi_select", "free_text", "number", "boolean"]
 

@@ -10,15 +10,15 @@ from datetime import date
 from itertools import islice
 from typing import Any, TypeAlias, cast
 
-from portico.ask.contrast import Pair
-from portico.ask.fields import called
-from portico.ask.hours import hours
 from portico.ask.languages import CONTRASTS
-from portico.ask.phrasebook import Phrases
+from portico.ask.languages.contrast import Pair
+from portico.ask.languages.phrasebook import Phrases
+from portico.ask.opening_hours import hours
 from portico.ask.prose import plain, shortened
+from portico.ask.understanding.fields import called
 from portico.catalog import FieldType, comparable, instant, seconds
-from portico.index.text import SILENT
 from portico.items import TITLES
+from portico.search.index.text import SILENT
 
 MAX_READ = 400  # characters of a text that is to be short
 MAX_NAME = 120

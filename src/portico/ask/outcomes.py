@@ -6,8 +6,8 @@ from itertools import islice
 from typing import Any, cast
 
 from portico.ask.facts import price_of
-from portico.ask.fields import key_of, names_of_id, spoken
-from portico.ask.phrases import Phrases
+from portico.ask.languages.localization import Phrases
+from portico.ask.understanding.fields import key_of, names_of_id, spoken
 from portico.catalog import Collection
 from portico.items import TITLES, Item, title_of
 

@@ -11,10 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from portico.ask.actions import Actions
-from portico.ask.attributes import is_no, is_yes
-from portico.ask.clarify import MAX_OPTIONS, clarify, hinted_at, labels, named_by, named_in
-from portico.ask.comparison import Contest, bare, contests_in, led_by, meant_by
-from portico.ask.compose import (
+from portico.ask.answers import (
     Reply,
     Sentence,
     answer,
@@ -26,8 +23,8 @@ from portico.ask.compose import (
     speaks_of_files,
     summarize,
 )
-from portico.ask.contact import speaker, wants_a_person, ways_to
-from portico.ask.deeds import (
+from portico.ask.clarification import MAX_OPTIONS, clarify, hinted_at, labels, named_by, named_in
+from portico.ask.commands import (
     CONFIRM,
     Choice,
     Deed,
@@ -52,27 +49,30 @@ from portico.ask.events import (
     Said,
     Understood,
 )
-from portico.ask.fields import Fields, key_of, spoken
-from portico.ask.judge import Bill, Judge, Matter
-from portico.ask.onward import WAYS
+from portico.ask.languages.localization import LANGUAGES, Phrases, best_language, phrases, written_in
+from portico.ask.llm import Bill, Judge, Matter
 from portico.ask.outcomes import ids_in
-from portico.ask.phrases import LANGUAGES, Phrases, best_language, phrases, written_in
-from portico.ask.places import Spot, around, find_spot
-from portico.ask.pointing import MAX_POINTED, pointers_in, with_names
-from portico.ask.rank import Scored, Wishes, is_called, ranked, sorted_by
-from portico.ask.reading import By, Finding, In, Sort, read
-from portico.ask.spelling import nearest
-from portico.ask.telling import subject_of
-from portico.ask.understand import Meaning, Target, understand
-from portico.calls import Ask, Call, Mode, Outcome, Task
+from portico.ask.ranking import Scored, Wishes, is_called, ranked, sorted_by
+from portico.ask.suggestions import WAYS
+from portico.ask.understanding.comparisons import Contest, bare, contests_in, led_by, meant_by
+from portico.ask.understanding.contact_intent import speaker, wants_a_person, ways_to
+from portico.ask.understanding.detail_intent import subject_of
+from portico.ask.understanding.fields import Fields, key_of, spoken
+from portico.ask.understanding.parsers import By, Finding, In, Sort, read
+from portico.ask.understanding.places import Spot, around, find_spot
+from portico.ask.understanding.planner import Meaning, Target, understand
+from portico.ask.understanding.references import MAX_POINTED, pointers_in, with_names
+from portico.ask.understanding.request_attributes import is_no, is_yes
+from portico.ask.understanding.spelling import nearest
 from portico.catalog import Catalog, Collection, Operation
 from portico.errors import TaskCancelled, Unavailable
-from portico.index import Index
-from portico.index.text import STOPWORDS, fold, words
 from portico.items import Item, title_of
 from portico.models.language import LanguageModel
 from portico.query import And, Filter, Order, Query, json_size
-from portico.search import Finder, Wish
+from portico.requests import Ask, Call, Mode, Outcome, Task
+from portico.search.finder import Finder, Wish
+from portico.search.index import Index
+from portico.search.index.text import STOPWORDS, fold, words
 
 DEPTH = 60  # hits that are ranked
 NAMED_DEPTH = 20  # hits that might be what a command calls by its name

@@ -7,9 +7,9 @@ from typing import Any, cast
 import msgspec
 
 from portico.ask.prose import plain
-from portico.index.text import MAX_DEPTH, SILENT
 from portico.items import Item
 from portico.models.language import Prompt, tokens
+from portico.search.index.text import MAX_DEPTH, SILENT
 
 RANKING = {
     "type": "object",

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from portico.index.text import stemmer, words
+from portico.search.index.text import stemmer, words
 
 # Measures of one kind, in the smallest of them.
 _MEASURES = {"g": ("g", 1), "kg": ("g", 1000), "ml": ("ml", 1), "l": ("ml", 1000)}

@@ -11,12 +11,12 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from portico.calls import Caller
 from portico.errors import Forbidden, InvalidToken, RateLimited, SiteError, TokenExpired, UnknownItem
-from portico.oversight import About, Blocked, Challenged, Code, Notification, Tier
-from portico.safety.cases import Agent, Attempts, Block, Broadcast, Challenge, Grant, Pause, Run
-from portico.safety.docket import Sheets
-from portico.safety.office import Office, abridge, check_approver, plain
+from portico.requests import Caller
+from portico.safety.context import Office, abridge, check_approver, plain
+from portico.safety.models import About, Blocked, Challenged, Code, Notification, Tier
+from portico.safety.records import Agent, Attempts, Block, Broadcast, Challenge, Grant, Pause, Run
+from portico.safety.transaction import Sheets
 
 CODE_BYTES = 16  # 128 bits
 EVERYBODY = "*"

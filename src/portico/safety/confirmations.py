@@ -15,7 +15,6 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from portico.calls import Caller
 from portico.errors import (
     ConfirmationNeeded,
     Forbidden,
@@ -27,10 +26,11 @@ from portico.errors import (
     TokenMismatch,
     TokenUsed,
 )
-from portico.oversight import Decision, Waiting
-from portico.safety.cases import Agent, Confirmation, ConfirmationRequest, Grant
-from portico.safety.docket import Sheets
-from portico.safety.office import Office, check_approver, digest_of
+from portico.requests import Caller
+from portico.safety.context import Office, check_approver, digest_of
+from portico.safety.models import Decision, Waiting
+from portico.safety.records import Agent, Confirmation, ConfirmationRequest, Grant
+from portico.safety.transaction import Sheets
 
 PREFIX = "conf_"
 ID = 22  # characters in the end of a token that name the confirmation; the others are its secret

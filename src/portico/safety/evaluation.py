@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from portico.config import AgentSettings, Safety, Tolerance
-from portico.oversight import Outcome, Tier
-from portico.safety.cases import Grant
-from portico.safety.hints import Patterns, Reading, compiled
+from portico.safety.models import Outcome, Tier
+from portico.safety.records import Grant
+from portico.safety.step_reading import Patterns, Reading, compiled
 
 THRESHOLDS: dict[Tolerance, int] = {"conservative": 25, "moderate": 50, "aggressive": 75}
 TIERS = ((30, Tier.ADVISORY), (60, Tier.CONFIRM), (85, Tier.VERIFY), (100, Tier.DANGER_ZONE))

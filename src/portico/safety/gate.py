@@ -7,7 +7,8 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from portico.calls import Ask, Call, Caller, Task, Watch
+from portico.access.identity import ASK, allows
+from portico.access.limits import Allowance, Limits, Rates, check_payload, check_text
 from portico.catalog import Catalog, Danger, Kind, Operation, Trust
 from portico.errors import (
     BadRequest,
@@ -20,13 +21,12 @@ from portico.errors import (
     Unauthenticated,
     UnknownField,
 )
-from portico.identity import ASK, allows
 from portico.items import text_problem
-from portico.limits import Allowance, Limits, Rates, check_payload, check_text
-from portico.observe import Observe, Refused
 from portico.query import EVERYTHING, MAX_LIMIT, Query, check_bounds
+from portico.requests import Ask, Call, Caller, Task, Watch
 from portico.safety.guard import Guard, Taken
 from portico.safety.policy import OPERATOR_DECIDES, may_call, trust_needed
+from portico.telemetry import Observe, Refused
 
 T = TypeVar("T")
 

@@ -12,12 +12,17 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from portico.calls import Call, Caller
 from portico.catalog import Danger, Kind, Operation
 from portico.config import Safety
 from portico.errors import Forbidden, SiteError, StepNeeded, TrustInsufficient, Unauthenticated, Unsupported
-from portico.observe import Observe
-from portico.oversight import (
+from portico.requests import Call, Caller
+from portico.safety import policy
+from portico.safety.challenges import Challenges
+from portico.safety.confirmations import Confirmations, named_by
+from portico.safety.context import Office, check_approver, digest_of, now
+from portico.safety.evaluation import check_patterns
+from portico.safety.loop import Loop, blocked
+from portico.safety.models import (
     About,
     Challenged,
     Code,
@@ -28,17 +33,12 @@ from portico.oversight import (
     PendingApprovals,
     Waiting,
 )
-from portico.safety import policy
-from portico.safety.cases import Agent, Confirmation, Run, Step
-from portico.safety.challenges import Challenges
-from portico.safety.confirmations import Confirmations, named_by
-from portico.safety.docket import Docket, Sheets
-from portico.safety.evaluation import check_patterns
-from portico.safety.loop import Loop, blocked
-from portico.safety.office import Office, check_approver, digest_of, now
 from portico.safety.policy import Policies, Verdict
+from portico.safety.records import Agent, Confirmation, Run, Step
+from portico.safety.transaction import Docket, Sheets
 from portico.store import Store
 from portico.store.records import AuditEntry, audit_digest
+from portico.telemetry import Observe
 
 LOOP = frozenset(
     {

@@ -9,15 +9,14 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from portico.calls import Caller
 from portico.catalog import Operation, whole_seconds
 from portico.errors import AgentBlocked, InvalidParams, RateLimited, SiteError, Unauthenticated, UnknownTask
-from portico.oversight import Execution, ExecutionState, Notification, Progress
-from portico.safety.cases import Agent, Broadcast, Confirmation, Finished, Run
+from portico.requests import Caller
 from portico.safety.challenges import MAX_NOTE, Challenges
 from portico.safety.confirmations import Confirmations, confirmation_id
-from portico.safety.docket import Sheets
-from portico.safety.office import Office, agent_of, digest_of
+from portico.safety.context import Office, agent_of, digest_of
+from portico.safety.models import Execution, ExecutionState, Notification, Progress
+from portico.safety.records import Agent, Broadcast, Confirmation, Finished, Run
 from portico.safety.reporting import (
     STEP,
     Report,
@@ -29,6 +28,7 @@ from portico.safety.reporting import (
     read_report,
     says_no_more,
 )
+from portico.safety.transaction import Sheets
 
 MAX_RUNS = 20  # of one caller, at once
 MAX_NAME = 100

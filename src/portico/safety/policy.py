@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import fields
 
-from portico.calls import Caller
+from portico.access.identity import allows
 from portico.catalog import Collection, Danger, Field, FieldType, Operation, Trust, type_of
 from portico.config import PolicySettings, Safety
 from portico.errors import ConfigError, SiteError
-from portico.identity import allows
 from portico.items import Item
 from portico.query import And, Condition, Filter, Not, Or, matcher, parse_filter
+from portico.requests import Caller
 
 START = "execute_agent"
 OPERATOR_DECIDES = "Permissions are up to the operator of this site."

@@ -10,17 +10,17 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from portico.calls import Caller
 from portico.catalog import Operation, whole_seconds
-from portico.oversight import About, Code, Directive, ExecutionState, NoticeType, Notification, Outcome, Tier
-from portico.safety.cases import Agent, Challenge, Confirmation, Grant, Run, Step
+from portico.requests import Caller
 from portico.safety.challenges import Challenges
 from portico.safety.confirmations import Confirmations, token_of
-from portico.safety.docket import Sheets
+from portico.safety.context import Office, abridge, digest_of, plain
 from portico.safety.evaluation import Judged, Seen, Terms, judge
-from portico.safety.hints import Named, Reading, read
-from portico.safety.office import Office, abridge, digest_of, plain
+from portico.safety.models import About, Code, Directive, ExecutionState, NoticeType, Notification, Outcome, Tier
 from portico.safety.policy import filled
+from portico.safety.records import Agent, Challenge, Confirmation, Grant, Run, Step
+from portico.safety.step_reading import Named, Reading, read
+from portico.safety.transaction import Sheets
 
 MAX_STEPS = 30  # that are remembered of a run
 MAX_UNDECIDED = 50  # steps that pause one agent for a person

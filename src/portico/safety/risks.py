@@ -8,7 +8,7 @@ from functools import cache
 import re2
 
 from portico.catalog import Danger
-from portico.safety.wording import either, in_turn
+from portico.safety.normalization import either, in_turn
 
 UNKNOWN = 15  # of an action that is described, in words that no table has
 VAGUE = 35  # of a hint that does not say what will be done

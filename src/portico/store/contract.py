@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from portico.calls import Call, Task
+from portico.access.identity import Key
 from portico.catalog import Collection
-from portico.identity import Key
 from portico.items import Change, Item
 from portico.query import Filter, Page, Query
+from portico.requests import Call, Task
 from portico.store.records import (
     AuditEntry,
     AuditEvent,

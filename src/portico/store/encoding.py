@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from portico.calls import Call, Caller, Priority, Task, TaskState, Warrant
+from portico.access.identity import Key
 from portico.catalog import Danger, Trust
-from portico.identity import Key
+from portico.requests import Call, Caller, Priority, Task, TaskState, Warrant
 from portico.store.records import AuditEntry, AuditEvent, audit_digest
 
 TASK_COLUMNS = "id, caller, meter, state, rank, created, task"

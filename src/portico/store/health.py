@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from portico.errors import Unavailable
-from portico.observe import Broke, Incident, Observe, nowhere
+from portico.telemetry import Broke, Incident, Observe, nowhere
 
 PROBE = "probe"  # the blob that is saved to see whether the store can be written to
 PROBE_BYTES = 64 * 1024

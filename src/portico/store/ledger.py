@@ -5,9 +5,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from portico.calls import Task
+from portico.access.identity import Key
 from portico.errors import Conflict
-from portico.identity import Key
+from portico.requests import Task
 from portico.store.database import LedgerDatabase, LedgerTransaction, SqlRow
 from portico.store.encoding import (
     AUDIT_COLUMNS,

@@ -7,8 +7,8 @@ import numpy as np
 from portico.catalog import Collection
 from portico.errors import InvalidQuery
 from portico.items import Item
-from portico.nearness import is_near_enough, rounded, similarity
 from portico.query import Near, Page, Query, count_within, json_size, make_cursor, project, read_cursor
+from portico.store.distance import is_near_enough, rounded, similarity
 
 BLOCK = 4000  # vectors compared at a time, so that memory stays bounded
 

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from portico.calls import Task
-from portico.identity import Key
+from portico.access.identity import Key
 from portico.items import Change, Item
+from portico.requests import Task
 
 
 @dataclass(frozen=True, slots=True)

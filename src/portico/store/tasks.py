@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from portico.calls import Call, Task, TaskState
+from portico.requests import Call, Task, TaskState
 from portico.store.database import LeaseLost, LedgerDatabase, LedgerDialect, LedgerTransaction, SqlRow
 from portico.store.encoding import TASK_COLUMNS, decode_task, encode_task, retry_task, task_row
 from portico.store.idempotency import key_in_use, settle_key

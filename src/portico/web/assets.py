@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from portico.faces.documents import document
+from portico.protocols.documents import document
 from portico.web.style import ASSETS
 
 EMBED: Final = "/embed.js"

@@ -11,7 +11,7 @@ from math import isfinite
 from typing import Any, Final, TypeAlias, cast
 
 from portico.ask.facts import Price, price_of
-from portico.ask.phrasebook import Phrases
+from portico.ask.languages.phrasebook import Phrases
 from portico.ask.prose import shortened
 from portico.catalog import instant, seconds
 from portico.items import Item, title_of

@@ -6,7 +6,7 @@ from html import escape
 from http import HTTPStatus
 from typing import Any
 
-from portico.ask.onward import starters
+from portico.ask.suggestions import starters
 from portico.catalog import Collection, Operation
 from portico.query import Page
 from portico.site import Site

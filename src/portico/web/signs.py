@@ -6,7 +6,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-from portico.ask.phrasebook import HOUR, LENGTHS, MINUTE, Phrases, capital
+from portico.ask.languages.phrasebook import HOUR, LENGTHS, MINUTE, Phrases, capital
 
 _ICONS: Final = re.compile(r"^const ICONS = \{\n(.*?)^\};$", re.MULTILINE | re.DOTALL)
 _ICON: Final = re.compile(r'(\w+):\s*"([^"]+)"')

@@ -10,10 +10,10 @@ from itertools import islice
 from math import isfinite
 from typing import Any, TypeAlias, cast
 
-from portico.ask.fields import spoken
-from portico.ask.hours import hours
-from portico.ask.phrasebook import Phrases, capital
+from portico.ask.languages.phrasebook import Phrases, capital
+from portico.ask.opening_hours import hours
 from portico.ask.prose import shortened
+from portico.ask.understanding.fields import spoken
 from portico.catalog import instant, seconds
 from portico.items import IN_WORDS, MAX_ID, title_of, unseen
 from portico.web.addresses import absolute, is_own, item_path

@@ -11,10 +11,10 @@ from html import escape
 from importlib.resources import files
 from typing import Final
 
-from portico.ask.fields import spoken
-from portico.ask.phrasebook import Phrases, capital
-from portico.ask.phrases import phrases
+from portico.ask.languages.localization import phrases
+from portico.ask.languages.phrasebook import Phrases, capital
 from portico.ask.prose import shortened
+from portico.ask.understanding.fields import spoken
 from portico.web.signs import STOCK, word
 from portico.web.vocabulary import NAMES, SAID
 

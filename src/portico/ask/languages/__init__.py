@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from portico.ask.languages import arabic, chinese, english, french, german, japanese, spanish
+from portico.ask.languages.phrasebook import Phrases
 from portico.ask.languages.vocabulary import VOCABULARY
-from portico.ask.phrasebook import Phrases
 
 
 def _with_vocabulary(phrases: Phrases) -> Phrases:

@@ -1,7 +1,7 @@
 """Arabic: the phrases that are said. Questions in it are read with the words of English."""
 
-from portico.ask.contrast import Contrast
-from portico.ask.phrasebook import Limits, Phrases, Script, dated, tail, trailing
+from portico.ask.languages.contrast import Contrast
+from portico.ask.languages.phrasebook import Limits, Phrases, Script, dated, tail, trailing
 
 # Names may be written from left to right: the mark keeps them, and what stands between them, in the order of Arabic.
 _MARK = "\u200f"

@@ -1,7 +1,7 @@
 """Chinese: the phrases that are said. Questions in it are read with the words of English."""
 
-from portico.ask.contrast import Contrast
-from portico.ask.phrasebook import Limits, Phrases, Script, leading, tail
+from portico.ask.languages.contrast import Contrast
+from portico.ask.languages.phrasebook import Limits, Phrases, Script, leading, tail
 
 PHRASES = Phrases(
     language="zh",

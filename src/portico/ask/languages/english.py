@@ -1,8 +1,8 @@
 """English: the words that are read in questions and follow-ups, and the phrases that are said. Has no rules."""
 
-from portico.ask.calendar import DateWords
-from portico.ask.contrast import Contrast
-from portico.ask.lexicon import (
+from portico.ask.languages.contrast import Contrast
+from portico.ask.languages.followup_words import speech
+from portico.ask.languages.lexicon import (
     AFFORDED,
     AGE,
     CALORIES,
@@ -50,10 +50,10 @@ from portico.ask.lexicon import (
     Lexicon,
     Unit,
 )
-from portico.ask.phrasebook import Limits, Phrases, Script, capital, dated, leading, tail
-from portico.ask.sayings import DASHES, Sayings, any_of, folded, numbered
-from portico.ask.speech import speech
-from portico.index.text import STOPWORDS
+from portico.ask.languages.phrasebook import Limits, Phrases, Script, capital, dated, leading, tail
+from portico.ask.languages.wordlists import DASHES, Sayings, any_of, folded, numbered
+from portico.ask.understanding.dates import DateWords
+from portico.search.index.text import STOPWORDS
 
 _ONES = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _TEENS = ("ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen")

@@ -1,8 +1,8 @@
 """German: the words that are read in questions and follow-ups, and the phrases that are said. Has no rules."""
 
-from portico.ask.calendar import DateWords
-from portico.ask.contrast import Contrast
-from portico.ask.lexicon import (
+from portico.ask.languages.contrast import Contrast
+from portico.ask.languages.followup_words import speech
+from portico.ask.languages.lexicon import (
     AGE,
     CALORIES,
     CHEAP,
@@ -48,10 +48,10 @@ from portico.ask.lexicon import (
     Lexicon,
     Order,
 )
-from portico.ask.phrasebook import Limits, Phrases, Script, capital, dated, tail, trailing
-from portico.ask.sayings import DASHES, Sayings, any_of, folded, numbered
-from portico.ask.speech import speech
-from portico.index.text import STOPWORDS
+from portico.ask.languages.phrasebook import Limits, Phrases, Script, capital, dated, tail, trailing
+from portico.ask.languages.wordlists import DASHES, Sayings, any_of, folded, numbered
+from portico.ask.understanding.dates import DateWords
+from portico.search.index.text import STOPWORDS
 
 _ENDINGS = ("e", "en", "er", "es", "em")
 

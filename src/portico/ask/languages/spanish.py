@@ -2,9 +2,9 @@
 
 import re
 
-from portico.ask.calendar import DateWords
-from portico.ask.contrast import Contrast
-from portico.ask.lexicon import (
+from portico.ask.languages.contrast import Contrast
+from portico.ask.languages.followup_words import speech
+from portico.ask.languages.lexicon import (
     CALORIES,
     CHEAP,
     CLOSE,
@@ -47,10 +47,10 @@ from portico.ask.lexicon import (
     Comparison,
     Lexicon,
 )
-from portico.ask.phrasebook import Limits, Phrases, Script, capital, dated, tail, trailing
-from portico.ask.sayings import DASHES, Sayings, any_of, folded, numbered
-from portico.ask.speech import speech
-from portico.index.text import STOPWORDS
+from portico.ask.languages.phrasebook import Limits, Phrases, Script, capital, dated, tail, trailing
+from portico.ask.languages.wordlists import DASHES, Sayings, any_of, folded, numbered
+from portico.ask.understanding.dates import DateWords
+from portico.search.index.text import STOPWORDS
 
 _I_SOUND = re.compile(r"h?[ií](?![aeo])", re.IGNORECASE)  # before it, "y" becomes "e"
 

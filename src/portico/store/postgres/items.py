@@ -7,8 +7,8 @@ from typing import Any
 
 from portico.items import Change, Item, problem_with
 from portico.query import READ_SHARE, Aggregate, Filter, Near, Page, Query, checked, make_cursor
-from portico.rows import finish_rows
 from portico.store.database import LeaseLost, SqlRow
+from portico.store.grouping import finish_rows
 from portico.store.health import StoreHealth, UnreadableRow
 from portico.store.nearest import find_nearest, make_nearest_page, slice_page
 from portico.store.planning import WritePlan, check_ids, group_by_collection, items_in_order, plan_writes

@@ -9,8 +9,8 @@ import apsw
 
 from portico.items import Change, Item, problem_with
 from portico.query import Aggregate, Filter, Near, Page, Query, checked, conditions, make_cursor
-from portico.rows import finish_rows
 from portico.store.database import LeaseLost
+from portico.store.grouping import finish_rows
 from portico.store.health import StoreHealth
 from portico.store.nearest import find_nearest, make_nearest_page, slice_page
 from portico.store.planning import WritePlan, check_ids, group_by_collection, items_in_order, plan_writes

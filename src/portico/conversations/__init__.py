@@ -1,0 +1,1 @@
+"""What is stored of conversations: transcripts, memories, feedback and attached files."""

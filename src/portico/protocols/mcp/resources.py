@@ -1,0 +1,237 @@
+"""What can be read by its address: the catalog, each collection's schema, each item. Shows nothing the gate does not.
+
+portico://catalog                     what there is and what the caller can have done
+portico://collections/{collection}    a collection: its fields, and how many items it has
+portico://items/{collection}/{id}     an item as JSON-LD
+
+Items are not listed, because there may be very many: a template says how to write their addresses.
+"""
+
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote
+
+import mcp_types as types
+import msgspec
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import LATEST_PROTOCOL_VERSION, MODERN_PROTOCOL_VERSIONS
+
+from portico.catalog import ID, Collection, Field, Operation
+from portico.errors import UnknownCollection
+from portico.items import text_problem
+from portico.protocols.nlweb.item_rendering import linked_data
+from portico.query import Condition, Query
+from portico.requests import Caller
+from portico.site import Site
+
+CATALOG = "portico://catalog"
+COLLECTION = "portico://collections/{collection}"
+ITEM = "portico://items/{collection}/{id}"
+MAX_URI = 6000  # characters: an id has up to 1024 bytes, a name up to 128 letters, and each byte may take three
+PAGE = 100  # collections in one page of the list
+JSON = "application/json"
+JSON_LD = "application/ld+json"
+NOT_FOUND = -32002  # of a resource, until 2025-11-25
+
+_ADDRESS = re.compile(r"portico://(?:catalog|collections/([^/?#]+)|items/([^/?#]+)/([^?#]+))\Z")
+_STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What a URI names: an item, a collection if there is no id, the catalog if there is neither."""
+
+    collection: str = ""
+    id: str = ""
+
+    @property
+    def uri(self) -> str:
+        if not self.collection:
+            return CATALOG
+        name = quote(self.collection, safe="")
+        return f"portico://items/{name}/{quote(self.id, safe='')}" if self.id else f"portico://collections/{name}"
+
+
+def address_of(uri: str) -> Address | None:
+    """What a URI names; None if nothing can have it. Slashes in an id may stand as they are: no path is followed."""
+    found = _ADDRESS.match(uri) if len(uri) <= MAX_URI else None
+    if found is None:
+        return None
+    collection, of_item, id = (_decoded(part or "") for part in found.groups())
+    if collection is None or of_item is None or id is None:
+        return None
+    return Address(collection or of_item, id)
+
+
+def _decoded(part: str) -> str | None:
+    if _STRAY_PERCENT.search(part):
+        return None
+    try:
+        text = unquote(part, errors="strict")
+    except UnicodeDecodeError:
+        return None
+    return None if text_problem(text) else text
+
+
+# What there is
+
+
+async def list_resources(site: Site, caller: Caller, cursor: str | None) -> types.ListResourcesResult:
+    """The catalog and the collections that the caller may read."""
+    names = sorted(site.gate.readable(caller))
+    if cursor is not None and cursor not in names:
+        raise MCPError(types.INVALID_PARAMS, "The cursor is not one that this list gave")
+    rest = [name for name in names if cursor is None or name > cursor]
+    shown = [_listed(site.catalog.collections[name]) for name in rest[:PAGE]]
+    return types.ListResourcesResult(
+        resources=shown if cursor is not None else [_listed_catalog(site), *shown],
+        next_cursor=rest[PAGE - 1] if len(rest) > PAGE else None,
+    )
+
+
+def _listed_catalog(site: Site) -> types.Resource:
+    return types.Resource(
+        uri=CATALOG,
+        name="catalog",
+        title=f"Catalog of {site.name}",
+        description="The collections and their fields, and the operations that you may run.",
+        mime_type=JSON,
+        annotations=types.Annotations(audience=["assistant"], priority=1.0),
+    )
+
+
+def _listed(collection: Collection) -> types.Resource:
+    return types.Resource(
+        uri=Address(collection.name).uri,
+        name=collection.name,
+        title=collection.title or collection.name,
+        description=collection.description or f"The fields of {collection.name}, and how many items there are.",
+        mime_type=JSON,
+    )
+
+
+def list_templates(site: Site, caller: Caller) -> types.ListResourceTemplatesResult:
+    names = ", ".join(sorted(site.gate.readable(caller))[:PAGE])
+    collection = types.ResourceTemplate(
+        uri_template=COLLECTION,
+        name="collection",
+        title="Collection",
+        description=f"The fields of a collection, and how many items it has. There are: {names}.",
+        mime_type=JSON,
+    )
+    item = types.ResourceTemplate(
+        uri_template=ITEM,
+        name="item",
+        title="Item",
+        description=f"One item of {site.name} as JSON-LD, by its id.",
+        mime_type=JSON_LD,
+    )
+    return types.ListResourceTemplatesResult(resource_templates=[collection, item] if names else [])
+
+
+# Reading
+
+
+async def read_resource(
+    site: Site, caller: Caller, uri: str, revision: str = LATEST_PROTOCOL_VERSION
+) -> types.ReadResourceResult:
+    """What stands at an address. What the caller may not read is not there. Costs one request, found or not."""
+    address = address_of(uri)
+    if address is None:
+        await site.gate.spend(caller)
+        raise not_found(uri, revision)
+    if not address.collection:
+        await site.gate.spend(caller)
+        return _contents(uri, _catalog(site, caller))
+    if not await _is_readable(site, caller, address.collection):
+        raise not_found(uri, revision)
+    if not address.id:
+        return _contents(uri, await _collection(site, caller, address.collection))
+    page = await site.query(Query(address.collection, where=Condition(ID, "eq", address.id), limit=1), caller)
+    if not page.items:
+        raise not_found(uri, revision)
+    item = page.items[0]
+    return _contents(uri, linked_data(item, site.catalog.collections[item.collection].type), JSON_LD)
+
+
+def not_found(uri: str, revision: str) -> MCPError:
+    """The one answer for what does not exist and for what the caller may not know of."""
+    code = types.INVALID_PARAMS if revision in MODERN_PROTOCOL_VERSIONS else NOT_FOUND
+    # Half a surrogate pair can be sent, but not sent back.
+    named = uri[:MAX_URI].encode(errors="replace").decode()
+    return MCPError(code, "Resource not found", {"uri": named})
+
+
+async def readable(site: Site, caller: Caller, names: Iterable[str]) -> set[str]:
+    """Those of the collections that the caller may read. One that is missing another process may have made."""
+    wanted = set(names)
+
+    def check() -> None:
+        if not wanted <= set(site.gate.readable(caller)):
+            raise UnknownCollection("There is no such collection")
+
+    with suppress(UnknownCollection):
+        await site.gate.settled(check)
+    return wanted & set(site.gate.readable(caller))
+
+
+async def _is_readable(site: Site, caller: Caller, name: str) -> bool:
+    if name in site.gate.readable(caller):
+        return True
+    await site.gate.spend(caller)
+    return bool(await readable(site, caller, {name}))
+
+
+def _contents(uri: str, told: Any, mime_type: str = JSON) -> types.ReadResourceResult:
+    text = msgspec.json.encode(told).decode()
+    return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, mime_type=mime_type, text=text)])
+
+
+def _catalog(site: Site, caller: Caller) -> dict[str, Any]:
+    known = site.catalog
+    return {
+        "site": site.name,
+        "collections": [_summary(known.collections[name]) for name in sorted(site.gate.readable(caller))],
+        "operations": [_operation(each) for _, each in sorted(known.operations.items()) if site.gate.may(each, caller)],
+    }
+
+
+def _summary(collection: Collection) -> dict[str, Any]:
+    fields = {each.name: each.type.value for each in collection.fields.values()}
+    return {"uri": Address(collection.name).uri, **_named(collection), "fields": fields}
+
+
+def _named(collection: Collection) -> dict[str, str]:
+    """What a collection is called and holds, as far as that is said."""
+    said = {"title": collection.title, "description": collection.description, "type": collection.type}
+    return {"name": collection.name, **{name: text for name, text in said.items() if text}}
+
+
+def _operation(operation: Operation) -> dict[str, str]:
+    return {
+        "name": operation.name,
+        "kind": operation.kind.value,
+        "danger": operation.danger.name.lower(),
+        "description": operation.description.strip(),
+    }
+
+
+async def _collection(site: Site, caller: Caller, name: str) -> dict[str, Any]:
+    page = await site.query(Query(name, limit=1, fields=(ID,), count=True), caller)
+    collection = site.catalog.collections[name]
+    return {
+        **_named(collection),
+        "language": collection.language,
+        "count": page.total,
+        "anchor_id": collection.anchor_id,
+        "items": ITEM.replace("{collection}", quote(name, safe="")),
+        "fields": {each.name: _field(each) for each in collection.fields.values()},
+    }
+
+
+def _field(field: Field) -> dict[str, str]:
+    said = {"type": field.type.value, "path": field.path, "description": field.description}
+    return {name: text for name, text in said.items() if text}

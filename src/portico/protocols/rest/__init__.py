@@ -1,0 +1,1 @@
+"""Plain HTTP endpoints: operations, items, the desk and the inspector."""

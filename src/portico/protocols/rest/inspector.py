@@ -1,0 +1,28 @@
+"""The inspector: a page at /inspect that asks one question through every protocol, as any other client does.
+
+The page holds no data and has no addresses of its own; what it may see is what its visitor may see.
+"""
+
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from portico.protocols.documents import document
+from portico.protocols.rest.operations import answering, metered
+from portico.requests import Caller
+from portico.site import Site
+from portico.web.inspect import inspect_page
+from portico.web.style import ASKING_HEADERS
+
+PATH: Final = "/inspect"
+
+
+def routes(site: Site, chat: str) -> list[BaseRoute]:
+    """The address of this face."""
+
+    async def show(request: Request, _: Caller) -> Response:
+        return document(request, inspect_page(site.name, chat), "text/html", ASKING_HEADERS, server=None)
+
+    return [Route(PATH, answering(metered(show, site), site), methods=["GET"])]

@@ -1,0 +1,222 @@
+"""Config to Site: builds the parts of a site and runs them. Knows no HTTP."""
+
+import asyncio
+import contextlib
+import importlib
+import importlib.util
+import sys
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from portico.access.identity import Agent, FindAgent, Holder, Identity
+from portico.ask.pipeline import Manners
+from portico.catalog import OPERATIONS, Operation
+from portico.config import Config, ca_file_of, screen, secret
+from portico.errors import ConfigError
+from portico.models import Embedder, LanguageModel, open_embedder, open_language_model
+from portico.operations import collection_operations, marked_operations
+from portico.safety.delivery import Channels
+from portico.search.finder import Finder
+from portico.search.index.memory import MemoryIndex
+from portico.site import RESERVED, Show, Site
+from portico.sources.refresh import Sources
+from portico.store import Store, open_store
+from portico.telemetry import Metrics, Observe, Traffic, both, nowhere
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a running site is made of."""
+
+    config: Config
+    store: Store
+    index: MemoryIndex
+    site: Site
+    metrics: Metrics
+    traffic: Traffic
+    sources: Sources
+    observe: Observe  # tells the metrics and whoever else wants to know
+
+
+def open_models(config: Config) -> Embedder | None:
+    return open_embedder(config.search.embedder, secret=secret)
+
+
+def open_answering_model(config: Config) -> LanguageModel | None:
+    return open_language_model(config.ask.model, secret=secret)
+
+
+def _manners(config: Config) -> Manners:
+    ask = config.ask
+    return Manners(config.site.language, ask.clarify, ask.patience, ask.near, ask.prompt, ask.candidates)
+
+
+@asynccontextmanager
+async def opened_site(
+    config: Config,
+    *,
+    observe: Observe = nowhere,
+    background: bool = True,
+    serves: bool = True,
+    restarts: bool = True,
+) -> AsyncGenerator[Parts]:
+    """A site with its parts running. In the background it follows the feed and runs tasks.
+
+    One that serves also makes vectors and takes up tasks that others left; one that does not runs only its own. One
+    that restarts the site lets steps that wait for a code be looked at anew: agents must not be able to start it.
+    """
+    metrics, traffic = Metrics(), Traffic()
+    observe = both(metrics, traffic, observe)
+    async with contextlib.AsyncExitStack() as closing:
+        store = await _opened_store(config)
+        closing.push_async_callback(store.close)
+        store.health.record_to(observe)
+        embedder = open_models(config)
+        index = MemoryIndex(store, embedder, observe)
+        closing.push_async_callback(index.close)
+        if background:
+            index.run(embed=serves)
+        else:
+            await index.start()
+        model = open_answering_model(config)
+        if model:
+            closing.push_async_callback(model.close)
+        channels = Channels(config.safety, config.allow_hosts, observe, screen(), ca_file_of(config))
+        closing.push_async_callback(channels.close)
+        finder = Finder(store, index, embedder, config.limits.page_bytes)
+        site = await _site(config, finder, observe, model, channels.show)
+        closing.push_async_callback(site.close_subscriptions)
+        if restarts and serves:
+            await site.guard.begin()
+            closing.push_async_callback(site.guard.close)
+        if background:
+            site.tasks.open(only_own=not serves)
+            closing.push_async_callback(site.tasks.close)
+        sources = Sources(config, store, observe)
+        closing.push_async_callback(sources.close)
+        yield Parts(config, store, index, site, metrics, traffic, sources, observe)
+
+
+@asynccontextmanager
+async def opened_store_only(config: Config) -> AsyncGenerator[Parts]:
+    """A site that can be queried but not searched: opens at once, whatever its size."""
+    async with contextlib.AsyncExitStack() as closing:
+        store = await _opened_store(config)
+        closing.push_async_callback(store.close)
+        site = await _site(config, Finder(store, page_bytes=config.limits.page_bytes), nowhere)
+        closing.push_async_callback(site.close_subscriptions)
+        sources = Sources(config, store, nowhere)
+        yield Parts(config, store, MemoryIndex(store, None), site, Metrics(), Traffic(), sources, nowhere)
+
+
+async def _opened_store(config: Config) -> Store:
+    store = await open_store(config.store_url, **config.store.opening())
+    for name in config.collections:
+        await store.collections.declare(config.collection(name))
+    return store
+
+
+async def _site(
+    config: Config, finder: Finder, observe: Observe, model: LanguageModel | None = None, show: Show | None = None
+) -> Site:
+    identity = Identity(
+        finder.store.keys.find,
+        config.anonymous_scopes,
+        config.anonymous_danger,
+        _token_holders(config),
+        _agents(config, finder.store),
+        finder.store.keys.get,
+    )
+    operations = await site_operations(config, finder.store)
+    manners = _manners(config)
+    return Site(
+        config.site.name, finder, identity, config.limits, operations, observe, manners, model, config.safety, show
+    )
+
+
+def _token_holders(config: Config) -> Callable[[str], Awaitable[Holder]] | None:
+    if not config.oauth.issuer:
+        return None
+    # Half a second to import, for sites that take tokens.
+    return importlib.import_module("portico.access.oauth").Issuer(config).holder
+
+
+def _agents(config: Config, store: Store) -> FindAgent:
+    @cache
+    def verifier() -> Any:
+        # Half a second to import, for sites that are shown certificates.
+        return importlib.import_module("portico.access.nip.verifier").Verifier(config, store)
+
+    async def find(ident: bytes, name: str) -> Agent | None:
+        if not ident and not config.nwp.trust_names:
+            return None
+        # Nobody else waits until it is made: whoever likes can be the first to show something.
+        made = verifier() if verifier.cache_info().currsize else await asyncio.to_thread(verifier)
+        return await made.agent(ident, name)
+
+    if config.nwp.issuers:
+        verifier()  # a wrong address is told at the start
+    return find
+
+
+async def embed_everything(config: Config, told: Callable[[int, int, float], None]) -> None:
+    """Make every vector that is missing, saying how far this is."""
+    embedder = open_models(config)
+    if embedder is None:
+        return
+    store = await _opened_store(config)
+    try:
+        index = MemoryIndex(store, embedder)
+        counts = [await store.vectors.count(name, embedder.name) for name in store.collections.schema]
+        done, total = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
+        started, first = time.monotonic(), done
+        for name in store.collections.schema:
+            while made := await index.embed_batch(name):
+                done += made
+                told(done, total, (done - first) / max(time.monotonic() - started, 1e-3))
+            await store.collections.optimize(name)
+    finally:
+        await store.close()
+
+
+async def site_operations(config: Config, store: Store) -> list[Operation]:
+    """The site's own operations: Python functions, and HTTP endpoints elsewhere."""
+    modules = [_module(name, config.folder) for name in config.operations]
+    operations = [operation for module in modules for operation in marked_operations(module)]
+    if config.operation or OPERATIONS in store.collections.schema:
+        # Half a second to import, for sites that have such operations.
+        endpoints = importlib.import_module("portico.operations.http_endpoint")
+        operations += await endpoints.operations_elsewhere(config, store, secret)
+    names = [each.name for each in operations]
+    public = [each for each in store.collections.schema.values() if not each.private]
+    generated = {each.name for collection in public for each in collection_operations(collection)}
+    taken = next((name for name in names if names.count(name) > 1 or name in RESERVED | generated), None)
+    if taken:
+        raise ConfigError(f"There are two operations called {taken}", hint="Give one of them another name.")
+    return operations
+
+
+def _module(name: str, folder: str) -> ModuleType:
+    """A module by its dotted name, or a file beside the site file."""
+    try:
+        return _module_of_file(Path(folder, name)) if name.endswith(".py") else importlib.import_module(name)
+    except ConfigError:
+        raise
+    except Exception as error:  # the site's own code may raise anything
+        raise ConfigError(f"The operations module {name!r} cannot be imported: {error!r}") from error
+
+
+def _module_of_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"portico_site_{path.stem}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ConfigError(f"There is no Python file {path}", hint="`operations` names modules or files.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
