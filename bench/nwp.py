@@ -6,7 +6,7 @@
 Both serve the same rows, each from a process of its own: nps-lib its Memory node with rows in memory, Portico a site on
 SQLite as `portico serve` runs it. Both are asked over the same number of connections, one right after the other in
 every round; the medians of the rounds count, and that of their ratios. Read the ratio: machines differ. The plain
-query is the same each time, and its page is cached; the other one is a new query each time, and stays below what is
+query is the same each time, and its page is cached; the other one is a new query each time. Both stay below what is
 wanted.
 
 Frames are measured twice. As clients handle them: a page is read without a look at its records; that is less work than

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from portico.config import Config, SourceSettings
-from portico.sources import Source, SourceOptions, open_source
 from portico.sources.ingest import Report, ingest, load_source, load_sources
+from portico.sources.registry import Source, SourceOptions, open_source
 from portico.store import Store
 from portico.telemetry import nowhere
 

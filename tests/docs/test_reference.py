@@ -22,7 +22,7 @@ from portico.errors import SiteError
 from portico.models import service
 from portico.query import FUNCTIONS, OPERATORS
 from portico.server.assembly import opened_store_only
-from portico.sources import FORMATS
+from portico.sources.registry import FORMATS
 from portico.store import health
 from portico.store.postgres import faults
 from portico.telemetry import Observation

@@ -62,7 +62,8 @@ import asyncio
 import os
 import random
 
-from portico import site, tasks
+from portico import site
+from portico.operations import tasks
 from portico.operations import Context, operation
 
 # What is left behind is taken up sooner.

@@ -17,8 +17,8 @@ from portico.query import Order, Query
 from portico.requests import Call, Caller, Task, Watch
 from portico.server.assembly import Parts, opened_site
 from portico.site import shown_task
-from portico.sources import SourceOptions, open_source
 from portico.sources.ingest import ingest
+from portico.sources.registry import SourceOptions, open_source
 
 MAX_LINE = 1_000_000
 

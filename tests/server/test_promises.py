@@ -26,7 +26,7 @@ danger = "reversible"
 # Five minutes of work in three thousand steps; it goes on where it was.
 WORK = '''
 import asyncio
-from portico import tasks
+from portico.operations import tasks
 from portico.operations import Context, operation
 
 tasks.LEASE_SECONDS, tasks.RENEW_SECONDS = 5.0, 1.0  # what is left behind is taken up sooner

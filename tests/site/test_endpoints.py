@@ -18,8 +18,8 @@ from portico.errors import (
 )
 from portico.requests import Call
 from portico.server.assembly import Parts
-from portico.sources import SourceOptions, open_source
 from portico.sources.ingest import ingest
+from portico.sources.registry import SourceOptions, open_source
 
 ALLOWED = {"allow_hosts": ["127.0.0.1"]}
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.databases import empty_database
 
-from portico.sources import BadRecord, Entry, Record, SourceOptions, open_source
+from portico.sources.registry import BadRecord, Entry, Record, SourceOptions, open_source
 
 
 @dataclass

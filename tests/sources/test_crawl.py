@@ -5,9 +5,9 @@ import gzip
 import pytest
 
 from portico.errors import SourceError
-from portico.sources import BadRecord, SourceOptions
 from portico.sources.crawl import canonical, read_site
 from portico.sources.fetch import Fetcher
+from portico.sources.registry import BadRecord, SourceOptions
 
 
 def page(title: str, *links: str, head: str = "") -> str:

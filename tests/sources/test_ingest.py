@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from portico.errors import SourceError
-from portico.sources import BadRecord, Entry, Record
 from portico.sources.ingest import Report, ingest
+from portico.sources.registry import BadRecord, Entry, Record
 from portico.store import Store, open_store
 from portico.store.records import Put
 

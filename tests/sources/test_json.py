@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portico.sources import BadRecord, Record, SourceOptions, open_source, scan
+from portico.sources import scan
+from portico.sources.registry import BadRecord, Record, SourceOptions, open_source
 
 
 def test_the_nodes_of_a_graph_are_records_with_their_links_kept(read, examples):

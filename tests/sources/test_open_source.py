@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from portico.errors import BlockedAddress, SourceError
-from portico.sources import FORMATS, BadRecord, SourceOptions, open_source
+from portico.sources.registry import FORMATS, BadRecord, SourceOptions, open_source
 
 
 def test_every_kind_of_unknown_thing_is_refused_with_a_list_of_formats(read, web, tmp_path: Path):

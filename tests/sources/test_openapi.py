@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from portico.errors import SourceError
-from portico.sources import BadRecord
+from portico.sources.registry import BadRecord
 
 
 def written(tmp_path: Path, paths: dict[str, Any], **more: Any) -> Path:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from portico.sources import BadRecord, Record
+from portico.sources.registry import BadRecord, Record
 
 
 def test_a_folder_of_pages_gives_each_page_by_its_best_reading(read, examples):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pypdf import PdfReader, PdfWriter
 
-from portico.sources import BadRecord, Record
+from portico.sources.registry import BadRecord, Record
 
 
 def test_each_page_of_a_pdf_is_a_record(read, examples):

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from portico.errors import SourceError
-from portico.sources import BadRecord, Record
+from portico.sources.registry import BadRecord, Record
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from portico.errors import SourceError
-from portico.sources import BadRecord, Record, tables
+from portico.sources import tables
+from portico.sources.registry import BadRecord, Record
 
 
 def test_a_csv_row_becomes_a_typed_nested_object(read, examples):

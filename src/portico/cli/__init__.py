@@ -295,7 +295,7 @@ def load(
 
         portico load menu.jsonld feed+https://example.com/news.rss sitemap+https://example.com/sitemap.xml
     """
-    from portico.sources import SourceOptions
+    from portico.sources.registry import SourceOptions
 
     config = _config(site, store)
     options = SourceOptions(
@@ -324,8 +324,8 @@ async def _load_some(
 ) -> list["Report"]:
     from dataclasses import replace
 
-    from portico.sources import open_source
     from portico.sources.ingest import collection_for, ingest
+    from portico.sources.registry import open_source
 
     check_sources(urls)
     async with opened_store(config) as store:

@@ -158,7 +158,8 @@ class Pages:
 
     async def _items(self, found: Arranged, collection: Collection, stamp: int) -> list[Sized] | None:
         """What stands at the places, with sizes; None if somebody wrote meanwhile."""
-        kept = self._kept_items(found)
+        places = [place for run in found.runs for place in run]
+        kept = dict(zip(places, self._kept.several(places), strict=True))
         missing = [place for place, item in kept.items() if item is None]
         if missing:
             read = await self._store.items.get_many(collection.name, [id for _, _, id in missing])
@@ -166,11 +167,6 @@ class Pages:
                 return None
             kept.update({place: self._keep(place, read[place[2]]) for place in missing})
         return [each for each in kept.values() if each]
-
-    def _kept_items(self, found: Arranged) -> dict[Place, Sized | None]:
-        """What of it is in memory, by its place."""
-        places = [place for run in found.runs for place in run]
-        return dict(zip(places, self._kept.several(places), strict=True))
 
     def _keep(self, place: Place, item: Item) -> Sized:
         size = len(msgspec.json.encode(item.data))

@@ -14,8 +14,17 @@ from portico.catalog import Collection
 from portico.config import Config, SourceSettings, located
 from portico.items import content_hash, problem_with
 from portico.redaction import redact_url
-from portico.sources import BadRecord, Entry, Record, Source, SourceOptions, is_database, open_source, source_place
 from portico.sources.freshness import Freshness, State, freshness, remember
+from portico.sources.registry import (
+    BadRecord,
+    Entry,
+    Record,
+    Source,
+    SourceOptions,
+    is_database,
+    open_source,
+    source_place,
+)
 from portico.store import Store
 from portico.store.records import Load, Put
 from portico.telemetry import Loaded, Observe

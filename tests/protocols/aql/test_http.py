@@ -43,9 +43,10 @@ WHYS = (
 )
 # What a request of MCP-AQL comes through, and what makes messages there beside errors.
 REACHED = (
-    *("query.py", "search.py", "tasks.py", "workflows.py", "memories.py", "operations.py", "identity.py", "limits.py"),
-    *("site.py", "supervision.py", "items.py", "rows.py", "tokens.py", "endpoints.py", "expressions.py"),
-    *("safety/*.py", "store/planning.py", "faces/mcp/aql/*.py"),
+    *("query.py", "search/finder.py", "conversations/memories.py", "access/identity.py"),
+    *(f"operations/{name}.py" for name in ("__init__", "tasks", "workflows", "http_endpoint", "expressions")),
+    *("access/limits.py", "access/signed_tokens.py", "site.py", "items.py", "store/grouping.py", "store/planning.py"),
+    *("safety/*.py", "protocols/aql/*.py", "protocols/mcp/aql_tools.py"),
 )
 TELLING = ("Fault", "Warned", "misfit")
 

@@ -1,0 +1,295 @@
+"""Where items come from. A source reads records; it never writes to a store.
+
+`open_source` takes a path, a glob, a folder or a URL and finds out what kind of source it is: from
+`options.format`, from a scheme (`feed+https://...`, `sqlite:///shop.db`), from the suffix, or from the
+content. Nothing is fetched and no file is read to the end before `records()` is iterated.
+"""
+
+import glob
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import TypeAlias, cast
+from urllib.parse import unquote, urlsplit
+
+from portico.errors import SourceError
+from portico.redaction import Redactor, redact_url
+from portico.sources import crawl, feeds, jsonld, openapi, pages, sniff, tables
+from portico.sources.fetch import Fetcher
+from portico.sources.files import download, files_below, open_file
+from portico.sources.records import (
+    MAX_RECORD_BYTES,
+    BadRecord,
+    Document,
+    Entry,
+    Meter,
+    Record,
+    Source,
+    SourceOptions,
+    too_large,
+)
+
+__all__ = [
+    "FORMATS",
+    "BadRecord",
+    "Entry",
+    "Record",
+    "Source",
+    "SourceOptions",
+    "is_database",
+    "open_source",
+    "source_place",
+]
+
+Reader: TypeAlias = Callable[[Document, SourceOptions, Fetcher], Iterator[Entry]]
+
+# What a site file may give as `format`, and what a URL may carry before its plus sign.
+FORMATS = {
+    "json": "JSON: an array, one object, or an object around an array",
+    "jsonld": "schema.org JSON-LD",
+    "jsonl": "one JSON object per line",
+    "csv": "a table with a header row",
+    "tsv": "a table with a header row, tabs between cells",
+    "feed": "RSS or Atom",
+    "pages": "HTML, Markdown and PDF files, or one page",
+    "site": "a web site, crawled from a start page",
+    "sitemap": "the pages that a sitemap lists",
+    "pdf": "a PDF document, page by page",
+    "sql": "tables of an SQL database",
+    "openapi": "the operations of an OpenAPI 3 document",
+}
+_WEB = ("http://", "https://")
+_SCHEME = re.compile(r"([a-z]+)\+(https?://.*|file:.*)", re.DOTALL)
+_DATABASE = re.compile(r"(sqlite|postgres|postgresql|mysql|mariadb|mssql|oracle)(\+\w+)?:")
+_FOLDER_KINDS = frozenset(("markdown", "html", "pdf"))
+
+
+def open_source(url: str, options: SourceOptions, *, fetcher: Fetcher | None = None) -> Source:
+    """The source behind a path, a glob, a folder or a URL. Raises SourceError when nothing fits."""
+    kind, place = _kind_and_place(url, options)
+    web = fetcher or Fetcher(allow_hosts=options.allow_hosts, max_bytes=options.max_bytes, timeout=options.timeout)
+    meter = Meter()
+    names = _store_names(url, options)
+    plan = _plan(kind, place, options, web, meter)
+    return _Reading(names[-1], names[:-1], options, plan, meter, Redactor(url))
+
+
+def source_place(url: str, options: SourceOptions) -> str:
+    """Return the absolute path or the URL without secrets: the same for every spelling and every password."""
+    _, place = _kind_and_place(url, options)
+    return redact_url(url) if "://" in place or _DATABASE.match(place) else os.path.abspath(place)
+
+
+def is_database(url: str, options: SourceOptions) -> bool:
+    """Whether `table` applies to a source: its URL or its file is an SQL database."""
+    kind, place = _kind_and_place(url, options)
+    path = Path(place)
+    return kind == "sql" or (kind is None and path.is_file() and _kind_of_file(path) == "sql")
+
+
+def _store_names(url: str, options: SourceOptions) -> tuple[str, ...]:
+    """Return the names of a source in stores, the present one last.
+
+    A name that is less exact comes from an earlier version, or from a time when no other source had the same URL.
+    """
+    names = [source_place(url, options)]
+    if is_database(url, options):
+        # Also without `table`: so a plain URL always comes from an earlier version.
+        names.append(f"{names[-1]} ({f'table={options.table}' if options.table else 'all tables'})")
+    if options.distinction:
+        names.append(f"{names[-1]} ({', '.join(options.distinction)})")
+    return tuple(names)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A source that knows how to start. Gives each record the id and the type that the site file asks for."""
+
+    url: str
+    former_urls: tuple[str, ...]
+    options: SourceOptions
+    start: Callable[[], Iterator[Entry]]
+    meter: Meter
+    redactor: Redactor
+
+    def share(self) -> float | None:
+        return self.meter.share()
+
+    def records(self) -> Iterator[Entry]:
+        for entry in self.start():
+            finished = _finished(entry, self.options) if isinstance(entry, Record) else entry
+            yield _redact_entry(finished, self.redactor) if self.redactor else finished
+
+
+def _finished(record: Record, options: SourceOptions) -> Entry:
+    data, identity = record.data, record.id
+    if options.id_field is not None:
+        value = data.get(options.id_field)
+        if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
+            return BadRecord(record.where, f"has no {options.id_field!r} to be its id")
+        identity = str(value)
+    if options.type is not None and "@type" not in data:
+        data = {"@type": options.type, **data}
+    return Record(data, record.where, identity, record.collection)
+
+
+def _redact_entry(entry: Entry, redactor: Redactor) -> Entry:
+    """Take the secrets of the source's own URL out of an entry, whose id may be that URL."""
+    if isinstance(entry, BadRecord):
+        return replace(entry, where=redactor.redact(entry.where), reason=redactor.redact(entry.reason))
+    return replace(
+        entry,
+        data=redactor.redact_data(entry.data),
+        where=redactor.redact(entry.where),
+        id=entry.id and redactor.redact_data(entry.id),
+    )
+
+
+def _kind_and_place(url: str, options: SourceOptions) -> tuple[str | None, str]:
+    """What the options or the scheme say, and the path or URL that remains."""
+    found = _SCHEME.fullmatch(url)
+    if found and found[1] in FORMATS:
+        said, place = found[1], found[2]
+    else:
+        said, place = None, url
+    kind = options.format or said
+    if kind is not None and kind not in FORMATS:
+        raise _unknown(f"There is no source format {kind!r}.")
+    if place.startswith("file:"):
+        place = unquote(urlsplit(place).path)
+    if "://" not in place and not _DATABASE.match(place):
+        place = os.path.normpath(place)
+    if kind is None and _DATABASE.match(place):
+        kind = "sql"
+    return kind, place
+
+
+def _plan(
+    kind: str | None, place: str, options: SourceOptions, web: Fetcher, meter: Meter
+) -> Callable[[], Iterator[Entry]]:
+    if kind == "sql":
+        return lambda: _read_sql(place, options)
+    if place.startswith(_WEB):
+        return lambda: _read_web(kind, place, options, web)
+    if "://" in place:
+        raise _unknown(f"{place!r} has a scheme that no source has.")
+    path = Path(place)
+    if path.is_dir():
+        return lambda: _read_folder(path, options, web)
+    paths = [path] if path.exists() else sorted(map(Path, glob.glob(place, recursive=True)))
+    if not paths:
+        raise SourceError(f"There is nothing at {place!r}.", path=place)
+    kinds = [(one, kind or _kind_of_file(one)) for one in paths]
+    meter.total = sum(one.stat().st_size for one, kind in kinds if kind != "sql")
+    return lambda: _read_files(kinds, options, web, meter)
+
+
+def _kind_of_file(path: Path) -> str:
+    kind = sniff.by_name(path.name)
+    if kind is None:
+        with open_file(path, str(path)) as document:
+            kind = sniff.by_content(document)
+    if kind is None:
+        raise _unknown(f"{str(path)!r} is of no kind that a source reads.")
+    return kind
+
+
+def _read_files(files: list[tuple[Path, str]], options: SourceOptions, web: Fetcher, meter: Meter) -> Iterator[Entry]:
+    for path, kind in files:
+        if kind == "sql":
+            yield from _read_sql(str(path), options)
+            continue
+        with open_file(path, str(path)) as document:
+            meter.file = document.file
+            yield from _READERS[_document_kind(kind, document)](document, options, web)
+        meter.done += path.stat().st_size
+
+
+def _read_folder(root: Path, options: SourceOptions, web: Fetcher) -> Iterator[Entry]:
+    for path in files_below(root):
+        kind = sniff.by_name(path.name)
+        name = path.relative_to(root).as_posix()
+        if kind not in _FOLDER_KINDS:
+            continue
+        if path.stat().st_size > MAX_RECORD_BYTES:
+            yield too_large(name)
+        else:
+            yield from _read_document(open_file(path, name), kind, options, web)
+
+
+def _read_web(kind: str | None, url: str, options: SourceOptions, web: Fetcher) -> Iterator[Entry]:
+    if kind == "site":
+        yield from crawl.read_site(url, web, options)
+        return
+    if kind == "sitemap":
+        yield from crawl.read_sitemap(url, web, options)
+        return
+    with download(url, web) as document:
+        found = kind or _kind_of_answer(document)
+        if found != "site":
+            yield from _READERS[_document_kind(found, document)](document, options, web)
+            return
+    # A plain address of a page means the site behind it.
+    yield from crawl.read_site(url, web, options)
+
+
+def _kind_of_answer(document: Document) -> str:
+    named = sniff.by_name(document.name)
+    kind = sniff.by_content(document) if named in (None, "html") else named
+    if kind is None or kind == "sql":
+        raise _unknown(f"{document.name} is of no kind that a source reads.")
+    return "site" if kind == "html" else kind
+
+
+def _read_document(
+    opening: AbstractContextManager[Document], kind: str, options: SourceOptions, web: Fetcher
+) -> Iterator[Entry]:
+    with opening as document:
+        yield from _READERS[_document_kind(kind, document)](document, options, web)
+
+
+def _document_kind(kind: str, document: Document) -> str:
+    """`pages` and `site` say what a document is for; its name or content says how it is written."""
+    if kind not in ("pages", "site"):
+        return kind
+    found = sniff.by_name(document.name) or sniff.by_content(document)
+    return found if found in _FOLDER_KINDS else "html"
+
+
+def _read_sql(place: str, options: SourceOptions) -> Iterator[Entry]:
+    url = place if _DATABASE.match(place) or "://" in place else f"sqlite:///{place}"
+    try:
+        sql = import_module("portico.sources.sql")
+    except ModuleNotFoundError as problem:
+        hint = "Install it with `pip install 'portico[sql]'`."
+        raise SourceError("Reading SQL databases needs SQLAlchemy.", hint=hint) from problem
+    return cast("Iterator[Entry]", sql.read(url, options))
+
+
+def _read_pdf(document: Document, options: SourceOptions, _: Fetcher) -> Iterator[Entry]:
+    # Half a second to import, for those who have PDF files.
+    pdf = import_module("portico.sources.pdf")
+    return cast("Iterator[Entry]", pdf.read(document, options))
+
+
+def _unknown(message: str) -> SourceError:
+    return SourceError(message, hint=f"Set `format` to one of: {', '.join(FORMATS)}.")
+
+
+_READERS: dict[str, Reader] = {
+    "json": lambda document, _options, _web: jsonld.read(document),
+    "jsonld": lambda document, _options, _web: jsonld.read(document),
+    "jsonl": lambda document, _options, _web: jsonld.read_lines(document),
+    "csv": lambda document, _options, _web: tables.read(document),
+    "tsv": lambda document, _options, _web: tables.read_tabs(document),
+    "feed": lambda document, _options, _web: feeds.read(document),
+    "html": lambda document, _options, _web: pages.read_html(document),
+    "markdown": lambda document, _options, _web: pages.read_markdown(document),
+    "openapi": lambda document, _options, _web: openapi.read(document),
+    "pdf": _read_pdf,
+    "sitemap": lambda document, options, web: crawl.read_sitemap_file(document, web, options),
+}
