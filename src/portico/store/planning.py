@@ -191,5 +191,5 @@ def _check_expected(collection: Collection, write: Write, old: StoredRow | None)
             id=write.id,
             expected=write.expect,
             actual=old.item.version if old else None,
-            hint="Read the item again, then repeat the change.",
+            hint="Read the item again, then apply the change to it.",
         )
